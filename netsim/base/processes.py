@@ -248,7 +248,7 @@ class Processes:
         idle = [worker for worker in idle if worker in self.workers]
         worker = idle[0] if idle else self._start()
         worker.begin(job)
-        STAGE.what = ", ".join(self.names())
+        STAGE.activity = ", ".join(self.names())
 
     def _start(self) -> _Worker:
         context = multiprocessing.get_context("forkserver")
@@ -276,7 +276,7 @@ class Processes:
         interrupt.check()
         if not ready:
             self.memory()
-            STAGE.what = ", ".join(self.names())
+            STAGE.activity = ", ".join(self.names())
         for worker in dict.fromkeys(waiting[one] for one in ready):
             yield from self._of(worker)
 

@@ -1,11 +1,9 @@
-"""A process: the versions of its packages, its memory, and the progress that it shows.
+"""A process: the versions of its packages, its memory, and how far its command is.
 
-Verbs report their progress (`at`). If a command takes longer than two seconds, a thread shows it on
-standard error: on a terminal in one line that is overwritten, elsewhere in a line now and then."""
+Every package reports its progress here (`at`); `netsim/cli/progress.py` shows it."""
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -64,22 +62,19 @@ def limit_memory(most: int) -> None:
         limits.setrlimit(limits.RLIMIT_DATA, (most, hard))
 
 
-SLOW = 2.0  # seconds after which a command says how far it is
-REFRESH = 0.5  # seconds between two looks of a terminal
-SPARSE = 30.0  # seconds after which a line is written elsewhere, then after twice as many, …
-CLEAR = "\r\x1b[K"
-
-
 @dataclass
 class Stage:
-    """The progress of a command: `done` of `total` parts of a cell (0: unknown)."""
+    """The progress of a command: `done` of `total` parts of a cell (0: unknown).
+
+    Every package may write it; `netsim/cli/progress.py` shows it."""
 
     cell: str = ""
-    what: str = ""
+    activity: str = ""
+    remark: str = ""  # shown behind the activity: the best cell so far
     done: int = 0
     total: int = 0
     began: float = 0.0
-    hidden: bool = False  # a bar shows it
+    is_shown: bool = False  # whether somebody sees it, on a terminal
     others: Callable[[], int] = int  # the bytes that workers have
     counted_since: float = 0.0  # when the parts that are counted now began
     counted_from: int = 0  # how many of them were done then: known from an earlier run
@@ -87,16 +82,24 @@ class Stage:
     work_total: float = 0.0  # 0: parts are taken as equal
     work_since: float = 0.0
     share: float = 0.0  # the fraction of the current part that is done
+    rows_done: int = 0  # rows of the simulation that runs
+    rows_total: int = 0  # 0: no engine reports any
+    rows_since: float = 0.0  # when that simulation first reported
+    simulated_seconds: float = 0.0  # how far it has come
     tell_parent: Callable[[float], None] | None = None  # in a worker: passes `share` on
 
     def seconds_left(self, now: float) -> float | None:
-        """About how long what is left takes: by the work of it where that is known, else as if all
-        parts were equal; None where nothing is known yet."""
+        """The seconds that the rest takes, or None if nothing is known yet.
+
+        Parts are weighted by their work where that is known, else they count as equal."""
         if self.work_total:
-            done, total, since = self.work_done, self.work_total, self.work_since
+            done = self.work_done
+            total = self.work_total
+            since = self.work_since
         else:
-            done, since = float(self.done - self.counted_from), self.counted_since
+            done = float(self.done - self.counted_from)
             total = float(self.total - self.counted_from)
+            since = self.counted_since
         if not 0 < done < total:
             return None
         return (now - since) / done * (total - done)
@@ -105,11 +108,25 @@ class Stage:
 STAGE = Stage()
 
 
-def at(what: str, done: int = 0, total: int = 0) -> None:
+def begin_stage(*, is_shown: bool = False) -> None:
+    """Forget the progress of an earlier command of this process; a new one begins."""
+    STAGE.is_shown = is_shown
+    on("")
+    worked(0.0, 0.0)
+    STAGE.remark = ""
+    STAGE.others = int
+    STAGE.began = time.monotonic()
+
+
+def at(activity: str, done: int = 0, total: int = 0) -> None:
     """Report what a command does now, and that `done` of `total` parts are done."""
     if total != STAGE.total or done < STAGE.done:  # other parts are counted from now on
-        STAGE.counted_since, STAGE.counted_from = time.monotonic(), done
-    STAGE.what, STAGE.done, STAGE.total = what, done, total
+        STAGE.counted_since = time.monotonic()
+        STAGE.counted_from = done
+    STAGE.activity = activity
+    STAGE.done = done
+    STAGE.total = total
+    STAGE.rows_total = 0
     tell_share(0.0)
 
 
@@ -120,82 +137,40 @@ def tell_share(share: float) -> None:
         STAGE.tell_parent(share)
 
 
+def report_rows(done: int, total: int, simulated_seconds: float) -> None:
+    """Report how many rows an engine has simulated, and the time up to which it has come."""
+    if total != STAGE.rows_total or done < STAGE.rows_done:  # another simulation
+        STAGE.rows_since = time.monotonic()
+    STAGE.rows_done = done
+    STAGE.rows_total = total
+    STAGE.simulated_seconds = simulated_seconds
+
+
+def engine_progress() -> Callable[[int, int, float], None] | None:
+    """The function to which an engine reports its rows; None where nobody would see them."""
+    return report_rows if STAGE.is_shown else None
+
+
 def worked(done: float, total: float) -> None:
     """Report how much of all work is done, where parts need different amounts; 0 of 0 ends it."""
     if not total or done < STAGE.work_done or total != STAGE.work_total:
         STAGE.work_since = time.monotonic()
-    STAGE.work_done, STAGE.work_total = done, total
+    STAGE.work_done = done
+    STAGE.work_total = total
 
 
-def on(cell: str, what: str = "") -> None:
+def on(cell: str, activity: str = "") -> None:
     """Report the cell, topology or file that a command works on from now on."""
     STAGE.cell = cell
-    at(what)
-
-
-def line(verb: str, now: float) -> str:
-    """The progress of a command as one line."""
-    seconds = now - STAGE.began
-    parts = [": ".join(filter(None, (verb, STAGE.cell, STAGE.what)))]
-    if STAGE.share:
-        parts[0] += f" {STAGE.share:.0%}"
-    if STAGE.total:
-        parts[0] += f" ({STAGE.done} of {STAGE.total} done)"
-    parts.append(f"{seconds:.0f} s")
-    left = STAGE.seconds_left(now)
-    if left is not None:
-        parts.append(f"about {left:.0f} s left")
-    return ", ".join([*parts, memory()])
-
-
-def memory() -> str:
-    """The memory of this process and its workers, as text."""
-    return f"{(resident() + STAGE.others()) / 1e9:.1f} GB"
-
-
-@contextmanager
-def watched(verb: str, *, quiet: bool) -> Iterator[None]:
-    """Show the progress of a verb while the block runs, unless `quiet`."""
-    on("")
-    STAGE.hidden = False
-    STAGE.began, STAGE.others = time.monotonic(), int
-    worked(0.0, 0.0)
-    if quiet:
-        yield
-        return
-    ended, out = threading.Event(), sys.stdout
-    shown = _Line(out, sys.stderr) if sys.stderr.isatty() else None
-    if shown is not None and out.isatty():
-        sys.stdout = shown
-    watch = threading.Thread(target=_watch, args=(verb, ended, shown), daemon=True)
-    watch.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        watch.join()
-        sys.stdout = out
-
-
-def _watch(verb: str, ended: threading.Event, shown: "_Line | None") -> None:
-    pause = SLOW if shown is not None else SPARSE
-    while not ended.wait(pause):
-        if shown is None:
-            pause *= 2
-            sys.stderr.write(line(verb, time.monotonic()) + "\n")
-            sys.stderr.flush()
-        elif not STAGE.hidden:
-            pause = REFRESH
-            shown.show(line(verb, time.monotonic()))
-    if shown is not None:
-        shown.clear()
+    at(activity)
 
 
 class _Enduring:
     """A stream that drops what is written to it once nobody reads it any more."""
 
     def __init__(self, stream: TextIO, gone: type[OSError]) -> None:
-        self.stream, self.gone = stream, gone
+        self.stream = stream
+        self.gone = gone
 
     def _tried(self, name: str, *arguments: str) -> Any:
         try:
@@ -203,7 +178,8 @@ class _Enduring:
         except self.gone:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
 
-    write, flush = partialmethod(_tried, "write"), partialmethod(_tried, "flush")
+    write = partialmethod(_tried, "write")
+    flush = partialmethod(_tried, "flush")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
@@ -212,42 +188,13 @@ class _Enduring:
 @contextmanager
 def enduring(*, files: bool) -> Iterator[None]:
     """Let a command continue if nobody reads its diagnostics, or with `files` its results."""
-    before = sys.stdout, sys.stderr
+    stdout = sys.stdout
+    stderr = sys.stderr
     sys.stderr = cast(TextIO, _Enduring(sys.stderr, OSError))
     if files:
         sys.stdout = cast(TextIO, _Enduring(sys.stdout, BrokenPipeError))
     try:
         yield
     finally:
-        sys.stdout, sys.stderr = before
-
-
-class _Line:
-    """Standard output that removes the progress line before it is written to."""
-
-    def __init__(self, out: TextIO, err: TextIO) -> None:
-        self.out, self.err = out, err
-        self.there = False
-        self.lock = threading.RLock()
-
-    def show(self, text: str) -> None:
-        with self.lock:
-            self.err.write(CLEAR + text[:100])
-            self.err.flush()
-            self.there = True
-
-    def clear(self) -> None:
-        with self.lock:
-            if self.there:
-                self.err.write(CLEAR)
-                self.err.flush()
-                self.there = False
-
-    def write(self, text: str) -> int:
-        """Write a result."""
-        with self.lock:
-            self.clear()
-            return self.out.write(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.out, name)
+        sys.stdout = stdout
+        sys.stderr = stderr

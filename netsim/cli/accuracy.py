@@ -9,25 +9,25 @@ import typer
 
 from netsim.base.errors import InputError, LostError
 from netsim.base.files import preset_folder, write_text
+from netsim.base.startup import on
 from netsim.base.values import dataclass, grouped
-from netsim.cli import INTERRUPTED, check_outputs, print_lines, refuse_output_as_input, with_options
-from netsim.cli.bars import Counter
-from netsim.cli.benchmark import BaselineName, BenchmarkOptions, run_benchmark
-from netsim.cli.progress import memory_of, tell
+from netsim.cli.benchmark import BenchmarkOptions, run_benchmark
+from netsim.cli.options import BaselineName
+from netsim.cli.output import INTERRUPTED, check_outputs, print_lines, refuse_output_as_input, tell
+from netsim.cli.workers import memory_of
 from netsim.measured import accuracy
-from netsim.measured.compare import ALL, Point, by_band
+from netsim.measured.compare import ALL, ComparedPoint, by_band
 from netsim.measured.estimate import switched_off
 from netsim.measured.healthy import healthy_points, margins_text
-from netsim.measured.index import Entry, joined_by, read_index
+from netsim.measured.index import IndexEntry, joined_by, read_index
 from netsim.measured.noise_floor import noise_by_band, noise_table, repeated_times
-from netsim.measured.training import Steps, by_note, is_published, page_of, tables
+from netsim.measured.training import ComparedSteps, by_note, is_published, page_of, tables
 from netsim.plots.results import MOST_CURVES, plot_accuracy
 from netsim.results.margins import MARGINS
 from netsim.results.row import BANDS, INTERVALS, band_of
 
 MOST_CHANGES = 12
 TRAINING = ("measured/training.yaml", "scenarios/measured/training.yaml")
-CORPUS = Path("scenarios/measured/index.yaml")
 NAME = 36
 NO_FIGURE = "-"
 
@@ -82,38 +82,37 @@ class AccuracyOptions:
         }
 
 
-@with_options(AccuracyOptions)
-def command(given: AccuracyOptions, index: Path = CORPUS) -> None:
-    """Simulate every run of INDEX and print the error by run, machine, collective and size; or
-    write the questions of INDEX, or score the answers of any simulator."""
-    if given.of_benchmark().is_used():
-        run_benchmark(_index_of_collectives(index), given.of_benchmark(), given.of_simulation())
+def print_accuracy(index: Path, options: AccuracyOptions) -> None:
+    """Simulate every run of an index and print the error by run, machine, collective and size; or
+    write its questions, or score the answers of any simulator."""
+    if options.of_benchmark().is_used():
+        run_benchmark(_index_of_collectives(index), options.of_benchmark(), options.of_simulation())
         return
-    before = accuracy.read_accuracy(given.against) if given.against else ()
-    files = {"--json": given.json_file, "--page": given.page, "--predict": given.predict}
-    check_outputs(files, plots=given.plots)
+    before = accuracy.read_accuracy(options.against) if options.against else ()
+    files = {"--json": options.json_file, "--page": options.page, "--predict": options.predict}
+    check_outputs(files, plots=options.plots)
     index = _index(index)
     for output in files.values():
-        refuse_output_as_input(output, _input_files(index, given))
+        refuse_output_as_input(output, _input_files(index, options))
     if is_published(index):
-        _steps(index, given)
+        _steps(index, options)
         return
     corpus = read_index(index)
-    entries = accuracy.chosen(corpus, given.only or ())
-    if given.predicted is not None:
-        found, within = accuracy.from_forecast(given.predicted, entries)
-        _write(found, entries, replace(given, page=None), None, before)
+    entries = accuracy.chosen(corpus, options.only or ())
+    if options.predicted is not None:
+        results, within = accuracy.from_forecast(options.predicted, entries)
+        _write(results, entries, replace(options, page=None), None, before)
         tell(within)
     else:
-        found = _simulated(index, corpus, entries, given, before)
-    for line in _asides(found, given.quiet):
+        results = _simulated(index, corpus, entries, options, before)
+    for line in _asides(results, options.quiet):
         tell(line)
-    if found.missing:
-        runs = len({point.run for point in found.points})
-        left = ", no page is written" if given.page is not None else ""
+    if results.missing:
+        runs = len({point.run for point in results.points})
+        left = ", no page is written" if options.page is not None else ""
         tell(f"interrupted: only what was finished is shown ({runs} runs){left}")
         raise typer.Exit(INTERRUPTED)
-    if found.lost:
+    if results.lost:
         raise typer.Exit(LostError.exit_code)
 
 
@@ -128,10 +127,10 @@ def _input_files(index: Path, options: AccuracyOptions) -> Iterator[Path]:
 
 def _simulated(
     index: Path,
-    corpus: Sequence[Entry],
-    entries: Sequence[Entry],
+    corpus: Sequence[IndexEntry],
+    entries: Sequence[IndexEntry],
     options: AccuracyOptions,
-    before: Sequence[Point],
+    before: Sequence[ComparedPoint],
 ) -> accuracy.Accuracy:
     """Simulate entries and write the requested outputs; finished ones are in the journal."""
     entries = accuracy.questions(entries) if options.predict is not None else entries
@@ -140,21 +139,17 @@ def _simulated(
     off = [switched_off(one) for one in options.without or ()]
     figures = accuracy.figures_off(entries, off)
     with accuracy.journal_of(index, resume=options.resume, tell=tell) as journal:
-        with Counter("runs", options.quiet) as counter:
-            results = accuracy.run_index(
-                entries,
-                options.jobs,
-                counter.show,
-                memory=memory_of(options.memory),
-                tell=tell,
-                journal=journal,
-                figures=figures,
-            )
+        results = accuracy.run_index(
+            entries,
+            options.jobs,
+            memory=memory_of(options.memory),
+            tell=tell,
+            journal=journal,
+            figures=figures,
+        )
         if options.leave and not results.missing:
-            with Counter("runs left out", options.quiet) as counter:
-                results = accuracy.leave_out(
-                    results, entries, corpus, options.jobs, counter.show, journal, off
-                )
+            on("runs left out")
+            results = accuracy.leave_out(results, entries, corpus, options.jobs, None, journal, off)
         if options.predict is not None:
             write_text(options.predict, accuracy.forecast_text(results, entries))
         else:
@@ -167,10 +162,10 @@ def _simulated(
 
 def _write(
     results: accuracy.Accuracy,
-    entries: Sequence[Entry],
+    entries: Sequence[IndexEntry],
     options: AccuracyOptions,
     classes: Path | None,
-    before: Sequence[Point],
+    before: Sequence[ComparedPoint],
 ) -> None:
     page = options.page
     if options.json_file is not None:
@@ -225,16 +220,14 @@ def _index_of_collectives(path: Path) -> Path:
 
 
 def _steps(index: Path, options: AccuracyOptions) -> None:
+    """Simulate the training steps of an index and print their errors."""
     corpus = read_index(index, ())
     entries = accuracy.chosen(corpus, options.only or ())
     with accuracy.journal_of(index, resume=options.resume, tell=tell) as journal:
-        with Counter("steps", options.quiet) as counter:
-            if options.leave:
-                steps = accuracy.steps_left_out(
-                    entries, corpus, options.jobs, counter.show, journal
-                )
-            else:
-                steps = accuracy.journaled_steps(entries, options.jobs, counter.show, journal)
+        if options.leave:
+            steps = accuracy.steps_left_out(entries, corpus, options.jobs, None, journal)
+        else:
+            steps = accuracy.journaled_steps(entries, options.jobs, None, journal)
         _write_steps(steps, entries, options)
         if not steps.missing:
             journal.finish()
@@ -248,7 +241,9 @@ def _steps(index: Path, options: AccuracyOptions) -> None:
         raise typer.Exit(INTERRUPTED)
 
 
-def _write_steps(steps: Steps, entries: Sequence[Entry], options: AccuracyOptions) -> None:
+def _write_steps(
+    steps: ComparedSteps, entries: Sequence[IndexEntry], options: AccuracyOptions
+) -> None:
     """Print the steps, and write the files that are asked for."""
     if options.json_file is not None:
         write_text(options.json_file, steps.json())
@@ -258,7 +253,7 @@ def _write_steps(steps: Steps, entries: Sequence[Entry], options: AccuracyOption
         write_text(options.page, page_of(steps, sources))
 
 
-def _steps_report(steps: Steps) -> Iterator[str]:
+def _steps_report(steps: ComparedSteps) -> Iterator[str]:
     """A line a step, then its tables."""
     if not steps.compared:
         return
@@ -315,7 +310,7 @@ def report(results: accuracy.Accuracy) -> Iterator[str]:
         left = [point for point in results.left_out if point.healthy is healthy]
         if left:
             yield "#"
-            yield f"# {title}, each without what its own system told"
+            yield f"# {title}, each without what was fitted to its own system"
             for key in ("machine", "system"):
                 for name, run_points in sorted(grouped(left, attrgetter(key)).items()):
                     yield _line(f"{key} {name}", run_points)
@@ -323,12 +318,12 @@ def report(results: accuracy.Accuracy) -> Iterator[str]:
         yield "#"
 
 
-def noise_report(found: accuracy.Accuracy, entries: Sequence[Entry]) -> Iterator[str]:
+def noise_report(results: accuracy.Accuracy, entries: Sequence[IndexEntry]) -> Iterator[str]:
     """The errors of healthy runs beside the noise of their measurements; nothing without repeats.
 
     The noise floor is the median error of a simulation that predicts the mean of all repeats."""
     noise = noise_by_band(repeated_times(entries))
-    parts = {"in sample": found.points, "left out": found.left_out}
+    parts = {"in sample": results.points, "left out": results.left_out}
     healthy = {name: [point for point in points if point.healthy] for name, points in parts.items()}
     healthy = {name: points for name, points in healthy.items() if points}
     if not noise or not healthy:
@@ -341,13 +336,15 @@ def noise_report(found: accuracy.Accuracy, entries: Sequence[Entry]) -> Iterator
     yield "#"
 
 
-def _line(name: str, points: Sequence[Point]) -> str:
+def _line(name: str, points: Sequence[ComparedPoint]) -> str:
+    """The errors of some points by size band, as a line of a table."""
     errors = by_band(points)
     cells = (str(errors.get(band, "-")).replace("%", "") for band in (*BANDS, ALL))
     return f"  {name:<{NAME}}{''.join(f'{cell:>21}' for cell in cells)}{len(points):>8}"
 
 
-def _changes(now: Sequence[Point], before: Sequence[Point]) -> Iterator[str]:
+def _changes(now: Sequence[ComparedPoint], before: Sequence[ComparedPoint]) -> Iterator[str]:
+    """What changed against an earlier result; nothing without one."""
     if not before:
         return
     both = accuracy.compared(now, before)
@@ -374,6 +371,7 @@ def _changes(now: Sequence[Point], before: Sequence[Point]) -> Iterator[str]:
 
 
 def _asides(results: accuracy.Accuracy, quiet: bool) -> Iterator[str]:
+    """Assumptions of runs, and the runs that could not be simulated."""
     if not quiet:
         for run, notes in results.notes.items():
             for note in notes:

@@ -4,12 +4,12 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 from netsim.base.errors import InputError
 from netsim.base.files import write_text
 from netsim.base.values import dataclass
-from netsim.cli import check_outputs, print_lines, refuse_output_as_input, wrote
+from netsim.cli.options import BaselineName
+from netsim.cli.output import check_outputs, print_lines, refuse_output_as_input, wrote
 from netsim.measured.accuracy import chosen
 from netsim.measured.baselines import baseline_of
 from netsim.measured.benchmark import (
@@ -21,10 +21,9 @@ from netsim.measured.benchmark import (
     read_predictions,
 )
 from netsim.measured.benchmark_score import Score, score_lines, score_of
-from netsim.measured.index import Entry, read_index
+from netsim.measured.index import IndexEntry, read_index
 from netsim.measured.noise_floor import noise_by_band, repeated_times
 
-BaselineName = Literal["nccl-model", "alpha-beta"]
 MOST_SIZES = 8  # sizes without an answer that a line names
 
 
@@ -129,7 +128,7 @@ def _write_questions(benchmark: Benchmark, path: Path, *, is_quiet: bool) -> Non
 
 
 def _baseline_predictions(
-    benchmark: Benchmark, corpus: Sequence[Entry], options: BenchmarkOptions
+    benchmark: Benchmark, corpus: Sequence[IndexEntry], options: BenchmarkOptions
 ) -> Predictions:
     """The predictions of a baseline, which are written if a file is named."""
     assert options.baseline is not None

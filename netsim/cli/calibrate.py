@@ -10,10 +10,10 @@ import typer
 from netsim.base.errors import InputError, LostError
 from netsim.base.files import SUFFIXES, find_preset, is_path, write_text
 from netsim.base.units import format_bandwidth, format_time
-from netsim.cli import check_outputs, print_lines, refuse_output_as_input, with_options
 from netsim.cli.log_questions import Question, question_of, resolved_with_notes
-from netsim.cli.progress import memory_of, tell
-from netsim.cli.questions import ONLY_EXPECT, Given, Text
+from netsim.cli.output import check_outputs, print_lines, refuse_output_as_input, tell
+from netsim.cli.questions import QuestionOptions
+from netsim.cli.workers import memory_of
 from netsim.measured.calibrate import Calibrated, calibrate
 from netsim.measured.compare import ALL, Error
 from netsim.measured.logs import read_log
@@ -56,17 +56,17 @@ def written_file(path: Path, text: str, figures: Mapping[str, Figure], logs: str
     return write_text(path, complete_text)
 
 
-@with_options(Given, "sizes", "algo", "proto", "dtype", *ONLY_EXPECT)
-def command(
+def calibrate_machine(
     logs: list[Path],
     topology: str,
-    given: Given,
+    options: QuestionOptions,
+    *,
     output: Path | None = None,
-    collective: Text = None,
+    collective: str | None = None,
     memory: str | None = None,
     jobs: int | None = None,
 ) -> None:
-    """Fit launch, latencies and rates of TOPOLOGY to LOG…, and write them as a topology file."""
+    """Fit launch, latencies and rates of a machine to logs; write them as a topology file."""
     text = machine_text(topology)
     check_outputs({"-o": output})
     refuse_output_as_input(output, logs)
@@ -74,17 +74,17 @@ def command(
     for run in (run for path in logs for run in read_log(path, collective)):
         if not run.rows:
             raise InputError(f"{run.file}: {run.problems[0] if run.problems else 'no rows'}")
-        source, notes = question_of(Question(topology, None, given), run)
+        source, notes = question_of(Question(topology, None, options), run)
         resolved_with_notes(source, notes, run)
         pairs.append((source, run))
-    found = calibrate(pairs, jobs, memory=memory_of(memory), tell=tell)
-    print_lines(report(found))
+    calibrated = calibrate(pairs, jobs, memory=memory_of(memory), tell=tell)
+    print_lines(report(calibrated))
     if output is not None:
         names = ", ".join(dict.fromkeys(Path(run.file).name for _, run in pairs))
-        written_file(output, text, found.figures, names)
+        written_file(output, text, calibrated.figures, names)
         typer.echo(f"wrote {output}", err=True)
-    if found.lost:
-        raise LostError("\n".join(f"left out: {text}" for text in found.lost))
+    if calibrated.lost:
+        raise LostError("\n".join(f"left out: {text}" for text in calibrated.lost))
 
 
 def report(calibrated: Calibrated) -> Iterator[str]:
@@ -133,6 +133,7 @@ def _alternative_lines(calibrated: Calibrated) -> Iterator[str]:
 
 
 def _errors(title: str, before: dict[str, Error], after: dict[str, Error]) -> Iterator[str]:
+    """The median error by size band, before and after the fit."""
     yield f"# {title}: median error, before -> after"
     for band in (*BANDS, ALL):
         if band in after:
@@ -141,6 +142,7 @@ def _errors(title: str, before: dict[str, Error], after: dict[str, Error]) -> It
 
 
 def _shown(name: str, value: float) -> str:
+    """The value of a parameter with its unit, which its name tells."""
     if "rate" in name or "bandwidth" in name:
         return format_bandwidth(value)
     return f"{value:.3g}" if value > 1e-2 else format_time(value)

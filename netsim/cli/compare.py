@@ -1,32 +1,30 @@
 """`netsim compare`: measured logs and traces against the prediction, and what would explain it."""
 
-import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from math import expm1, inf, log1p
+from math import expm1
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import typer
 
 from netsim.base.errors import InputError
-from netsim.base.files import csv_of, write_text
+from netsim.base.files import write_text
 from netsim.base.units import format_size, parse_ratio
 from netsim.base.values import dataclass
-from netsim.cli import (
-    check_outputs,
-    parsed,
-    print_lines,
-    refuse_output_as_input,
-    with_options,
-    wrote,
+from netsim.cli.compare_traces import TABLE, compare_traces
+from netsim.cli.comparison import (
+    COMPARISON,
+    allowed_errors,
+    allowed_text,
+    summary,
+    write_comparison,
 )
-from netsim.cli.gate import confidence_of
-from netsim.cli.log_questions import Question, cell_of_trace, question_of, resolved_with_notes
-from netsim.cli.questions import ONLY_EXPECT, Given, Text
+from netsim.cli.gate_options import confidence_of
+from netsim.cli.log_questions import Question, question_of, resolved_with_notes
+from netsim.cli.output import check_outputs, parsed, print_lines, refuse_output_as_input, wrote
+from netsim.cli.questions import QuestionOptions
 from netsim.cli.regression import ChangeOutputs, compare_sets, logs_in
 from netsim.measured import compare
 from netsim.measured.hypotheses import SIZES, Explained, explanations
@@ -40,17 +38,13 @@ from netsim.measured.verdict import (
     usual_launch_cost,
     verdict_of,
 )
-from netsim.plots.explanation import plot_calls
 from netsim.plots.results import plot_results
 from netsim.results.junit import JunitCase, junit_text
 from netsim.results.nccl_tests import microseconds
-from netsim.results.row import BANDS, Row, csv_text
+from netsim.results.row import Row, csv_text
 from netsim.results.workspace import RESULTS, OutputFolder
-from netsim.scenario.models import cluster_label, hosts_label, line_rate
-from netsim.training.compared import Line, TraceCompared, compare_trace
-from netsim.training.recorded.kineto import Profile, is_trace, read_profile
-from netsim.training.resolve import ResolvedStep, resolve_step
-from netsim.training.run import simulate_step
+from netsim.scenario.models import hosts_label, line_rate
+from netsim.training.recorded.kineto import is_trace
 
 HEADER = (
     f"# {'size':>11}  {'measured':>9}  {'simulated':>9}  {'error':>7}  "
@@ -61,228 +55,20 @@ HEADER = (
 
 def line(row: Row, logged: Mapping[int, tuple[str, str]]) -> str:
     """One size of the table; where NCCL chose another algorithm by its log, that as well."""
-    size = row.asked
+    size = row.requested_size
     measured = row.measured_time_us or 0.0
     if row.status != "ok" or row.time_us is None or row.busbw_GBps is None:
         return f"{size:>13}  {microseconds(measured):>9}  not simulated: {row.error}"
     busbw = row.busbw_GBps * row.time_us / measured
-    said = logged.get(size)
-    other = said is not None and said != (row.algorithm, row.protocol)
     choice = f"{row.algorithm:<14} {row.protocol}"
+    logged_choice = logged.get(size)
+    if logged_choice is not None and logged_choice != (row.algorithm, row.protocol):
+        choice += f"  (the log: {' '.join(logged_choice)})"
     return (
         f"{size:>13}  {microseconds(measured):>9}  {microseconds(row.time_us):>9}  "
         f"{row.error_pct or 0.0:>+7.1f}  {busbw:>9.2f}  {row.busbw_GBps:>9.2f}  "
-        f"{choice}{f'  (the log: {said[0]} {said[1]})' if said and other else ''}"
+        f"{choice}"
     )
-
-
-def summary(
-    bands: Mapping[str, compare.Error], what: str = "sizes", verdict: Verdict | None = None
-) -> Iterator[str]:
-    """A line for the error of every band; with a verdict, also what the band may be off."""
-    judged = {one.band: one for one in verdict.bands} if verdict is not None else {}
-    for band in (*BANDS, compare.ALL):
-        if band in bands:
-            error = bands[band]
-            allowed = f"; {_allowed(judged[band])}" if band in judged else ""
-            yield (
-                f"# {band:>12}: median error {error.median:6.1%}, 90th percentile "
-                f"{error.p90:6.1%}, bias {error.bias:+.1%} ({error.points} {what}){allowed}"
-            )
-
-
-def _allowed(band: BandVerdict) -> str:
-    """What a band may be off, and whether it is within that."""
-    verdict = "within" if not band.fails else "FAILS"
-    return f"allowed {_allowed_errors(band)}: {verdict}"
-
-
-def _allowed_errors(band: BandVerdict) -> str:
-    """The errors that are allowed; a gate has only a limit for logs that are too slow."""
-    if band.highest == inf:
-        return f"{band.lowest:+.0%} and above"
-    return f"{band.lowest:+.0%} to {band.highest:+.0%}"
-
-
-TABLE = "collectives.csv"  # of traces
-COMPARISON = "comparison.json"
-COLUMNS = {
-    **{name: f"any.{name}" for name in ("collective", "group", "ranks", "size_bytes", "dtype")},
-    "calls": "measured.calls",
-    "measured_us": "measured.us",
-    "least_us": "measured.least_us",
-    "time_us": "simulated.us",
-    "alone_us": "simulated.alone_us",
-    "error_pct": ".error",
-    "measured_total_us": "measured.total_us",
-    "total_us": "simulated.total_us",
-    "measured_exposed_us": "measured.exposed_us",
-    "exposed_us": "simulated.exposed_us",
-    "simulated_calls": "simulated.calls",
-    "algorithm": "simulated.algorithm",
-    "protocol": "simulated.protocol",
-    "channels": "simulated.channels",
-}
-
-
-def record(line: Line) -> dict[str, Any]:
-    """A kind of calls by the columns of the table; None is what is missing."""
-    found: dict[str, Any] = {}
-    for column, place in COLUMNS.items():
-        part, _, name = place.partition(".")
-        owner = getattr(line, part) if part else line
-        found[column] = None if owner is None else getattr(owner, name)
-    return found | {"error_pct": None if line.error is None else line.error * 100}
-
-
-def compare_traces(
-    traces: Sequence[Path], asked: Question, output: OutputFolder | None, json_file: Path | None
-) -> float:
-    """Compare every trace, print and write it; the largest error of one."""
-    profiles = [read_profile(path) for path in traces]  # all, before the first is answered
-    done = [_compared_trace(asked, *one) for one in zip(traces, profiles, strict=True)]
-    every = [(one.trace, line) for one in done for line in one.lines]
-    rows = [(Path(trace).name, *record(line).values()) for trace, line in every]
-    table = csv_of([("trace", *COLUMNS), *rows])
-    values = [as_json(one) for one in done]
-    if files := _write(values, json_file, output, TABLE, table, plot_calls, is_whole=True):
-        wrote(*files)
-    return max(map(error_of_time, done))
-
-
-def _compared_trace(asked: Question, path: Path, profile: Profile) -> TraceCompared:
-    cell, notes = cell_of_trace(asked, path, profile)
-    resolved = resolve_step(cell)
-    ranks = resolved.setting.grid.size
-    if ranks != profile.world:
-        raise InputError(f"{path}: the trace is of {profile.world} ranks, the scenario of {ranks}")
-    for note in (*notes, *_asides(profile, resolved)):
-        typer.echo(f"{path}: {note}", err=True)
-    cluster = cell.scenario.cluster
-    found = compare_trace(str(path), cluster_label(cluster), profile, simulate_step(resolved))
-    typer.echo(f"# rank {profile.rank} of {ranks} on {hosts_label(cluster)}, {path}")
-    print_lines(lines(found))
-    return found
-
-
-def _asides(profile: Profile, resolved: ResolvedStep) -> Iterator[str]:
-    if resolved.recorded is not None:
-        yield from resolved.recorded.notes
-    elif profile.unsized:
-        yield f"{profile.unsized} kernels of NCCL's without size or peers left out"
-    if len(profile.steps) > 1:
-        yield f"measured times are those of {len(profile.steps)} steps"
-
-
-def bands_of(found: TraceCompared) -> dict[str, compare.Error]:
-    """The error by size band, over the kinds of calls that have both times."""
-    points = [
-        compare.Point(
-            found.trace,
-            found.machine,
-            line.any.collective,
-            line.any.size_bytes,
-            line.measured.us,
-            line.simulated.us,
-            line.simulated.algorithm,
-            line.simulated.protocol,
-            True,
-        )
-        for line in found.lines
-        if line.measured is not None and line.simulated is not None
-    ]
-    return compare.by_band(points)
-
-
-def error_of_time(found: TraceCompared) -> float:
-    """The median error, each kind of call counted by its measured time; infinite without any."""
-    pairs = [
-        (log1p(line.error), line.measured.total_us)
-        for line in found.lines
-        if line.measured is not None and line.error is not None
-    ]
-    if not pairs:
-        return inf
-    ratios, spent = np.array(pairs).T
-    return compare.error_figures(ratios, spent)[0]
-
-
-def lines(found: TraceCompared) -> Iterator[str]:
-    """The comparison as text: a line a kind of call, the error by band, the step."""
-    yield (
-        f"# {'collective':<14}  {'group':<14}  {'ranks':>5}  {'size':>11}  {'calls':>5}  "
-        f"{'measured':>9}  {'least':>9}  {'simulated':>9}  {'alone':>9}  {'error':>7}  "
-        f"{'exposed':>9}  {'simulated':>9}  algorithm"
-    )
-    yield (
-        f"# {'':<14}  {'':<14}  {'':>5}  {'(B)':>11}  {'/step':>5}  {'(us)':>9}  {'(us)':>9}  "
-        f"{'(us)':>9}  {'(us)':>9}  {'(%)':>7}  {'(us/step)':>9}  {'(us/step)':>9}"
-    )
-    yield from map(_line, found.lines)
-    yield from summary(bands_of(found), "kinds of calls")
-    if bands_of(found):
-        yield f"# {'time':>12}: half of the measured time is within {error_of_time(found):.1%}"
-    error = found.simulated_step_us / found.step_us - 1
-    yield (
-        f"# {'step':>12}: measured {microseconds(found.step_us)} us, simulated "
-        f"{microseconds(found.simulated_step_us)} us ({error:+.1%})"
-    )
-    yield "#"
-
-
-def _line(line: Line) -> str:
-    row = record(line)
-    times = ("measured_us", "least_us", "time_us", "alone_us")
-    first, second = (
-        "  ".join(f"{'-' if row[name] is None else microseconds(row[name]):>9}" for name in names)
-        for names in (times, ("measured_exposed_us", "exposed_us"))
-    )
-    error = "-" if line.error is None else f"{row['error_pct']:+.1f}"
-    chosen = "not simulated"
-    if line.simulated is not None:
-        chosen = " ".join(filter(None, (row["algorithm"], row["protocol"])))
-        chosen += "" if line.measured is not None else "  (not in the trace)"
-    return (
-        f"  {row['collective']:<14}  {row['group'][:14]:<14}  {row['ranks']:>5}  "
-        f"{row['size_bytes']:>11}  {line.any.calls:>5g}  {first}  {error:>7}  {second}  {chosen}"
-    )
-
-
-def as_json(found: TraceCompared) -> dict[str, Any]:
-    """A comparison as plain values."""
-    return {
-        "trace": found.trace,
-        "machine": found.machine,
-        "step_us": found.step_us,
-        "simulated_step_us": found.simulated_step_us,
-        "calls": [{**asdict(line), "error": line.error} for line in found.lines],
-        "bands": compare.as_values(bands_of(found)),
-    }
-
-
-def _write(
-    values: list[dict[str, Any]],
-    json_file: Path | None,
-    output: OutputFolder | None,
-    name: str,
-    table: str,
-    plot: Callable[[Path, Path], list[Path]],
-    *,
-    is_whole: bool,
-) -> list[Path]:
-    """Write a comparison as JSON, and with its table and pictures to a folder; return the files
-    there. A part of a comparison, of one that was interrupted, replaces nothing."""
-    text = json.dumps(values, indent=1) + "\n"
-    if json_file is not None and (is_whole or not json_file.is_file()):
-        write_text(json_file, text)
-    if output is None or not (is_whole or not output.has_results()):
-        return []
-
-    def write(place: Path) -> list[Path]:
-        written = write_text(place / name, table)
-        return [written, write_text(place / COMPARISON, text), *plot(written, place)]
-
-    return output.write(write)
 
 
 ERROR_MEANING = (
@@ -323,52 +109,56 @@ NODE = re.compile(r"\bnode(\d+)\b")  # a host, as simulations call it
 ALTERNATIVES_SHOWN = 3  # causes that look the same; more are too many to read
 
 
-@with_options(Given, "sizes", "dtype", *ONLY_EXPECT)
-def command(
-    logs: list[Path],
-    given: Given,
-    topology: Text = None,
-    scenario: Text = None,
-    tolerance: str = "15%",
-    gate: Text = None,
-    against: list[Path] | None = None,
-    collective: Text = None,
-    output: Path | None = None,
-    json_file: Path | None = None,
-    junit: Path | None = None,
-    explain: bool = False,
+@dataclass(frozen=True)
+class CompareOptions:
+    """The options of `compare` beside those of the cluster, as they were given."""
+
+    topology: str | None
+    scenario: str | None
+    tolerance: str
+    gate: str | None
+    against: Sequence[Path] | None
+    collective: str | None
+    output: Path | None
+    json_file: Path | None
+    junit: Path | None
+    explain: bool
+
+
+def compare_logs_and_traces(
+    paths: list[Path], cluster: QuestionOptions, options: CompareOptions
 ) -> None:
-    """Print measured times of LOG… (or traces) beside simulated ones, and the error by size."""
-    most = _tolerance_of(tolerance)
-    if topology is not None and scenario is not None:
+    """Print measured times of logs or traces beside simulated ones, and the error by size."""
+    tolerance = _tolerance_of(options.tolerance)
+    if options.topology is not None and options.scenario is not None:
         raise InputError("give --topology or --scenario, not both")
-    question = Question(topology, scenario, given)
-    check_outputs({"--json": json_file, "--junit": junit}, output=output)
-    logs = logs_in(logs)
-    before = logs_in(against or ())
-    for file in (json_file, junit, *_files_written(output)):
+    question = Question(options.topology, options.scenario, cluster)
+    output = options.output
+    check_outputs({"--json": options.json_file, "--junit": options.junit}, output=output)
+    logs = logs_in(paths)
+    before = logs_in(options.against or ())
+    for file in (options.json_file, options.junit, *_files_written(output)):
         refuse_output_as_input(file, [*logs, *before])
     if before:
-        _refuse_beside("--against", {"-o": output, "--gate": gate})
-        outputs = ChangeOutputs(json_file, junit, explain)
-        compare_sets(logs, before, question, collective, outputs)
+        _refuse_beside("--against", {"-o": output, "--gate": options.gate})
+        outputs = ChangeOutputs(options.json_file, options.junit, options.explain)
+        compare_sets(logs, before, question, options.collective, outputs)
         return
-    confidence = None if gate is None else confidence_of(gate)
+    confidence = None if options.gate is None else confidence_of(options.gate)
     folder = None
     if output is not None:
         folder = OutputFolder(output, "compare", tuple(map(str, logs)))
         folder.check()
     traces = [path for path in logs if is_trace(path)]
     if not traces:
-        rule = Rule(most, confidence)
-        files = LogOutputs(folder, json_file, junit)
-        _compare_logs(logs, question, rule, collective, files, explain=explain)
+        rule = Rule(tolerance, confidence)
+        files = LogOutputs(folder, options.json_file, options.junit)
+        _compare_logs(logs, question, rule, options.collective, files, explain=options.explain)
         return
-    for_logs = {"--collective": collective, "--explain": explain, "--gate": gate, "--junit": junit}
-    _refuse_beside_traces(traces, logs, for_logs)
-    error = compare_traces(traces, question, folder, json_file)
-    if error > most:
-        typer.echo(f"# beyond the tolerance: {error:.1%} > {most:.1%}", err=True)
+    _refuse_beside_traces(traces, logs, options)
+    error = compare_traces(traces, question, folder, options.json_file)
+    if error > tolerance:
+        typer.echo(f"# beyond the tolerance: {error:.1%} > {tolerance:.1%}", err=True)
         raise typer.Exit(1)
 
 
@@ -389,13 +179,19 @@ def _refuse_beside(flag: str, options: Mapping[str, object]) -> None:
 
 
 def _refuse_beside_traces(
-    traces: Sequence[Path], logs: Sequence[Path], options: Mapping[str, object]
+    traces: Sequence[Path], logs: Sequence[Path], options: CompareOptions
 ) -> None:
     """Raise an InputError for logs, and for options of logs, beside traces."""
     if len(traces) < len(logs):
         log = next(path for path in logs if path not in traces)
         raise InputError(f"{traces[0]} is a trace, {log} is none: compare them one by one")
-    for name, value in options.items():
+    of_logs = {
+        "--collective": options.collective,
+        "--explain": options.explain,
+        "--gate": options.gate,
+        "--junit": options.junit,
+    }
+    for name, value in of_logs.items():
         if value:
             raise InputError(f"{name}: goes with logs, {traces[0]} is a trace")
 
@@ -411,7 +207,7 @@ def _compare_logs(
     logs: Sequence[Path],
     question: Question,
     rule: Rule,
-    collective: Text,
+    collective: str | None,
     files: LogOutputs,
     *,
     explain: bool,
@@ -438,10 +234,10 @@ def _compare_logs(
         if not explain and (worst.verdict.fails or worst.is_bad):
             typer.echo(f"# causes of the slowest log, {worst.label} (--explain: of every log):")
             print_lines(_causes(worst))
-    failed = [one for one in judged if one.verdict.fails or one.is_bad]
+    failed = [log for log in judged if log.verdict.fails or log.is_bad]
     limit = "beyond the tolerance" if rule.confidence is None else "below the gate"
-    for one in failed:
-        typer.echo(f"# {limit}: {one.label}: {_failure(one.verdict)}", err=True)
+    for log in failed:
+        typer.echo(f"# {limit}: {log.label}: {_failure(log.verdict)}", err=True)
     if failed:
         raise typer.Exit(1)
 
@@ -472,7 +268,7 @@ def _failure(verdict: Verdict) -> str:
     if not verdict.failed_bands:
         return "slower than the other logs"
     return ", ".join(
-        f"{band.band} {band.error:+.1%} (allowed {_allowed_errors(band)})"
+        f"{band.band} {band.error:+.1%} (allowed {allowed_errors(band)})"
         for band in verdict.failed_bands
     )
 
@@ -534,12 +330,12 @@ def _causes(judged: Judged) -> Iterator[str]:
         return
     good = [one for one in explained if one.explains]
     tried = len(compare.few(run.rows, SIZES))
-    some = f" at {tried} of {len(run.rows)} rows" if tried < len(run.rows) else ""
-    yield (
-        f"# single causes that would explain it{some}, the best fit (mean |log ratio|) first:"
-        if good
-        else f"# no single cause that was tried{some} explains it; the nearest:"
-    )
+    sizes = f" at {tried} of {len(run.rows)} rows" if tried < len(run.rows) else ""
+    if good:
+        order = "the best fit (mean |log ratio|) first:"
+        yield f"# single causes that would explain it{sizes}, {order}"
+    else:
+        yield f"# no single cause that was tried{sizes} explains it; the nearest:"
     lines = [_cause_line(one) for one in (good or explained)[:CAUSES_SHOWN]]
     for text in lines:
         yield f"#   {_with_host_names(text, judged.hosts)}"
@@ -561,20 +357,20 @@ def _with_host_names(text: str, hosts: Sequence[str]) -> str:
     return NODE.sub(host_name, text)
 
 
-def _cause_line(one: Explained) -> str:
+def _cause_line(cause: Explained) -> str:
     """A cause with its error, and which sizes it explains."""
-    titles = joined_titles(one.names)
+    titles = joined_titles(cause.names)
     text = " or ".join(titles[:ALTERNATIVES_SHOWN])
     more = len(titles) - ALTERNATIVES_SHOWN
     text += f" or {more} more" if more > 0 else ""
-    parts = [f"mean error {expm1(one.distance):.1%} instead of {expm1(one.usual):.1%}"]
-    for what, sizes in (
-        ("explains", one.explained_sizes),
-        ("does not explain", one.unexplained_sizes),
-        ("makes worse", one.worse_sizes),
+    parts = [f"mean error {expm1(cause.distance):.1%} instead of {expm1(cause.usual):.1%}"]
+    for verb, sizes in (
+        ("explains", cause.explained_sizes),
+        ("does not explain", cause.unexplained_sizes),
+        ("makes worse", cause.worse_sizes),
     ):
         if sizes:
-            parts.append(f"{what} {', '.join(map(format_size, sizes))}")
+            parts.append(f"{verb} {', '.join(map(format_size, sizes))}")
     return f"{text}: {'; '.join(parts)}"
 
 
@@ -585,16 +381,16 @@ def _table_of_logs(judged: Sequence[Judged]) -> Iterator[str]:
     """All logs by their deviation, the slowest first, and the host that makes them slow."""
     yield "# logs by deviation, the slowest compared with its simulation first"
     yield f"# {'log':<{LABEL_WIDTH}}  {'error':>7}  {'band':>12}  {'verdict':<8}  hosts"
-    for one in ranking(judged):
-        band = one.verdict.slowest_band
+    for log in ranking(judged):
+        band = log.verdict.slowest_band
         error = "-" if band is None else f"{band.error:+.1%}"
         name = "-" if band is None else band.band
-        if one.is_bad:
+        if log.is_bad:
             verdict = "slow"
         else:
-            verdict = "fails" if one.verdict.fails else "within"
-        hosts = " ".join(one.hosts) or "not listed"
-        yield f"  {one.label:<{LABEL_WIDTH}}  {error:>7}  {name:>12}  {verdict:<8}  {hosts}"
+            verdict = "fails" if log.verdict.fails else "within"
+        hosts = " ".join(log.hosts) or "not listed"
+        yield f"  {log.label:<{LABEL_WIDTH}}  {error:>7}  {name:>12}  {verdict:<8}  {hosts}"
     yield from (f"# {text}" for text in culprit_lines(judged))
     yield "#"
 
@@ -624,7 +420,9 @@ def _write_logs(judged: Sequence[Judged], files: LogOutputs, *, is_whole: bool) 
         return plot_results([table], place, line_rate=judged[0].compared.rate)
 
     table = csv_text(rows)
-    written = _write(values, files.json_file, files.folder, RESULTS, table, plot, is_whole=is_whole)
+    written = write_comparison(
+        values, files.json_file, files.folder, RESULTS, table, plot, is_whole=is_whole
+    )
     if files.junit is not None and is_whole:
         cases = list(_junit_cases(judged))
         written = [*written, write_text(files.junit, junit_text("netsim compare", cases))]
@@ -634,13 +432,13 @@ def _write_logs(judged: Sequence[Judged], files: LogOutputs, *, is_whole: bool) 
 def _junit_cases(judged: Sequence[Judged]) -> Iterator[JunitCase]:
     """A case for each size band of each log: failed where more than half of its sizes are beyond
     what is allowed."""
-    for one in judged:
-        for band in one.verdict.bands:
+    for log in judged:
+        for band in log.verdict.bands:
             yield JunitCase(
-                one.label,
-                f"{one.compared.run.collective} {band.band}",
+                log.label,
+                f"{log.compared.run.collective} {band.band}",
                 "failed" if band.fails else "passed",
-                f"{_error_text(band)}, {_allowed(band)}" if band.fails else "",
+                f"{_error_text(band)}, {allowed_text(band)}" if band.fails else "",
                 {"error_pct": f"{100 * band.error:.1f}"},
             )
 

@@ -16,8 +16,13 @@ from netsim.base.files import SUFFIXES, csv_value, preset_names
 from netsim.base.startup import at, on
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
-from netsim.cli import print_lines, with_options
-from netsim.cli.questions import ONLY_EXPECT, Given, Text, asked, flag_of, simulated
+from netsim.cli.output import print_lines
+from netsim.cli.questions import (
+    QuestionOptions,
+    flag_of,
+    simulated,
+    source_of_question,
+)
 from netsim.measured.logs import read_log
 from netsim.nccl.facts import facts_of, parse_version
 from netsim.plots.results import names_of
@@ -31,43 +36,51 @@ from netsim.tasks.resolve import resolve
 from netsim.yamlio.read import read_source
 
 CELL = "#"  # between a folder of results or a scenario and what names one of its cells
-STEP = 0  # stands for the size of a training step, which has none
+STEP = 0  # in the place of a size: a training step has none
 _LISTED = 8
 WON = {"=": "they were equal", "A": "A was faster", "B": "B was faster"}
 
 
 @dataclass(frozen=True)
-class Side:
-    """One of two things compared: times in µs by size, and what is known of each."""
+class TimedSide:
+    """A result, log or topology that is compared: times in µs by size, and how they come about."""
 
     name: str
     collective: str
     times: dict[int, float]
-    why: dict[int, str]
+    why: dict[int, str]  # algorithm, protocol and bottleneck
     machine: str = ""
-    spans: Mapping[int, Span] = field(default_factory=dict)
+    spans: Mapping[int, Span] = field(default_factory=dict)  # 80 % intervals
     off: Mapping[int, float] = field(default_factory=dict)  # error bounds of approximate times
     is_measured: bool = False
 
 
-def side_of(name: str, table: pd.DataFrame) -> Side:
+def side_of(name: str, table: pd.DataFrame) -> TimedSide:
     """The rows of one cell; a training step has a time without a size."""
     rows = table[table["time_us"].notna() & (table["size_asked"] > 0)]
-    sizes, times = rows["size_asked"], rows["time_us"]
     if rows.empty:
         rows = table[table["step_time_us"].notna()]
-        times = rows["step_time_us"]
-        sizes = times * 0 + STEP
-    found = dict(zip(sizes.astype(int), times.astype(float), strict=True))
+        times = rows["step_time_us"].astype(float)
+        sizes = [STEP] * len(rows)
+    else:
+        times = rows["time_us"].astype(float)
+        sizes = rows["size_asked"].astype(int).tolist()
     texts = rows[["algorithm", "protocol", "bound_by"]].astype(str).to_numpy().tolist()
-    why = {size: reason(*parts) for size, parts in zip(sizes.astype(int), texts, strict=True)}
-    ends = rows["time_low_us"] / rows["time_us"], rows["time_high_us"] / rows["time_us"]
-    every = zip(sizes.astype(int), *ends, strict=True)
-    told = {size: (low, high) for size, low, high in every if low > 0}
+    lows = rows["time_low_us"] / rows["time_us"]
+    highs = rows["time_high_us"] / rows["time_us"]
     words = table[["collective", "topology"]].head(1).astype(str).to_numpy().flatten().tolist()
     collective, machine = words or ("", "")
-    off = dict(zip(sizes.astype(int), map(off_of, rows.to_dict("records")), strict=True))
-    return Side(name, collective, found, why, machine, told, off)
+    return TimedSide(
+        name,
+        collective,
+        times=dict(zip(sizes, times.tolist(), strict=True)),
+        why={size: reason(*parts) for size, parts in zip(sizes, texts, strict=True)},
+        machine=machine,
+        spans={
+            size: (low, high) for size, low, high in zip(sizes, lows, highs, strict=True) if low > 0
+        },
+        off=dict(zip(sizes, map(off_of, rows.to_dict("records")), strict=True)),
+    )
 
 
 def reason(*parts: str) -> str:
@@ -105,10 +118,10 @@ def one_cell(path: Path, table: pd.DataFrame, wanted: str) -> pd.DataFrame:
         named = [a for a in axes if not key or key in (a[len(AXIS) :], a.rpartition(".")[2])]
         texts = {axis: chosen[axis].astype(str) for axis in named}
         fits = [(own == value) | (own.map(partial(spoken, a)) == value) for a, own in texts.items()]
-        kept = chosen[pd.concat(fits, axis=1).any(axis=1)] if fits else chosen[:0]
-        if kept.empty:
+        matching = chosen[pd.concat(fits, axis=1).any(axis=1)] if fits else chosen[:0]
+        if matching.empty:
             raise InputError(f"{path}: no cell is {part!r}", hint=_listed(table, axes))
-        chosen = kept
+        chosen = matching
     if chosen["cell"].nunique() > 1:
         raise InputError(
             f"{path}: has {chosen['cell'].nunique()} such cells; only one can be compared",
@@ -118,73 +131,91 @@ def one_cell(path: Path, table: pd.DataFrame, wanted: str) -> pd.DataFrame:
 
 
 def _listed(table: pd.DataFrame, axes: Sequence[str]) -> str:
+    """The names of the first cells of a table."""
     names = names_of(table.drop_duplicates("cell"), axes)
     more = f"; … {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return "; ".join(names[:_LISTED]) + more
 
 
 RESULTS = "results.csv"
-USUAL, USUAL_SIZES = "all_reduce", "8:8G:4"
+USUAL = "all_reduce"
+USUAL_SIZES = "8:8G:4"
 
 
-def sides_of(a: str, b: str, collective: str | None, given: Given) -> tuple[Side, Side]:
-    """Both sides. Topologies are asked for what the other side has, unless something is given."""
+def sides_of(
+    a: str, b: str, collective: str | None, options: QuestionOptions
+) -> tuple[TimedSide, TimedSide]:
+    """The two sides. A topology is simulated with the collective and the sizes of the other side,
+    unless options say otherwise."""
     names = (a, b)
-    known = [_recorded(name, collective) or _scenario(name) for name in names]
-    _refuse_unused(known, given)
-    other = next((side for side in known if side is not None), None)
-    what = collective or (other.collective if other is not None else USUAL)
-    if other is not None and None in known and list(other.times) == [STEP]:
-        raise InputError(f"{other.name}: is a training step, which a topology alone has none of")
-    if other is not None and not given.sizes:
-        given = replace(given, sizes=",".join(map(str, sorted(other.times))))
-    asked_for = replace(given, sizes=given.sizes or USUAL_SIZES)
-    each = versions_of(asked_for)
-    if len(each) > 1 and known != [None, None]:
-        raise InputError(f"--nccl {given.nccl}: two versions are of two topologies")
-    one, two = (
-        _topology(name, what, own) if side is None else side
-        for name, side, own in zip(names, known, (each * 2)[:2], strict=True)
-    )
-    return one, two
+    sides = [_recorded(name, collective) or _scenario(name) for name in names]
+    _refuse_unused(sides, options)
+    model = next((side for side in sides if side is not None), None)
+    if not collective:
+        collective = model.collective if model is not None else USUAL
+    if model is not None and None in sides and list(model.times) == [STEP]:
+        raise InputError(f"{model.name}: is a training step, which a topology alone has none of")
+    if model is not None and not options.sizes:
+        options = replace(options, sizes=",".join(map(str, sorted(model.times))))
+    versions = versions_of(replace(options, sizes=options.sizes or USUAL_SIZES))
+    if len(versions) > 1 and sides != [None, None]:
+        raise InputError(f"--nccl {options.nccl}: two versions are of two topologies")
+    first, second = sides
+    if first is None:
+        first = _topology(a, collective, versions[0])
+    if second is None:
+        second = _topology(b, collective, versions[-1])
+    return first, second
 
 
-def versions_of(given: Given) -> list[Given]:
+def versions_of(options: QuestionOptions) -> list[QuestionOptions]:
     """The options of either side, of which `--nccl A,B` gives each one version."""
-    found = [replace(given, nccl=one.strip()) for one in (given.nccl or "").split(",")]
-    if len(found) > 2:
-        raise InputError(f"--nccl {given.nccl}: expected one version, or two as 2.21,2.27")
-    return found if given.nccl else [given]
+    if not options.nccl:
+        return [options]
+    versions = [replace(options, nccl=version.strip()) for version in options.nccl.split(",")]
+    if len(versions) > 2:
+        raise InputError(f"--nccl {options.nccl}: expected one version, or two as 2.21,2.27")
+    return versions
 
 
-def upgrade(topology: str, collective: str, given: Given) -> None:
+def compare_versions(topology: str, collective: str, options: QuestionOptions) -> None:
     """Print what changes by size from one version of NCCL to another, and what rules do."""
-    old, new = versions_of(given)
-    one, other = (
-        replace(_topology(topology, collective, each), name=f"{topology} with NCCL {each.nccl}")
-        for each in (old, new)
+    old, new = versions_of(options)
+    first, second = (
+        replace(_topology(topology, collective, one), name=f"{topology} with NCCL {one.nccl}")
+        for one in (old, new)
     )
-    print_lines((*_lines(one, other, sorted({*one.times} & {*other.times})), *_rules(old, new)))
+    common = sorted(set(first.times) & set(second.times))
+    print_lines((*_lines(first, second, common), *_rules(old, new)))
 
 
-def _rules(old: Given, new: Given) -> Iterator[str]:
+def _rules(old: QuestionOptions, new: QuestionOptions) -> Iterator[str]:
     """The rules and constants of NCCL's choice that two versions do not share."""
-    one, other = (facts_of(parse_version(each.nccl or "")) for each in (old, new))
-    names = [f.name for f in fields(one) if getattr(one, f.name) != getattr(other, f.name)]
-    known = ", ".join(name.replace("_", " ") for name in names)
-    yield f"# NCCL {old.nccl} and {new.nccl} differ in: {known or 'nothing that is modelled'}"
+    facts = [facts_of(parse_version(one.nccl or "")) for one in (old, new)]
+    names = [
+        field.name
+        for field in fields(facts[0])
+        if getattr(facts[0], field.name) != getattr(facts[1], field.name)
+    ]
+    differences = ", ".join(name.replace("_", " ") for name in names)
+    yield (
+        f"# NCCL {old.nccl} and {new.nccl} differ in: {differences or 'nothing that is modelled'}"
+    )
 
 
-def _refuse_unused(known: Sequence[Side | None], given: Given) -> None:
-    named = given.named + ["sizes"] * bool(given.sizes)
-    if named and None not in known:
+def _refuse_unused(sides: Sequence[TimedSide | None], options: QuestionOptions) -> None:
+    """Raise an InputError for options of topologies where neither side is one."""
+    named = options.named
+    if options.sizes:
+        named = [*named, "sizes"]
+    if named and None not in sides:
         raise InputError(
             f"{flag_of(named[0])}: goes with a topology, and neither of the two is one",
             hint="results, logs and scenarios say it themselves",
         )
 
 
-def _recorded(name: str, collective: str | None) -> Side | None:
+def _recorded(name: str, collective: str | None) -> TimedSide | None:
     """Results or a log; None if a name is a topology's or a scenario's."""
     head, _, cell = name.partition(CELL)
     path = Path(head)
@@ -209,14 +240,15 @@ def is_measured_table(path: Path) -> bool:
 SIZE_COLUMN = "size_bytes"  # the first column of tables of measured sizes
 
 
-def _results(path: Path, wanted: str) -> Side:
+def _results(path: Path, wanted: str) -> TimedSide:
+    """The cell of a table of results that values of axes name."""
     if not path.is_file():
         raise InputError(f"{path}: no such file", hint="expected a folder that netsim run wrote")
     name = f"{path}{CELL}{wanted}" if wanted else str(path)
     return side_of(name, one_cell(path, read_results([path]), wanted))
 
 
-def _scenario(name: str) -> Side | None:
+def _scenario(name: str) -> TimedSide | None:
     """A cell of a scenario, simulated; None if a name is a topology's."""
     on(name)
     head, _, wanted = name.partition(CELL)
@@ -236,7 +268,9 @@ def _scenario(name: str) -> Side | None:
 
 
 def _rows(cell: Cell) -> list[Row]:
-    sizes, rows = cell.scenario.workload.size_list(), list[Row]()
+    """The simulated rows of a cell."""
+    sizes = cell.scenario.workload.size_list()
+    rows: list[Row] = []
     resolved = resolve_any(cell)
     for size in sizes:
         at(format_size(size) if size else "a step", len(rows), len(sizes))
@@ -244,62 +278,64 @@ def _rows(cell: Cell) -> list[Row]:
     return rows
 
 
-def _log(path: Path, collective: str | None) -> Side:
+def _log(path: Path, collective: str | None) -> TimedSide:
+    """The measured times of the only run of a log."""
     runs = read_log(path, collective)
     if len(runs) > 1:
-        what = ", ".join(run.collective for run in runs)
-        raise InputError(f"{path}: has {len(runs)} runs ({what}); only one can be compared")
+        collectives = ", ".join(run.collective for run in runs)
+        raise InputError(f"{path}: has {len(runs)} runs ({collectives}); only one can be compared")
     run = runs[0]
     times = {row.size_bytes: (row.seconds(run.collective) or 0.0) * 1e6 for row in run.rows}
     times = {size: time for size, time in times.items() if size and time > 0}
     said = {size: " ".join(choice) for size, choice in run.choices.items()}
     why = {size: said.get(size, "measured") for size in times}
-    return Side(str(path), run.collective, times, why, is_measured=True)
+    return TimedSide(str(path), run.collective, times, why, is_measured=True)
 
 
-def _topology(name: str, collective: str, given: Given) -> Side:
+def _topology(name: str, collective: str, options: QuestionOptions) -> TimedSide:
+    """A topology, simulated; sizes that cannot be simulated are left out."""
     on(name)
-    resolved = resolve(checked_cells(asked(name, collective, given)[0])[0])
+    resolved = resolve(checked_cells(source_of_question(name, collective, options)[0])[0])
     rows = [row for row in simulated(resolved, "auto", []) if row.status == "ok"]
     return side_of(name, table_of(rows, ()))
 
 
-@with_options(Given, "sizes", *ONLY_EXPECT)
-def command(a: str, b: str, given: Given, collective: Text = None, sizes: Text = None) -> None:
-    """Print by size which of A and B is faster, where that changes, and what differs there.
-
-    Options of questions are for topologies."""
-    given = replace(given, sizes=sizes or "")
-    one, other = sides_of(a, b, collective, given)
-    if one.collective and other.collective and one.collective != other.collective:
-        typer.echo(f"warning: A is of {one.collective}, B of {other.collective}", err=True)
-    common = sorted(set(one.times) & set(other.times))
+def compare_sides(a: str, b: str, options: QuestionOptions, collective: str | None) -> None:
+    """Print by size which of A and B is faster, where that changes, and what differs there."""
+    first, second = sides_of(a, b, collective, options)
+    if first.collective and second.collective and first.collective != second.collective:
+        typer.echo(f"warning: A is of {first.collective}, B of {second.collective}", err=True)
+    common = sorted(set(first.times) & set(second.times))
     if not common:
-        raise InputError(f"{one.name} and {other.name} have no size in common")
-    for side, size in product((one, other), common):
+        raise InputError(f"{first.name} and {second.name} have no size in common")
+    for side, size in product((first, second), common):
         if side.times[size] <= 0:
             where = f"{side.name}: {format_size(size)}" if size != STEP else side.name
             raise InputError(f"{where}: expected a time above 0, got {side.times[size]:g} us")
-    each = versions_of(given)
-    print_lines((*_lines(one, other, common), *(_rules(*each) if len(each) > 1 else ())))
-    if alone := [format_size(size) for size in sorted({*one.times} ^ {*other.times})]:
+    print_lines(_lines(first, second, common))
+    versions = versions_of(options)
+    if len(versions) > 1:
+        print_lines(_rules(*versions))
+    if alone := [format_size(size) for size in sorted({*first.times} ^ {*second.times})]:
         have = "size that only one of them has is" if len(alone) == 1 else "sizes of only one are"
         few = ", ".join(alone[:_LISTED]) + ", …" * (len(alone) > _LISTED)
         typer.echo(f"{len(alone)} {have} left out: {few}", err=True)
 
 
-def _lines(one: Side, other: Side, common: Sequence[int]) -> Iterator[str]:
+def _lines(first: TimedSide, second: TimedSide, common: Sequence[int]) -> Iterator[str]:
     """The table of all sizes, what changes between them, and how often each side is faster."""
-    yield f"# A: {one.name}"
-    yield f"# B: {other.name}"
+    yield f"# A: {first.name}"
+    yield f"# B: {second.name}"
     titles = f"{'B / A':>6}  faster  {'how sure':<11}  {'80 % of ratios':<14}"
     yield f"# {'size':>11}  {'A (us)':>9}  {'B (us)':>9}  {titles}  A is | B is"
-    sureness = {size: _certainty(one, other, size) for size in common}
-    shown = {size: _faster(one.times[size], other.times[size]) for size in common}
+    sureness = {size: _certainty(first, second, size) for size in common}
+    shown = {size: _faster(first.times[size], second.times[size]) for size in common}
     wins = [_win(shown[size], sureness[size]) for size in common]
     for size in common:
-        a, b, (low, high) = one.times[size], other.times[size], _ratios(one, other, size)
-        why = f"{one.why.get(size, '')} | {other.why.get(size, '')}"
+        a = first.times[size]
+        b = second.times[size]
+        low, high = _ratios(first, second, size)
+        why = f"{first.why.get(size, '')} | {second.why.get(size, '')}"
         span = f"{low:.2f} to {high:.2f}" if low < high else ""
         yield (
             f"{size or 'step':>13}  {microseconds(a):>9}  {microseconds(b):>9}  {b / a:>6.2f}  "
@@ -308,9 +344,9 @@ def _lines(one: Side, other: Side, common: Sequence[int]) -> Iterator[str]:
     for (left, right), (before, after) in zip(pairwise(common), pairwise(wins), strict=True):
         if before != after:
             places = f"{format_size(left)} and {format_size(right)}"
-            what = _change(one, other, left, right)
-            yield f"# between {places}: {WON[before]}, then {WON[after]}; there {what}"
-    ratios = {size: other.times[size] / one.times[size] for size in common}
+            change = _change(first, second, left, right)
+            yield f"# between {places}: {WON[before]}, then {WON[after]}; there {change}"
+    ratios = {size: second.times[size] / first.times[size] for size in common}
     most = max(common, key=lambda size: abs(log(ratios[size])))
     mean = exp(sum(map(log, ratios.values())) / len(ratios))
     if len(common) > 1 and wins.count("=") < len(wins):
@@ -335,32 +371,35 @@ def _counts(wins: Sequence[str], sureness: Sequence[str]) -> Iterator[str]:
 
 
 def _win(faster: str, certainty: str) -> str:
-    """Which side counts as faster: none where that cannot be told."""
+    """The side that counts as faster; neither (`=`) if the difference is too small."""
     return "=" if certainty == "cannot tell" else faster
 
 
-def _certainty(one: Side, other: Side, size: int) -> str:
-    """How sure it is which side is faster; empty where times are equal, and for training steps, of
-    which too few pairs were measured."""
-    a, b = one.times[size], other.times[size]
+def _certainty(first: TimedSide, second: TimedSide, size: int) -> str:
+    """How sure it is which side is faster.
+
+    Empty where times are equal, and for training steps, of which too few pairs were measured."""
+    a = first.times[size]
+    b = second.times[size]
     if size == STEP or _faster(a, b) == "=":
         return ""
     kind = pair_kind(
-        same_machine=one.machine == other.machine != "",
-        same_collective=one.collective == other.collective,
-        measured=one.is_measured + other.is_measured,
+        same_machine=first.machine == second.machine != "",
+        same_collective=first.collective == second.collective,
+        measured=first.is_measured + second.is_measured,
     )
-    error_bound = (1 + one.off.get(size, 0.0)) * (1 + other.off.get(size, 0.0)) - 1
+    error_bound = (1 + first.off.get(size, 0.0)) * (1 + second.off.get(size, 0.0)) - 1
     return certainty_of(b / a, kind, error_bound)
 
 
-def _ratios(one: Side, other: Side, size: int) -> Span:
-    """Between which ratios B / A of measured times lie, 80 % of them."""
-    names, same = (one.collective, other.collective), one.machine == other.machine != ""
-    spans = one.spans.get(size, EXACT), other.spans.get(size, EXACT)
-    off = one.off.get(size, 0.0), other.off.get(size, 0.0)
+def _ratios(first: TimedSide, second: TimedSide, size: int) -> Span:
+    """The interval that holds 80 % of the measured ratios B / A."""
+    names = (first.collective, second.collective)
+    same = first.machine == second.machine != ""
+    spans = first.spans.get(size, EXACT), second.spans.get(size, EXACT)
+    off = first.off.get(size, 0.0), second.off.get(size, 0.0)
     low, high = ratio_span(names, size, spans, same=same, off=off)
-    ratio = other.times[size] / one.times[size]
+    ratio = second.times[size] / first.times[size]
     return ratio * low, ratio * high
 
 
@@ -371,10 +410,11 @@ def _faster(a: float, b: float) -> str:
     return "A" if a < b else "B"
 
 
-def _change(one: Side, other: Side, left: int, right: int) -> str:
+def _change(first: TimedSide, second: TimedSide, left: int, right: int) -> str:
+    """What changes on either side from one size to the next."""
     changed = [
         f"{name} goes from {side.why[left]} to {side.why[right]}"
-        for name, side in (("A", one), ("B", other))
+        for name, side in (("A", first), ("B", second))
         if side.why.get(left) != side.why.get(right)
     ]
     return "; ".join(changed) or "neither changes its algorithm nor what bounds it"

@@ -16,7 +16,7 @@ import typer
 from netsim.base.constants import TABLE, Constant
 from netsim.base.files import preset_folder, preset_names
 from netsim.base.startup import MODEL_VERSION, __version__
-from netsim.cli import print_lines
+from netsim.cli.output import print_lines
 from netsim.extent.invariants import INVARIANTS
 
 HEADER = ("constant", "value", "unit", "belongs to", "origin")
@@ -30,7 +30,7 @@ EXTRAS = {
 }
 
 
-def doctor(constants: bool = False, invariants: bool = False) -> None:
+def print_diagnosis(*, constants: bool = False, invariants: bool = False) -> None:
     """Print what netsim runs on, and what it finds; or its constants, or its invariants."""
     if constants or invariants:
         print_lines(constant_lines() if constants else ())
@@ -74,6 +74,7 @@ def _cells(constant: Constant) -> tuple[str, ...]:
 
 
 def _origin(constant: Constant) -> str:
+    """Where the value of a constant is from."""
     if constant.fitted is None:
         return f"given: {constant.given}"
     name = constant.fitted.estimator.rpartition(":")[2]
@@ -81,6 +82,7 @@ def _origin(constant: Constant) -> str:
 
 
 def _version(name: str) -> str:
+    """The version of an installed package, or `missing`."""
     try:
         return version(name)
     except PackageNotFoundError:

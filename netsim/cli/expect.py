@@ -6,24 +6,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from netsim.base.errors import InputError, NetsimError, silent
-from netsim.base.startup import late
 from netsim.base.units import format_bandwidth, parse_cli_size, parse_ratio
 from netsim.base.values import dataclass
-from netsim.cli import (
-    check_outputs,
-    parsed,
-    print_lines,
-    refuse_output_as_input,
-    shown,
-    with_options,
-)
-from netsim.cli.questions import Given, Text, asked, simulated
-from netsim.cli.shown import SURENESS, Engine, Format, GateFormat, halves, sureness
+from netsim.cli import shown
+from netsim.cli.options import Engine, Format, GateFormat
+from netsim.cli.output import check_outputs, parsed, print_lines, refuse_output_as_input
+from netsim.cli.questions import QuestionOptions, simulated, source_of_question
+from netsim.cli.shown import SURENESS, halves, sureness
 from netsim.extent.decisions import listening
 from netsim.nccl import choice, environment
 from netsim.results import nccl_tests
@@ -42,20 +35,21 @@ from netsim.topology.machine import Machine
 SHOWN_SIZES = 4
 
 
-def assumptions(resolved: ResolvedCell, given: Given) -> Iterator[str]:
-    """Everything that the answer depends on and nobody said."""
-    scenario, work = resolved.cell.scenario, resolved.cell.scenario.collective
+def assumptions(resolved: ResolvedCell, options: QuestionOptions) -> Iterator[str]:
+    """The assumptions that the answer depends on and no option states."""
+    scenario = resolved.cell.scenario
+    work = scenario.collective
     config = scenario.cluster
     if config.graph is None and node_count(config) > 1:
-        yield from _network(config, given)
+        yield from _network(config, options)
         yield from assumed_defaults(resolved.cell)
         fabric = resolved.jobs[0].cluster.fabric if resolved.is_nccl else None
         if fabric is not None and fabric.note:
             yield fabric.note
-    if given.launch is None and "launch" not in resolved.cell.source.data:
+    if options.launch is None and "launch" not in resolved.cell.source.data:
         yield "assumed: one process for each GPU (--launch single_process is nccl-tests -g 8)"
     if resolved.is_nccl:
-        yield from _nccl_assumptions(resolved, given)
+        yield from _nccl_assumptions(resolved, options)
     elif work.algorithm == "ring":
         yield "ring is the textbook algorithm, without NCCL's costs; NCCL's is Ring"
     for group in config.members if config.graph is None else ():
@@ -66,10 +60,11 @@ def assumptions(resolved: ResolvedCell, given: Given) -> Iterator[str]:
             )
 
 
-def _nccl_assumptions(resolved: ResolvedCell, given: Given) -> Iterator[str]:
-    """The NCCL version that was assumed, what a plugin sets, and which wishes have no effect."""
-    scenario, work = resolved.cell.scenario, resolved.cell.scenario.collective
-    if given.nccl is None and "version" not in scenario.nccl.model_fields_set:
+def _nccl_assumptions(resolved: ResolvedCell, options: QuestionOptions) -> Iterator[str]:
+    """The NCCL version that was assumed, what a plugin sets, and which variables have no effect."""
+    scenario = resolved.cell.scenario
+    work = scenario.collective
+    if options.nccl is None and "version" not in scenario.nccl.model_fields_set:
         yield f"assumed: NCCL {scenario.nccl.version} (--nccl names another)"
     yield from _plugin(resolved)
     for name, why in environment.without_effect(scenario.nccl.env).items():
@@ -81,8 +76,9 @@ def _nccl_assumptions(resolved: ResolvedCell, given: Given) -> Iterator[str]:
 
 
 def _plugin(resolved: ResolvedCell) -> Iterator[str]:
-    job, scenario = resolved.jobs[0], resolved.cell.scenario
-    wishes = wishes_of(scenario)
+    """The variables that the plugin of the transport sets."""
+    job = resolved.jobs[0]
+    wishes = wishes_of(resolved.cell.scenario)
     variables = wishes.on(job.cluster, job.gpus).variables
     ours = [f"{name}={value}" for name, value in variables.items() if name not in wishes.variables]
     if ours and job.cluster.transport:
@@ -90,7 +86,7 @@ def _plugin(resolved: ResolvedCell) -> Iterator[str]:
 
 
 def approximations(rows: Sequence[Row]) -> Iterator[str]:
-    """Where not everything was simulated, and by how much that may move an answer."""
+    """The rows of which not everything was simulated, with their error bounds."""
     for row in rows:
         if row.approximation:
             most = row.approximation_pct or 0.0
@@ -107,9 +103,9 @@ def roundings(resolved: ResolvedCell, sizes: list[int]) -> Iterator[str]:
         yield f"rounded as nccl-tests rounds: {shown}"
 
 
-def _network(config: ClusterConfig, given: Given) -> Iterator[str]:
+def _network(config: ClusterConfig, options: QuestionOptions) -> Iterator[str]:
     """What is assumed of the network between hosts, machine by machine where they differ."""
-    if given.fabric is None and config.fabric is None:
+    if options.fabric is None and config.fabric is None:
         several = max(group.nic_count for group in config.members) > 1
         kind = "rail-optimized fabric" if several else "single switch"
         yield f"assumed: a {kind} that never blocks (--fabric names another)"
@@ -308,12 +304,13 @@ def weak_figures(resolved: ResolvedCell, rows: Sequence[Row]) -> Iterator[str]:
     chosen = config.nic_rate is not None
     decided = Counter(path for kind in count.elements() for path in DECIDED_BY.get(kind, ()))
     for path, bounds in decided.items():
-        found = next((one for one in machine.sources if one.path == path), None)
-        if found is None or found.stamp not in WEAK or (path == "nics.rate" and chosen):
+        figure = next((figure for figure in machine.sources if figure.path == path), None)
+        if figure is None or figure.stamp not in WEAK or (path == "nics.rate" and chosen):
             continue
-        yield f"{found.stamp}: {path} {figure_text(path, found.value)}, {_bounds(bounds, rows)}"
+        text = f"{path} {figure_text(path, figure.value)}"
+        yield f"{figure.stamp}: {text}, {_bounds(bounds, rows)}"
     slow = sum(count[kind] for kind in EXECUTION)
-    if slow and resolved.is_nccl and not _known(resolved, machine):
+    if slow and resolved.is_nccl and not _is_measured(resolved, machine):
         yield (
             "transferred: latencies and channel rates, of other machines with such GPUs, "
             f"{_bounds(slow, rows)} (netsim calibrate fits them to a log)"
@@ -329,15 +326,17 @@ def kind_of(bound_by: str) -> str:
 
 
 def _bounds(number: int, rows: Sequence[Row]) -> str:
+    """How many sizes a figure decides, in words."""
     return f"which decides {number} of {len(rows)} sizes"
 
 
-def _known(resolved: ResolvedCell, machine: Machine) -> bool:
+def _is_measured(resolved: ResolvedCell, machine: Machine) -> bool:
+    """Whether a machine was fitted to measurements, or such machines are in the corpus."""
     fitted = any(
         figure.stamp in ("calibrated", "measured") for figure in machine.calibration.values()
     )
     where = class_of(resolved)
-    return fitted or any(one == where for one, _, _ in stored())
+    return fitted or any(validated == where for validated, _, _ in stored())
 
 
 def part_of(text: str) -> float:
@@ -364,50 +363,13 @@ def print_acceptance(
     )
 
 
-@with_options(Given)
-def command(
-    topology: str,
-    collective: str,
-    given: Given,
-    why: Text = None,
-    acceptance: Text = None,
-    gate: Text = None,
-    gate_format: GateFormat | None = None,
-    gate_out: Path | None = None,
-    tuner_out: Path | None = None,
-    graph_out: Path | None = None,
-    engine: Engine = "auto",
-    form: Format = "table",
-    json_file: Path | None = None,
-    wide: bool = False,
-    verbose: bool = False,
-    quiet: bool = False,
-) -> None:
-    """Print what nccl-tests would print for COLLECTIVE on TOPOLOGY."""
-    answers = Answers(
-        why=why,
-        acceptance=acceptance,
-        gate=gate,
-        gate_format=gate_format,
-        gate_out=gate_out,
-        tuner_out=tuner_out,
-        graph_out=graph_out,
-        json_file=json_file,
-        form=form,
-        wide=wide,
-        quiet=quiet,
-    )
-    with listening(partial(typer.echo, err=True) if verbose else silent):
-        _expect(topology, collective, given, answers, engine)
-
-
 @dataclass(frozen=True)
 class Answers:
     """The options of `expect` that say which answer is printed or written, as they were given."""
 
-    why: Text = None
-    acceptance: Text = None
-    gate: Text = None
+    why: str | None = None
+    acceptance: str | None = None
+    gate: str | None = None
     gate_format: GateFormat | None = None
     gate_out: Path | None = None
     tuner_out: Path | None = None
@@ -449,60 +411,93 @@ class Answers:
         return self.form == "table" and not any(self.exclusive.values())
 
 
-def _expect(topology: str, collective: str, given: Given, answers: Answers, engine: Engine) -> None:
-    part = None if answers.acceptance is None else part_of(answers.acceptance)
+def print_expected(
+    topology: str,
+    collective: str,
+    options: QuestionOptions,
+    answers: Answers,
+    engine: Engine,
+    *,
+    verbose: bool,
+) -> None:
+    """Print what nccl-tests would print for collectives on a topology, or another answer."""
+    with listening(partial(typer.echo, err=True) if verbose else silent):
+        _expect(topology, collective, options, answers, engine)
+
+
+def _expect(
+    topology: str, collective: str, options: QuestionOptions, answers: Answers, engine: Engine
+) -> None:
+    """Check the options, resolve one cell for each collective, and print the answer."""
+    if answers.acceptance is not None:
+        part_of(answers.acceptance)
     _check_outputs(answers.exclusive, answers.files)
-    gates = _gate_options(answers)
-    collectives = collectives_of(collective, answers.of_one_collective, given.nccl)
+    gates = None
+    if answers.gate or answers.gate_format or answers.gate_out:
+        from netsim.cli.gate_options import gate_options
+
+        gates = gate_options(answers.gate, answers.gate_format, answers.gate_out)
+    collectives = collectives_of(collective, answers.of_one_collective, options.nccl)
     _refuse_outputs(answers, [Path(topology)])
-    if given.nccl and "," in given.nccl:
-        _compare_versions(topology, collective, given, is_alone=answers.is_table)
+    if options.nccl and "," in options.nccl:
+        _compare_versions(topology, collective, options, is_alone=answers.is_table)
         return
-    questions = [asked(topology, name, given) for name in collectives]
+    questions = [source_of_question(topology, name, options) for name in collectives]
     tests = [resolve(checked_cells(question.source)[0]) for question in questions]
-    resolved = tests[0]
-    inputs = files_read(questions[0].source.name, resolved.cell.scenario.cluster, given)
+    inputs = files_read(questions[0].source.name, tests[0].cell.scenario.cluster, options)
     _refuse_outputs(answers, inputs)
     notes = [note for question in questions for note in question.notes]
-    assumed = [text for test in tests for text in assumptions(test, given)]
+    assumed = [text for test in tests for text in assumptions(test, options)]
     _print_notes(dict.fromkeys([*notes, *assumed]), answers)
-    if answers.graph_out is not None:
-        late("netsim.cli.expect_more.write_graph")(resolved, answers.graph_out)
-        return
-    if answers.why is not None:
-        size = parsed(parse_cli_size, "--why", answers.why)
-        late("netsim.cli.expect_more.explain")(resolved, size, answers.form)
+    if answers.graph_out is not None or answers.why is not None:
+        _print_choice(tests[0], answers)
         return
     for test in tests:
         sizes = test.cell.scenario.collective.size_list()
         _print_notes(_named_of(test, tests, roundings(test, sizes)), answers)
     failures: list[NetsimError] = []
-    if answers.tuner_out is not None:
-        late("netsim.cli.expect_more.write_tuner")(resolved, answers.tuner_out, engine)
-    elif gates is not None:
+    if gates is not None:
+        from netsim.cli.gate import write_gates
+
         _print_notes(gates.notes, answers)
-        late("netsim.cli.gate.write_gates")(tests, gates, engine, failures)
-    elif part is not None:
-        print_acceptance(resolved, part, engine, failures)
+        write_gates(tests, gates, engine, failures)
     else:
-        _print_answer(tests, answers, engine, failures)
+        _simulate(tests, answers, engine, failures)
     if failures:
         raise failures[0]
+
+
+def _print_choice(resolved: ResolvedCell, answers: Answers) -> None:
+    """Write NCCL's channels, or print why NCCL chooses as it does; nothing is simulated."""
+    from netsim.cli.expect_more import explain_choice, write_graph
+
+    if answers.graph_out is not None:
+        write_graph(resolved, answers.graph_out)
+    elif answers.why is not None:
+        explain_choice(resolved, parsed(parse_cli_size, "--why", answers.why), answers.form)
+
+
+def _simulate(
+    tests: Sequence[ResolvedCell],
+    answers: Answers,
+    engine: Engine,
+    failures: list[NetsimError],
+) -> None:
+    """Simulate all sizes and print the table, or what the options name in its place."""
+    if answers.tuner_out is not None:
+        from netsim.cli.tuner_table import write_tuner
+
+        write_tuner(tests[0], answers.tuner_out, engine)
+    elif answers.acceptance is not None:
+        print_acceptance(tests[0], part_of(answers.acceptance), engine, failures)
+    else:
+        _print_answer(tests, answers, engine, failures)
 
 
 def _refuse_outputs(answers: Answers, inputs: Sequence[Path]) -> None:
     """Raise an InputError if a file that is to be written is one that is read."""
     for file in answers.files.values():
         refuse_output_as_input(file, inputs)
-
-
-def _gate_options(answers: Answers) -> Any:
-    """The options of `--gate`, checked; None where none of them is given. Their module is imported
-    only then."""
-    if not (answers.gate or answers.gate_format or answers.gate_out):
-        return None
-    options = late("netsim.cli.gate.gate_options")
-    return options(answers.gate, answers.gate_format, answers.gate_out)
 
 
 def _print_notes(lines: Iterable[str], answers: Answers) -> None:
@@ -513,13 +508,17 @@ def _print_notes(lines: Iterable[str], answers: Answers) -> None:
             typer.echo(text, err=True)
 
 
-def _compare_versions(topology: str, collective: str, given: Given, *, is_alone: bool) -> None:
+def _compare_versions(
+    topology: str, collective: str, options: QuestionOptions, *, is_alone: bool
+) -> None:
     """Print the answers of the two NCCL versions that `--nccl A,B` names, side by side.
 
     Raises an InputError if options stand beside it that ask for another output."""
     if not is_alone:
-        raise InputError(f"--nccl {given.nccl}: compares two versions, and goes alone")
-    late("netsim.cli.diff.upgrade")(topology, collective, given)
+        raise InputError(f"--nccl {options.nccl}: compares two versions, and goes alone")
+    from netsim.cli.diff import compare_versions
+
+    compare_versions(topology, collective, options)
 
 
 def collectives_of(text: str, answers: Mapping[str, object], nccl: str | None) -> list[str]:
@@ -556,9 +555,9 @@ def _named_of(
         yield prefix + text
 
 
-def files_read(topology: str, config: ClusterConfig, given: Given) -> list[Path]:
+def files_read(topology: str, config: ClusterConfig, options: QuestionOptions) -> list[Path]:
     """The files of the topology, its machines, the tuner table and the graph of a question."""
-    named = [Path(name) for name in (topology, given.tuner, given.graph) if name]
+    named = [Path(name) for name in (topology, options.tuner, options.graph) if name]
     machines = [group.loaded.path for group in config.members] if config.graph is None else []
     return [*named, *filter(None, machines)]
 

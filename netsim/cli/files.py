@@ -47,14 +47,17 @@ def check_file(path: Path, changes: Sequence[str] = ()) -> str:
 
 
 def _described(subject: Subject) -> str:
+    """What a file describes, in words."""
     gpus = plural(len(subject.topology), "GPU")
     if subject.cluster is None:
         return f"a graph with {gpus}"
     return f"a cluster of {plural(subject.hosts, 'host')} with {gpus}"
 
 
-def check(files: list[Path], settings: list[str] | None = None, allow_oom: bool = False) -> None:
-    """Check every file; print what is wrong with each, or that it is fine."""
+def check_files(
+    files: list[Path], settings: list[str] | None = None, *, allow_oom: bool = False
+) -> None:
+    """Check every file; print what is wrong with it, or that it is fine."""
     failed = False
     changes = [*(settings or []), *["workload.allow_oom=true"] * allow_oom]
     for file in files:
@@ -70,8 +73,8 @@ def check(files: list[Path], settings: list[str] | None = None, allow_oom: bool 
 SCHEMAS: dict[str, type[Model]] = {"scenario": Scenario, "machine": Machine}
 
 
-def schema(kind: Literal["scenario", "machine"] = "scenario") -> None:
-    """Print the JSON Schema of KIND files."""
+def print_schema(kind: Literal["scenario", "machine"]) -> None:
+    """Print the JSON Schema of scenario or machine files."""
     schema = SCHEMAS[kind].model_json_schema(by_alias=True)
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     typer.echo(json.dumps(schema, indent=2))

@@ -1,19 +1,18 @@
 """`netsim expect --gate`: the least bandwidth by group of nodes, as other programs read it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import typer
 
 from netsim.base.errors import InputError, NetsimError
 from netsim.base.files import write_text
 from netsim.base.startup import on
-from netsim.base.units import parse_ratio
 from netsim.base.values import dataclass
-from netsim.cli import parsed, print_lines
+from netsim.cli.gate_options import GateOptions
+from netsim.cli.options import Engine
+from netsim.cli.output import print_lines
 from netsim.cli.questions import simulated
-from netsim.cli.shown import Engine, GateFormat
 from netsim.results.gates import (
     GroupGate,
     GroupKind,
@@ -22,7 +21,7 @@ from netsim.results.gates import (
     gate_text,
     min_bandwidth_lines,
 )
-from netsim.results.margins import LARGEST_CONFIDENCE, SMALLEST_CONFIDENCE, least_fraction
+from netsim.results.margins import least_fraction
 from netsim.results.row import NVLINK, ONE_HOST, Joined
 from netsim.scenario.models import node_count
 from netsim.tasks.answer import checked_cells
@@ -33,32 +32,7 @@ from netsim.topology.racks import NVLINK_DOMAIN, Racks, racks_of
 from netsim.yamlio.models import override
 from netsim.yamlio.read import Source
 
-BY_SUFFIX: Mapping[str, GateFormat] = {".csv": "nccl-tests", ".xml": "junit"}
 ORIGIN = "the group of a gate"
-
-
-STRICT_CONFIDENCE = 0.9
-"""Above it a gate misses most machines that are 20 % slow (docs/validation-gates.md)."""
-
-
-@dataclass(frozen=True)
-class GateOptions:
-    """What `--gate` asks for: the confidence, the format, and a file (None: standard output)."""
-
-    confidence: float
-    form: GateFormat
-    file: Path | None
-
-    @property
-    def notes(self) -> list[str]:
-        """What the reader of a strict gate should know."""
-        if self.confidence <= STRICT_CONFIDENCE:
-            return []
-        return [
-            f"a gate of {self.confidence:.0%} passes most machines that are 20 % slow; --gate 80% "
-            "finds nearly all of them from 64 MiB on, and refuses one healthy size in five "
-            "(docs: Gates and differences)"
-        ]
 
 
 @dataclass(frozen=True)
@@ -68,43 +42,6 @@ class NodeGroup:
     kind: GroupKind
     name: str
     hosts: tuple[int, ...]
-
-
-def confidence_of(text: str) -> float:
-    """The probability that `--gate` names, as `95%` or `0.95`.
-
-    Raises an InputError outside of what measurements can tell."""
-    value = parsed(parse_ratio, "--gate", text)
-    if not SMALLEST_CONFIDENCE <= value <= LARGEST_CONFIDENCE:
-        bounds = f"{SMALLEST_CONFIDENCE:.0%} to {LARGEST_CONFIDENCE:.0%}"
-        hint = f"did you mean {text}%?" if 1 < value <= 100 and "%" not in text else ""
-        raise InputError(
-            f"--gate {text}: expected a probability of {bounds}, which is what the "
-            "measured systems can tell",
-            hint=hint,
-        )
-    return value
-
-
-def gate_options(
-    text: str | None, form: GateFormat | None, file: Path | None
-) -> GateOptions | None:
-    """The options of a gate; None without `--gate`. The suffix of the file names the format where
-    no option does."""
-    if text is None:
-        for flag, value in (("--gate-format", form), ("--gate-out", file)):
-            if value is not None:
-                raise InputError(f"{flag} {value}: goes with --gate", hint="give --gate 95%")
-        return None
-    confidence = confidence_of(text)
-    if form is None and file is not None:
-        form = BY_SUFFIX.get(file.suffix)
-        if form is None:
-            raise InputError(
-                f"--gate-out {file}: its suffix does not tell the format",
-                hint="give --gate-format nccl-tests, aicr, cre or junit",
-            )
-    return GateOptions(confidence, form or "nccl-tests", file)
 
 
 def write_gates(
@@ -204,7 +141,7 @@ def _gates_of(
             where = Joined("", "") if row.validated in UNLIKE else class_of(resolved)
             error_bound = (row.approximation_pct or 0.0) / 100
             fraction = least_fraction(
-                where, row.collective, row.asked, options.confidence, error_bound
+                where, row.collective, row.requested_size, options.confidence, error_bound
             )
             sizes.append(SizeGate(row, fraction))
         if sizes:

@@ -14,10 +14,11 @@ from netsim.base.errors import InputError
 from netsim.base.files import SUFFIXES, csv_of, find_preset, preset_names, text_of
 from netsim.base.startup import at
 from netsim.base.values import dataclass
-from netsim.cli import print_lines, topo_text
+from netsim.cli import topo_text
+from netsim.cli.output import print_lines
 from netsim.topology.load import FOLDER, find_machine
 
-What = Literal["all", "scenarios", "machines"]
+PresetKind = Literal["all", "scenarios", "machines"]
 ListFormat = Literal["table", "csv", "json"]
 SCENARIOS = "scenarios"
 _WIDTH = 118  # of lines, where no terminal says how wide it is
@@ -44,33 +45,37 @@ class MachineEntry:
     purpose: str
 
 
-def list_presets(what: What = "all", form: ListFormat = "table") -> None:
+def list_presets(kind: PresetKind = "all", form: ListFormat = "table") -> None:
     """List scenarios, with the question that each answers, and machines."""
-    scenarios = list(scenario_entries()) if what != "machines" else []
-    machines = list(machine_entries()) if what != "scenarios" else []
+    scenarios: list[ScenarioEntry] = []
+    machines: list[MachineEntry] = []
+    if kind != "machines":
+        scenarios = list(scenario_entries())
+    if kind != "scenarios":
+        machines = list(machine_entries())
     if form == "json":
         groups = {
             SCENARIOS: [asdict(entry) for entry in scenarios],
             "machines": [asdict(entry) for entry in machines],
         }
-        wanted = groups if what == "all" else groups[what]
+        wanted = groups if kind == "all" else groups[kind]
         typer.echo(json.dumps(wanted, indent=1, ensure_ascii=False))
         return
     if form == "csv":
-        if what == "all":
+        if kind == "all":
             raise InputError(
                 "--format csv: scenarios and machines have different columns",
                 hint="name one: netsim list scenarios --format csv",
             )
         typer.echo(_csv(scenarios or machines), nl=False)
         return
-    if what == "all":
+    if kind == "all":
         print_lines(_titled("Scenarios (netsim run NAME):", _scenario_lines(scenarios)))
         typer.echo()
         title = "Machines (netsim expect NAME all_reduce, netsim topo show NAME):"
         print_lines(_titled(title, _machine_lines(machines)))
         return
-    print_lines(_scenario_lines(scenarios) if what == SCENARIOS else _machine_lines(machines))
+    print_lines(_scenario_lines(scenarios) if kind == SCENARIOS else _machine_lines(machines))
 
 
 def list_machines() -> None:
@@ -137,12 +142,14 @@ def _titled(title: str, lines: Sequence[str]) -> list[str]:
 
 
 def _scenario_lines(entries: Sequence[ScenarioEntry]) -> list[str]:
+    """The table of scenarios."""
     rows: list[tuple[str, ...]] = [("name", "question")]
     rows += [(entry.name, entry.question) for entry in entries]
     return _wrapped(rows)
 
 
 def _machine_lines(entries: Sequence[MachineEntry]) -> list[str]:
+    """The table of machines."""
     rows: list[tuple[str, ...]] = [("name", "GPUs", "GPU", "scale-up per GPU", "NICs", "used for")]
     rows += [tuple(asdict(entry).values()) for entry in entries]
     return _wrapped(rows)

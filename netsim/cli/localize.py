@@ -12,15 +12,8 @@ from netsim.base.errors import InputError, ScenarioError
 from netsim.base.files import text_of, write_text
 from netsim.base.units import parse_cli_size
 from netsim.base.values import dataclass
-from netsim.cli import (
-    check_outputs,
-    parsed,
-    print_lines,
-    refuse_output_as_input,
-    with_options,
-    wrote,
-)
-from netsim.cli.questions import Given, Text, asked
+from netsim.cli.output import check_outputs, parsed, print_lines, refuse_output_as_input, wrote
+from netsim.cli.questions import QuestionOptions, source_of_question
 from netsim.localize.answer import LocalizeResult, as_values, text_lines
 from netsim.localize.debug_log import DebugFacts, differences, read_debug_log
 from netsim.localize.next_test import propose
@@ -33,23 +26,23 @@ from netsim.plots.suspects import plot_suspects
 from netsim.results.workspace import OutputFolder
 from netsim.yamlio.read import Source
 
-NOT_HERE = ("sizes", "dtype", "algo", "proto", "tuner", "graph", "exact", "noise", "samples",
-            "nccl_env", "gpu", "nics")  # fmt: skip
 SUSPECTS = "suspects.json"
 
 
-@with_options(Given, *NOT_HERE)
-def command(
+def localize_faults(
     logs: list[Path],
-    options: Given,
-    topology: Text = None,
+    options: QuestionOptions,
+    *,
+    topology: str | None = None,
     hosts: Path | None = None,
-    collective: Text = None,
-    size: Text = None,
+    collective: str | None = None,
+    size: str | None = None,
     output: Path | None = None,
     json_file: Path | None = None,
 ) -> None:
-    """Print which part makes LOG… slow: suspects with their probabilities, and the next test."""
+    """Print which part makes the tests of logs slow.
+
+    It prints the suspects with their probabilities, and the next test to run."""
     if topology is None:
         raise InputError("--topology is missing: the machine, or a scenario with the cluster")
     check_outputs({"--json": json_file}, output=output)
@@ -65,7 +58,7 @@ def command(
     debug_logs = read_debug_logs(logs, collective)
     if not tests and not debug_logs:
         raise InputError("no log has a time, and none has messages of NCCL")
-    source, notes = asked(topology, "all_reduce", options)
+    source, notes = source_of_question(topology, "all_reduce", options)
     print_lines(notes, err=True)
     result = localize(source, tests, debug_logs, hosts_of_file(hosts))
     print_lines(text_lines(result))
@@ -90,7 +83,9 @@ class DebugLog:
     choices: Mapping[int, tuple[str, str]]
 
 
-def read_tests(paths: Sequence[Path], collective: Text, size_bytes: int | None) -> list[HostTest]:
+def read_tests(
+    paths: Sequence[Path], collective: str | None, size_bytes: int | None
+) -> list[HostTest]:
     """The tests of all files: logs of nccl-tests, matrices of pairs, step times of ranks. A file
     that has messages of NCCL only is left out."""
     tests: list[HostTest] = []
@@ -106,7 +101,7 @@ def read_tests(paths: Sequence[Path], collective: Text, size_bytes: int | None) 
     return tests
 
 
-def read_debug_logs(paths: Sequence[Path], collective: Text) -> list[DebugLog]:
+def read_debug_logs(paths: Sequence[Path], collective: str | None) -> list[DebugLog]:
     """What the files say that have messages of NCCL, with or without a table of nccl-tests."""
     logs = []
     for path in paths:

@@ -13,7 +13,7 @@ from netsim.base.errors import InputError, NetsimError
 from netsim.base.files import preset_names
 from netsim.base.startup import at
 from netsim.base.values import dataclass
-from netsim.cli.questions import Asked, Given, asked
+from netsim.cli.questions import NotedSource, QuestionOptions, source_of_question
 from netsim.measured import index
 from netsim.measured.compare import error_figures, fit_of, resolved_for
 from netsim.measured.logs import LogRun
@@ -38,13 +38,13 @@ class Question:
 
     topology: str | None
     scenario: str | None
-    given: Given
+    options: QuestionOptions
 
 
-def question_of(question: Question, run: LogRun) -> Asked:
+def question_of(question: Question, run: LogRun) -> NotedSource:
     """The scenario for a run, and what was taken from the log."""
     if question.scenario is not None:
-        return Asked(_scenario(question.scenario, question.given, "log"))
+        return NotedSource(_scenario(question.scenario, question.options, "log"))
     said = index.proposal_of(run)
     notes: list[str] = []
     topology = question.topology
@@ -52,22 +52,24 @@ def question_of(question: Question, run: LogRun) -> Asked:
         if said.machine is None:
             topology, text = _fitting(question, run, said)
         else:
-            topology, text = said.machine, f"taken from the log: {said.machine} ({run.gpu_name})"
+            topology = said.machine
+            text = f"taken from the log: {said.machine} ({run.gpu_name})"
         notes.append(text)
-    given = _completed(question.given, said, topology, notes, run.file)
-    source, told = asked(topology, run.collective, given)
+    options = _completed(question.options, said, topology, notes, run.file)
+    source, question_notes = source_of_question(topology, run.collective, options)
     if said.timing and "timing" not in source.data:
         source = override(source, "timing", dict(said.timing), f"{run.file}: the log")
         timing = ", ".join(f"{key} {value}" for key, value in said.timing.items())
         notes.append(f"taken from the log: timing of {timing}")
-    return Asked(source, (*notes, *told))
+    return NotedSource(source, (*notes, *question_notes))
 
 
-def _scenario(name: str, given: Given, what: str) -> Source:
-    found = find_scenario(name)
-    source = load_source(found.path, given.settings or ())
+def _scenario(name: str, options: QuestionOptions, kind: str) -> Source:
+    """The scenario for a log or a trace, which `kind` names; a sweep is refused."""
+    path = find_scenario(name).path
+    source = load_source(path, options.settings or ())
     if "sweep" in source.data:
-        raise InputError(f"{found.path}: a {what} is held against one cell, not a sweep")
+        raise InputError(f"{path}: a {kind} is held against one cell, not a sweep")
     return source
 
 
@@ -79,8 +81,10 @@ def _fitting(question: Question, run: LogRun, said: index.Proposal) -> tuple[str
     for done, name in enumerate(names):
         at(f"{run.file}: was it {name}?", done, len(names))
         with suppress(NetsimError):
-            given = _completed(question.given, said, name, [], run.file)
-            ratios = fit_of(asked(name, run.collective, given)[0], run, CANDIDATE_SIZES)
+            options = _completed(question.options, said, name, [], run.file)
+            ratios = fit_of(
+                source_of_question(name, run.collective, options)[0], run, CANDIDATE_SIZES
+            )
             median_error = error_figures(ratios)[0]
             candidates.append((median_error, float(abs(ratios).mean()), name))
     if not candidates:
@@ -104,14 +108,14 @@ def _fitting(question: Question, run: LogRun, said: index.Proposal) -> tuple[str
 def _missing_options(question: Question, said: index.Proposal) -> str:
     """The options beside --topology that neither the command line nor the log has."""
     missing = []
-    if question.given.nodes is None and said.hosts is None:
+    if question.options.nodes is None and said.hosts is None:
         missing.append("--nodes")
     counted = said.hosts is not None and said.ranks is not None
-    if question.given.gpus_per_node is None and not counted:
+    if question.options.gpus_per_node is None and not counted:
         missing.append("--gpus-per-node")
-    if question.given.launch is None and said.launch is None:
+    if question.options.launch is None and said.launch is None:
         missing.append("--launch (single_process for nccl-tests -g 8)")
-    if question.given.transport is None and said.cloud is None:
+    if question.options.transport is None and said.cloud is None:
         missing.append("--transport and --nic")
     return f", and {', '.join(missing)} as the system has them" if missing else ""
 
@@ -130,57 +134,64 @@ def resolved_with_notes(source: Source, notes: Sequence[str], run: LogRun) -> Re
 
 
 def _completed(
-    given: Given, said: index.Proposal, topology: str, notes: list[str], file: str
-) -> Given:
-    """The options, and what the log says where they say nothing."""
+    options: QuestionOptions, said: index.Proposal, topology: str, notes: list[str], file: str
+) -> QuestionOptions:
+    """The options, completed by the log where they say nothing."""
     least, most = said.ranks or (0, 0)
-    counts = _counts(given, topology, most, f"{file}: the log", said.hosts) if least == most else {}
-    known: dict[str, str | int | None] = {"launch": said.launch, "nccl": said.nccl, **counts}
-    if said.cloud and not given.fabric and (counts.get("nodes") or given.nodes or 1) > 1:
-        (cloud, words), machine = said.cloud, load_machine(topology)
+    counts: dict[str, int] = {}
+    if least == most:
+        counts = _counts(options, topology, most, f"{file}: the log", said.hosts)
+    stated: dict[str, str | int | None] = {"launch": said.launch, "nccl": said.nccl, **counts}
+    if said.cloud and not options.fabric and (counts.get("nodes") or options.nodes or 1) > 1:
+        cloud, words = said.cloud
+        machine = load_machine(topology)
         usual = machine.nics.count if machine.nics else 0
         fewer = int(cloud.nics) if cloud.nics and int(cloud.nics) < usual else None
         transport = cloud.transport if cloud.transport != machine.transport else None
-        known |= {"transport": transport, "nic": cloud.nic or None, "nics_per_node": fewer}
+        stated |= {"transport": transport, "nic": cloud.nic or None, "nics_per_node": fewer}
         notes.append(f"the log's '{words}' tells {cloud.name}")
-    given = _taken(given, known, notes, "log")
-    named = {text.partition("=")[0] for text in given.env or ()}
+    options = _taken(options, stated, notes, "log")
+    named = {text.partition("=")[0] for text in options.env or ()}
     more = [f"{name}={value}" for name, value in said.variables if name not in named]
     notes += [f"taken from the log: {text}" for text in more]
-    return replace(given, env=[*(given.env or ()), *more])
+    return replace(options, env=[*(options.env or ()), *more])
 
 
 def _taken(
-    given: Given, known: Mapping[str, str | int | None], notes: list[str], file: str
-) -> Given:
-    """The options with what a file knows where they say nothing."""
-    unsaid = [name for name in known if getattr(given, name) is None]
-    more = {name: known[name] for name in unsaid if known[name] is not None}
+    options: QuestionOptions, stated: Mapping[str, str | int | None], notes: list[str], file: str
+) -> QuestionOptions:
+    """The options, completed by the values that a file states."""
+    unsaid = [name for name in stated if getattr(options, name) is None]
+    more = {name: stated[name] for name in unsaid if stated[name] is not None}
     notes += [f"taken from the {file}: {name.replace('_', ' ')} {more[name]}" for name in more]
-    return replace(given, **more)  # type: ignore[arg-type]
+    return replace(options, **more)  # type: ignore[arg-type]
 
 
 def _counts(
-    given: Given, topology: str, ranks: int, told: str, hosts: int | None = None
+    options: QuestionOptions, topology: str, ranks: int, origin: str, hosts: int | None = None
 ) -> dict[str, int]:
-    """Hosts and GPUs of each, from the ranks and hosts that a log or trace has."""
+    """The numbers of hosts and of GPUs on each, from the ranks and hosts of a log or trace.
+
+    `origin` names the file in errors."""
     if not ranks or Path(topology).suffix:
         return {}
     try:
         most = load_machine(topology).gpu.count
     except NetsimError:
         return {}
-    nodes = given.nodes or hosts
+    nodes = options.nodes or hosts
     if nodes and ranks % nodes == 0:
-        if given.gpus_per_node is None and ranks // nodes > most:
+        if options.gpus_per_node is None and ranks // nodes > most:
             raise InputError(
-                f"{told} has {ranks} ranks on {nodes} host{'s' * (nodes > 1)}, "
+                f"{origin} has {ranks} ranks on {nodes} host{'s' * (nodes > 1)}, "
                 f"{topology} has {most} GPUs",
                 hint="give --nodes, or another --topology",
             )
         return {"nodes": nodes, "gpus_per_node": ranks // nodes}
-    each = given.gpus_per_node or min(most, ranks)
-    return {} if ranks % each else {"nodes": ranks // each, "gpus_per_node": each}
+    gpus_per_node = options.gpus_per_node or min(most, ranks)
+    if ranks % gpus_per_node:
+        return {}
+    return {"nodes": ranks // gpus_per_node, "gpus_per_node": gpus_per_node}
 
 
 NOT_FOR_TRACES = {"algo": "--env NCCL_ALGO=…", "proto": "--env NCCL_PROTO=…"}
@@ -189,10 +200,10 @@ NOT_FOR_TRACES = {"algo": "--env NCCL_ALGO=…", "proto": "--env NCCL_PROTO=…"
 def cell_of_trace(question: Question, path: Path, profile: Profile) -> tuple[Cell, tuple[str, ...]]:
     """The cell for a trace (with its workload, unless there is a model), and what was taken."""
     for name, instead in NOT_FOR_TRACES.items():
-        if name in question.given.flags:
+        if name in question.options.flags:
             raise InputError(f"--{name}: is for logs of one collective", hint=f"use {instead}")
     if question.scenario is not None:
-        source, notes = Asked(_scenario(question.scenario, question.given, "trace"))
+        source, notes = NotedSource(_scenario(question.scenario, question.options, "trace"))
         first = checked_cells(source)[0]
         if isinstance(first.scenario.workload, Training):
             return first, ()
@@ -202,9 +213,11 @@ def cell_of_trace(question: Question, path: Path, profile: Profile) -> tuple[Cel
     return checked_cells(source)[0], notes
 
 
-def _of_topology(question: Question, path: Path, profile: Profile) -> Asked:
+def _of_topology(question: Question, path: Path, profile: Profile) -> NotedSource:
+    """The cluster of a trace without a scenario, and what was taken from the trace."""
     notes: list[str] = []
-    topology, given = question.topology, question.given
+    topology = question.topology
+    options = question.options
     if topology is None:
         topology = index.machine_named(profile.gpu, min(profile.world, 8))
         if topology is None:
@@ -213,11 +226,14 @@ def _of_topology(question: Question, path: Path, profile: Profile) -> Asked:
                 f"{path}: the trace does not say on what it ran{gpu}", hint="give --topology"
             )
         notes.append(f"taken from the trace: {topology} ({profile.gpu})")
-    counts = _counts(given, topology, profile.world, f"{path}: the trace")
-    known: dict[str, str | int] = {**counts}
-    if profile.nccl and given.nccl is None:
+    counts = _counts(options, topology, profile.world, f"{path}: the trace")
+    stated: dict[str, str | int] = {**counts}
+    if profile.nccl and options.nccl is None:
         version, note = index.version_of(profile.nccl)
-        known["nccl"] = str(version)
-        notes += [note] * bool(note)
-    source, told = asked(topology, "all_reduce", _taken(given, known, notes, "trace"))
-    return Asked(source, (*notes, *told))
+        stated["nccl"] = str(version)
+        if note:
+            notes.append(note)
+    source, question_notes = source_of_question(
+        topology, "all_reduce", _taken(options, stated, notes, "trace")
+    )
+    return NotedSource(source, (*notes, *question_notes))

@@ -6,7 +6,7 @@ import typer
 
 from netsim.base.errors import InputError
 from netsim.base.files import is_same_file
-from netsim.cli.progress import tell
+from netsim.cli.output import tell
 from netsim.results.folder import merge_costs, merged_rows, open_folder, rows_in_order
 from netsim.results.workspace import check_place, place_of_results, read_manifest
 
@@ -14,7 +14,7 @@ from netsim.results.workspace import check_place, place_of_results, read_manifes
 OF_A_PART = ("shard", "scenario", "verb", "files", "added")
 
 
-def merge(parts: list[Path], output: Path | None = None) -> None:
+def merge_parts(parts: list[Path], output: Path | None = None) -> None:
     """Put together the results of the parts of a sweep."""
     first = read_manifest(place_of_results(parts[0]))
     for key in ("points", "axes", "versions"):

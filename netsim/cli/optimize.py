@@ -10,11 +10,13 @@ import typer
 
 from netsim.base.errors import InputError, LostError, NetsimError, ScenarioError, suggest
 from netsim.base.files import csv_of, write_text
-from netsim.cli import check_outputs, refuse_output_as_input, with_options, wrote
-from netsim.cli.expect_more import write_tuner
-from netsim.cli.progress import NoBar, bar_over, helpers_of, tell
-from netsim.cli.run import Options, refuse_invalid
+from netsim.base.startup import on, worked
+from netsim.cli.output import check_outputs, refuse_output_as_input, tell, wrote
+from netsim.cli.run import RunOptions, note_best, refuse_invalid
+from netsim.cli.tuner_table import write_tuner
+from netsim.cli.workers import helpers_of
 from netsim.results.folder import Folder, open_folder
+from netsim.results.row import Row
 from netsim.results.workspace import RESULTS, check_place
 from netsim.scenario.cells import Expansion, expand, expand_all, named
 from netsim.scenario.sweep import SEED, looked_up
@@ -26,70 +28,55 @@ from netsim.tasks.resolve import resolve
 from netsim.training.run import OF_MODEL
 from netsim.yamlio.read import Source, dump
 
-# Options of `netsim run` that have no meaning here.
-ONLY_RUN = (
-    "engine",
-    "shard",
-    "use_cache",
-    "seed",
-    "cell",
-    "form",
-    "allow_oom",
-    "exact",
-    "verbose",
-    "wide",
-)
 BEST = "best.yaml"
-TOLD = "layouts.csv"
+LAYOUTS = "layouts.csv"  # all layouts, with their estimates
 
 
-@with_options(Options, *ONLY_RUN)
-def command(
+def optimize_scenario(
     scenario: str,
-    given: Options,
+    options: RunOptions,
     objective: str = "",
     constraint: list[str] | None = None,
     trial_count: int | None = None,
     tuner_out: Path | None = None,
 ) -> None:
-    """Search the choices that SCENARIO's sweep declares for the best."""
-    found = find_scenario(scenario)
-    source = load_source(found.path, given.changes)
+    """Search the choices that a scenario's sweep declares for the best."""
+    scenario_path = find_scenario(scenario).path
+    source = load_source(scenario_path, options.changes)
     expansion = expand_all(source)
-    refuse_invalid(expansion, skip=given.skip_invalid)
+    refuse_invalid(expansion, skip=options.skip_invalid)
     cells = expansion.cells
     check_outputs({"--tuner-out": tuner_out})
-    refuse_output_as_input(tuner_out, [found.path])
+    refuse_output_as_input(tuner_out, [scenario_path])
     if len(cells) == 1 and tuner_out is not None:  # the only choice is NCCL's
         write_tuner(resolve(cells[0]), tuner_out, "auto")
         return
     constraints = trial_search.constraints_of(constraint or [], cells)
     search = trial_search.Search(cells, _objective(objective, expansion), constraints)
     if len(search.choices) < 2:
-        raise InputError(f"{found.path}: declares no choices", hint="write them under sweep:")
+        raise InputError(f"{scenario_path}: declares no choices", hint="write them under sweep:")
     check_prices(cells)
-    name = cells[0].scenario.name or found.path.stem
-    folder = given.output or Path("reports") / f"{name}-optimized"
+    name = cells[0].scenario.name or scenario_path.stem
+    folder = options.output or Path("reports") / f"{name}-optimized"
     check_place(folder)
-    manifest = about(expansion, found.path, given.changes, "auto")
+    manifest = about(expansion, scenario_path, options.changes, "auto")
     count = min(trial_count or len(cells), len(search.choices)) * len(search.choices[0].tasks)
     trial_search.check_sampler(search, most=trial_count)
     with (
-        helpers_of(given.jobs, given.dask, given.memory, cells) as helpers,
+        helpers_of(options.jobs, options.dask, options.memory, cells) as helpers,
         open_folder(
-            folder, name, resume=given.resume, about=manifest, verb="optimize", tell=tell
+            folder, name, resume=options.resume, about=manifest, verb="optimize", tell=tell
         ) as results,
     ):
-        with bar_over(count, given.quiet) as bar:
-            tried = trial_search.trials(
-                search,
-                results,
-                most=trial_count,
-                seed=cells[0].scenario.seed,
-                workers=helpers,
-                together=given.jobs or 1,
-            )
-            looked = _looked_at(tried, results, bar, list(cells[0].axes))
+        tried = trial_search.trials(
+            search,
+            results,
+            most=trial_count,
+            seed=cells[0].scenario.seed,
+            workers=helpers,
+            together=options.jobs or 1,
+        )
+        looked = _looked_at(tried, results, list(cells[0].axes), count)
         has_answer = any(not trial.failure for trial in looked)
         if not has_answer and (results.path / RESULTS).exists():
             results.is_withheld = True  # every cell failed: the earlier answer is worth more
@@ -103,10 +90,15 @@ def command(
 
 
 def _looked_at(
-    tried: Generator[trial_search.Trial, None, None], results: Folder, bar: NoBar, axes: list[str]
+    tried: Generator[trial_search.Trial, None, None],
+    results: Folder,
+    axes: list[str],
+    row_count: int,
 ) -> list[trial_search.Trial]:
-    """All trials as they are done; their rows are written, however this ends."""
+    """Run all trials and return them; their rows are written, however this ends."""
     looked: list[trial_search.Trial] = []
+    best: Row | None = None
+    done = 0
 
     def write() -> None:
         results.write_results([row for trial in looked for row in trial.rows], axes)
@@ -115,11 +107,15 @@ def _looked_at(
         for trial in tried:
             looked.append(trial)
             for row in trial.rows:
-                bar.advance(row)
+                best = note_best(best, row)
+                done += 1
+            worked(done, row_count)
+            on(f"{done} of {row_count} rows")
     return looked
 
 
 def _objective(text: str, expansion: Expansion) -> str:
+    """The figure to make best; the time where none is named."""
     if text and text not in trial_search.OBJECTIVES:
         hint = suggest(text, trial_search.OBJECTIVES)
         names = ", ".join(trial_search.OBJECTIVES)
@@ -148,12 +144,12 @@ def _tell(
         f"{len(looked)} of {len(search.choices)} {unit} looked at, {failed} failed, "
         f"{out - failed if out > failed else 0} outside the constraints"
     )
-    if layouts and len(looked) < len(search.choices) and search.told:
+    if layouts and len(looked) < len(search.choices) and search.estimates:
         _tell_layouts(search, looked, results)
         _tell_own(search, layouts)
     if best is None:
         return _none(search, looked, results.place if results.is_withheld else results.path)
-    if unsure := [one for one in looked if one.doubtful]:
+    if unsure := [trial for trial in looked if trial.doubtful]:
         typer.echo(f"not considered for the best: {_unsure(unsure)}")
     typer.echo(f"best: {named(best.choice.axes)}{'' if seeds == 1 else ' (medians over seeds)'}")
     said = {*trial_search.FIGURES, *trial_search.PRICED, *OF_MODEL}
@@ -171,10 +167,10 @@ def _tell_layouts(
     search: trial_search.Search, looked: list[trial_search.Trial], results: Folder
 ) -> None:
     """Print the layouts that were simulated; write a table of all with their estimates."""
-    refused = sum(bool(trial_of_layout.refused) for trial_of_layout in search.told)
+    refused = sum(bool(trial_of_layout.refused) for trial_of_layout in search.estimates)
     typer.echo(
-        f"all {len(search.told)} layouts were estimated by one rank of each stage first, "
-        f"{refused} of them are refused ({TOLD})"
+        f"all {len(search.estimates)} layouts were estimated by one rank of each stage first, "
+        f"{refused} of them are refused ({LAYOUTS})"
     )
     for trial in sorted(
         looked, key=lambda trial_of_layout: trial_of_layout.value(search.objective)
@@ -189,11 +185,11 @@ def _tell_layouts(
             "" if trial_of_layout.refused else trial_of_layout.seconds * 1e6,
             trial_of_layout.refused,
         )
-        for trial_of_layout in search.told
+        for trial_of_layout in search.estimates
     ]
     head = (*(f"axis:{axis}" for axis in axes), "told_step_time_us", "refused")
-    write_text(results.place / TOLD, csv_of([head, *lines]))
-    wrote(results.path / TOLD)
+    write_text(results.place / LAYOUTS, csv_of([head, *lines]))
+    wrote(results.path / LAYOUTS)
 
 
 def _tell_own(search: trial_search.Search, source: Source) -> None:
@@ -205,20 +201,20 @@ def _tell_own(search: trial_search.Search, source: Source) -> None:
         (cell,) = expand(bare)
     except (KeyError, ScenarioError):
         return
-    estimate = trial_search.told(trial_search.Choice({}, (SizedCell(cell, 0),)))
+    estimate = trial_search.estimate_layout(trial_search.LayoutChoice({}, (SizedCell(cell, 0),)))
     if estimate.refused:
         typer.echo(f"the layout of the file itself: {estimate.refused}")
         return
-    place = 1 + sum(one.seconds < estimate.seconds for one in search.told)
-    longer = estimate.seconds / search.told[0].seconds - 1
-    able = sum(not layout.refused for layout in search.told)
+    place = 1 + sum(one.seconds < estimate.seconds for one in search.estimates)
+    longer = estimate.seconds / search.estimates[0].seconds - 1
+    able = sum(not layout.refused for layout in search.estimates)
     typer.echo(
         f"the layout of the file itself: estimated at {estimate.seconds * 1e3:,.1f} ms, "
         f"{longer:+.1%} against the best estimate, place {place} of {able}"
     )
 
 
-def _best_scenario(choice: trial_search.Choice) -> dict[str, Any]:
+def _best_scenario(choice: trial_search.LayoutChoice) -> dict[str, Any]:
     """The scenario of a choice, with the seeds that it was looked at with."""
     source = choice.cell.source.data
     data = {key: value for key, value in source.items() if key != "sweep"}
@@ -238,6 +234,7 @@ def _unsure(trials: Sequence[trial_search.Trial]) -> str:
 def _none(
     search: trial_search.Search, looked: list[trial_search.Trial], folder: Path
 ) -> NetsimError:
+    """The reason why no cell is the best, as an error."""
     see = f"see {folder / 'results.csv'}"
     ran = [trial for trial in looked if not trial.failure]
     if not ran and looked[0].lost:

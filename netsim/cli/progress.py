@@ -1,127 +1,123 @@
-"""Options of processes, clusters and parts of a sweep, and the display of their progress."""
+"""The progress of a command on a terminal: what is done, simulated time, time left, memory.
 
-import re
+All parts of netsim report to `netsim.base.startup.STAGE` what they are doing. If a command takes
+longer than two seconds, a thread shows that with `rich.progress` on standard error, below the
+results that are printed meanwhile. Nothing is shown where standard error is no terminal.
+"""
+
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from typing import Any, Self
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import typer
+from netsim.base.startup import STAGE, resident
+from netsim.base.units import format_time
 
-from netsim.base.errors import InputError
-from netsim.base.startup import late, limit_memory, resident
-from netsim.base.units import parse_size
-from netsim.cli import parsed
-from netsim.extent.engine_runs import Progress
-from netsim.extent.memory import PROCESS, available_memory
-from netsim.results.row import Row
-from netsim.scenario.cells import Cell
-from netsim.sweep import run
-from netsim.sweep.run import SizedCell, Workers
+if TYPE_CHECKING:  # rich is imported when a command is slow, and on terminals only
+    from rich.console import Console
+    from rich.progress import Progress
 
-
-def tell(text: str) -> None:
-    """A line for the user that is no result."""
-    typer.echo(text, err=True)
-
-
-class NoBar:
-    """Shows nothing but results."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Nothing is left to tidy up."""
-
-    def task(self, task: SizedCell) -> Progress | None:
-        """Nobody asks an engine how far it is."""
-        return None
-
-    def advance(self, row: Row | None = None) -> None:
-        """One task is done."""
-
-    def print(self, text: str) -> None:
-        """A line of results."""
-        typer.echo(text)
-
-
-def bar_over(tasks: int, quiet: bool) -> NoBar:
-    """A progress bar over these tasks, or one that shows nothing if nobody looks."""
-    if quiet or not sys.stderr.isatty():
-        return NoBar()
-    bar: NoBar = late("netsim.cli.bars.Bar")(tasks, quiet)  # with the same methods
-    return bar
-
-
-MOST_JOBS = 4096
-
-
-def memory_of(text: str | None) -> int:
-    """What `--memory` says, or what the system has for this process and its workers."""
-    if text is None:
-        return available_memory() + resident()
-    size = parsed(parse_size, "--memory", text)
-    if size < PROCESS:
-        least = f"{PROCESS / 1e6:.0f}MB"
-        raise InputError(f"--memory {text}: one process alone needs up to {least}", hint="as 8GB")
-    return size
+SLOW = 2.0  # seconds after which a command shows its progress
+REFRESH = 0.25  # seconds between two pictures
+MANY_ROWS = 5000  # rows of a simulation that has a bar of its own
+BAR_FRACTION = 0.15  # of the columns of a terminal
 
 
 @contextmanager
-def workers(
-    jobs: int | None, call: Callable[..., Any], memory: str | None = None, **how: Any
-) -> Iterator[Any]:
-    """`jobs` processes that `call` (`base/processes.py`), or None for this process only."""
-    limit = memory_of(memory)
-    if jobs is not None and not 1 <= jobs <= MOST_JOBS:
-        raise InputError(f"--jobs: expected 1 to {MOST_JOBS}, got {jobs}")
-    if jobs is None or jobs == 1:
-        if memory is not None:
-            limit_memory(limit)
-        yield None
+def shown_progress(verb: str) -> Iterator[None]:
+    """Show the progress of a verb on standard error while the block runs, if it is slow."""
+    ended = threading.Event()
+    thread = threading.Thread(target=_show_when_slow, args=(verb, ended), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _show_when_slow(verb: str, ended: threading.Event) -> None:
+    """Wait until the command is slow, then show its progress until it has ended."""
+    if ended.wait(SLOW):
         return
-    made = late("netsim.base.processes.Processes")(jobs, call, memory=limit, tell=tell, **how)
-    with made as processes:
-        yield processes
+    from rich.console import Console
+
+    # Results that are printed meanwhile go through this console: long lines stay as they are.
+    console = Console(stderr=True, soft_wrap=True)
+    progress = progress_on(console)
+    update(progress, verb, time.monotonic())
+    with progress:
+        while not ended.wait(REFRESH):
+            update(progress, verb, time.monotonic())
+            progress.refresh()
 
 
-@contextmanager
-def helpers_of(
-    jobs: int | None, dask: str | None, memory: str | None, cells: Sequence[Cell]
-) -> Iterator[Workers | None]:
-    """The workers that the options name for a sweep; None is this process."""
-    if dask is None:
-        with workers(jobs, run.fulfil, memory, rest=run.left_of) as processes:
-            yield None if processes is None else run.Local(processes, cells)
-        return
-    if memory is not None:
-        raise InputError("--memory: a Dask cluster knows what its workers have")
-    with closing(late("netsim.sweep.cluster.DaskWorkers")(dask, jobs, tell)) as found:
-        yield found
+def progress_on(console: "Console") -> "Progress":
+    """The bars of a command on a console: one of its parts, and one of the rows of a simulation."""
+    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.table import Column
+
+    cut = Column(no_wrap=True, overflow="ellipsis", ratio=1)
+    progress = Progress(
+        TextColumn("{task.description}", table_column=cut, markup=False),
+        BarColumn(bar_width=max(4, round(console.width * BAR_FRACTION))),
+        TextColumn("{task.fields[detail]}", table_column=Column(no_wrap=True), markup=False),
+        console=console,
+        auto_refresh=False,
+        expand=True,
+        transient=True,
+        redirect_stdout=sys.stdout.isatty(),
+    )
+    progress.add_task("", total=None, detail="")
+    progress.add_task("", total=None, detail="", visible=False)
+    return progress
 
 
-@contextmanager
-def cache(wanted: bool) -> Iterator[run.Cache | None]:
-    """The rows of earlier sweeps, if they are wanted."""
-    if not wanted:
-        yield None
-        return
-    with closing(run.Cache(run.cache_file(), tell)) as opened:
-        yield opened
+def update(progress: "Progress", verb: str, now: float) -> None:
+    """Set the bars to the state of the command at `now`, in seconds of the monotonic clock."""
+    parts, rows = progress.task_ids
+    progress.update(
+        parts,
+        description=description(verb),
+        completed=STAGE.done,
+        total=STAGE.total or None,
+        detail=detail(now),
+    )
+    progress.update(
+        rows,
+        description=f"  {format_time(STAGE.simulated_seconds)} simulated",
+        completed=STAGE.rows_done,
+        total=STAGE.rows_total,
+        detail=rows_per_second(now),
+        visible=STAGE.rows_total > MANY_ROWS,
+    )
 
 
-def shard_of(text: str | None) -> tuple[int, int] | None:
-    """Which part of how many."""
-    if text is None:
-        return None
-    match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
-    if not match or not 1 <= int(match[1]) <= int(match[2]):
-        raise InputError(f"--shard: expected i/n such as 1/8, with i from 1 to n, got {text!r}")
-    return int(match[1]), int(match[2])
+def description(verb: str) -> str:
+    """What a command works on, as `run: cell nodes 4: 1 GiB 30 % (best: ring 12.3 ms)`."""
+    text = ": ".join(filter(None, (verb, STAGE.cell, STAGE.activity)))
+    if STAGE.share:
+        text += f" {STAGE.share:.0%}"
+    return f"{text} ({STAGE.remark})" if STAGE.remark else text
 
 
-def part_of(cells: Sequence[Cell], shard: tuple[int, int] | None) -> list[Cell]:
-    """The cells of a part: every n-th, so that parts take about as long."""
-    number, parts = shard or (1, 1)
-    return list(cells[number - 1 :: parts])
+def detail(now: float) -> str:
+    """How far a command is, as `3 of 8 done, 20 s, about 30 s left, 0.5 GB`."""
+    texts = [f"{STAGE.done} of {STAGE.total} done"] if STAGE.total else []
+    texts.append(f"{now - STAGE.began:.0f} s")
+    left = STAGE.seconds_left(now)
+    if left is not None:
+        texts.append(f"about {left:.0f} s left")
+    memory = resident() + STAGE.others()
+    return ", ".join([*texts, f"{memory / 1e9:.1f} GB"])
+
+
+def rows_per_second(now: float) -> str:
+    """The rate of the running simulation, to two digits: `3,400,000 rows/s`."""
+    spent = now - STAGE.rows_since
+    if spent <= 0:
+        return ""
+    rate = float(f"{STAGE.rows_done / spent:.2g}")
+    return f"{rate:,.0f} rows/s"

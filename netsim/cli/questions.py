@@ -19,11 +19,12 @@ import numpy as np
 
 from netsim.base.errors import InputError, LostError, NetsimError, NoRoomError
 from netsim.base.files import SIGNALS, SUFFIXES, Preset, find_preset, is_path
-from netsim.base.startup import STAGE, at, late, on, resident
+from netsim.base.startup import STAGE, at, engine_progress, on, resident
 from netsim.base.units import format_size, parse_cli_sizes
 from netsim.base.values import dataclass
-from netsim.cli import parsed
-from netsim.cli.shown import MANY_SIZES, Engine
+from netsim.cli.options import Engine
+from netsim.cli.output import parsed
+from netsim.cli.shown import MANY_SIZES
 from netsim.engines.engine import at_hand
 from netsim.extent.memory import EXACT_UP_TO, available_memory
 from netsim.nccl import environment
@@ -48,49 +49,43 @@ FLAGS = {
 }  # fmt: skip
 OF_FILES = ("gpu", "nics")  # options that complete a file of another program
 OTHERS = ("fabric", "transport", "env", *OF_FILES)  # options that do not set one key of a scenario
-NOT_EXPLAIN = ("tuner", "graph", "nccl_env", "noise", "samples")  # options of expect, not explain
-ONLY_EXPECT = NOT_EXPLAIN
 FOREIGN = (".xml", ".json", ".txt")
 
 
-class Asked(NamedTuple):
+class NotedSource(NamedTuple):
     """The scenario, and messages for the user about how it was read."""
 
     source: Source
     notes: tuple[str, ...] = ()
 
 
-Text = str | None
-Texts = list[str] | None
-
-
 @dataclass(frozen=True)
-class Given:
-    """The options that change a question, as they were written; None where nothing was.
+class QuestionOptions:
+    """The options of the cluster, of NCCL and of the collective, as they were written.
 
-    Verbs that take them have a parameter `given` (`netsim.cli.with_options`), named as flags are.
-    """
+    They have the names of their flags (`netsim/cli/options.py`). None is an option that was not
+    given; a verb that lacks an option leaves it so."""
 
     nodes: int | None = None
     gpus_per_node: int | None = None
     sizes: str = "8:8G:2"
-    fabric: Text = None
-    nic: Text = None
+    fabric: str | None = None
+    nic: str | None = None
     nics_per_node: int | None = None
-    gpu: Text = None
-    nics: Text = None
-    transport: Text = None
-    algo: Text = None
-    proto: Text = None
-    dtype: Text = None
-    launch: Text = None
-    nccl: Text = None
-    tuner: Text = None
-    graph: Text = None
+    gpu: str | None = None
+    nics: str | None = None
+    transport: str | None = None
+    algo: str | None = None
+    proto: str | None = None
+    dtype: str | None = None
+    launch: str | None = None
+    nccl: str | None = None
+    tuner: str | None = None
+    graph: str | None = None
     exact: bool | None = None
-    noise: Text = None
+    noise: str | None = None
     samples: int | None = None
-    env: Texts = None
+    env: list[str] | None = None
     nccl_env: bool = False
     settings: list[str] | None = None
 
@@ -106,28 +101,28 @@ class Given:
         return [*self.flags, *(name for name in OTHERS if getattr(self, name))]
 
 
-def asked(topology: str, collective: str, given: Given) -> Asked:
+def source_of_question(topology: str, collective: str, options: QuestionOptions) -> NotedSource:
     """The scenario of a topology, a collective and options."""
-    source, notes = _cluster(topology, given)
+    source, notes = _cluster(topology, options)
     origins = dict(source.origins)
-    work = {"collective": collective, "sizes": parsed(parse_cli_sizes, "--sizes", given.sizes)}
+    work = {"collective": collective, "sizes": parsed(parse_cli_sizes, "--sizes", options.sizes)}
     origins[("workload",)] = f"{topology} {collective}"
-    origins[("workload", "sizes")] = f"--sizes {given.sizes}"
+    origins[("workload", "sizes")] = f"--sizes {options.sizes}"
     data: dict[str, Any] = {**source.data, "workload": work}
-    variables, warnings = _variables(given)
+    variables, warnings = _variables(options)
     if variables:
         data["nccl"] = {"env": {name: value for name, value, _ in variables}}
         origins.update({("nccl", "env", name): origin for name, _, origin in variables})
     source = replace(source, data=data, origins=origins)
-    for name, value in given.flags.items():
-        for said in given.settings or ():
+    for name, value in options.flags.items():
+        for said in options.settings or ():
             if said.partition("=")[0].strip() == FLAGS[name]:
                 raise InputError(f"--set {said}: {flag_of(name)} {value} says something else")
         source = override(source, FLAGS[name], value, f"{flag_of(name)} {value}")
-    source = apply_overrides(_with_fabric(source, given), given.settings or ())
+    source = apply_overrides(_with_fabric(source, options), options.settings or ())
     if "sweep" in source.data:
         raise InputError("expect answers one question; a sweep is for netsim run")
-    return Asked(source, (*notes, *warnings))
+    return NotedSource(source, (*notes, *warnings))
 
 
 GRAPHS = ("tpu-v4", "tpu-v5p")  # scenarios whose clusters are taken for machines
@@ -138,52 +133,57 @@ def flag_of(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _cluster(name: str, given: Given) -> Asked:
+def _cluster(name: str, options: QuestionOptions) -> NotedSource:
     """The cluster section of a machine, a scenario or a file of another program."""
     path = Path(name)
     if path.is_file() or is_path(name) or path.suffix in FOREIGN:
         if path.suffix not in SUFFIXES:
-            return _foreign(path, given)
+            return _foreign(path, options)
         preset = Preset(path.stem, path)
     else:
         graph = name in GRAPHS and not Path(FOLDER, f"{name}.yaml").is_file()
         preset = find_preset("scenarios" if graph else FOLDER, name, "machine")
     notes = (preset.note,) if preset.note else ()
     source = read_source(preset.path)
-    if given.gpu is not None or given.nics is not None:
-        late("netsim.cli.topo_subject.refuse_file_options")(name, given.gpu, given.nics)
+    if options.gpu is not None or options.nics is not None:
+        from netsim.cli.topo_subject import refuse_file_options
+
+        refuse_file_options(name, options.gpu, options.nics)
     if "cluster" in source.data:
-        return Asked(replace(source, data={"cluster": source.data["cluster"]}), notes)
+        return NotedSource(replace(source, data={"cluster": source.data["cluster"]}), notes)
     if "gpu" in source.data:
         place = name if preset.path.stem == name else str(preset.path)
-        return Asked(Source(name, {"cluster": {"machine": place}}), notes)
+        return NotedSource(Source(name, {"cluster": {"machine": place}}), notes)
     raise InputError(f"{preset.path}: neither a machine (with gpu) nor a scenario (with cluster)")
 
 
-def _foreign(path: Path, given: Given) -> Asked:
+def _foreign(path: Path, options: QuestionOptions) -> NotedSource:
     """The machine of a file of another program, completed by --gpu, --nic and --nics."""
-    found = late("netsim.cli.topo_subject.foreign")(
-        path, gpu=given.gpu, nic=given.nic, nics=given.nics
-    )
-    if not isinstance(found.content, Machine):
+    from netsim.cli.topo_subject import foreign  # with readers of XML and of JSON
+
+    imported = foreign(path, gpu=options.gpu, nic=options.nic, nics=options.nics)
+    if not isinstance(imported.content, Machine):
         raise InputError(f"{path}: a network without machines, which NCCL's rules cannot read")
-    return Asked(Source(path.as_posix(), {"cluster": {"machine": found.content}}), found.notes)
+    return NotedSource(
+        Source(path.as_posix(), {"cluster": {"machine": imported.content}}), imported.notes
+    )
 
 
-def _with_fabric(source: Source, given: Given) -> Source:
+def _with_fabric(source: Source, options: QuestionOptions) -> Source:
+    """The source with the fabric and the transport that options name."""
     section = source.data.get("cluster")
     fabric = section.get("fabric") if isinstance(section, dict) else None
     fabric_keys = dict(fabric) if isinstance(fabric, dict) else {}
-    if given.fabric is not None and fabric_keys.get("kind") != given.fabric:
-        fabric_keys = {"kind": given.fabric}
-        source = override(source, "cluster.fabric", fabric_keys, f"--fabric {given.fabric}")
-    if given.transport is None:
+    if options.fabric is not None and fabric_keys.get("kind") != options.fabric:
+        fabric_keys = {"kind": options.fabric}
+        source = override(source, "cluster.fabric", fabric_keys, f"--fabric {options.fabric}")
+    if options.transport is None:
         return source
     if not fabric_keys:
         fabric_keys = {"kind": _usual_fabric(section or {})}
         source = override(source, "cluster.fabric", fabric_keys, "the usual fabric")
-    origin = f"--transport {given.transport}"
-    return override(source, "cluster.fabric.transport", given.transport, origin)
+    origin = f"--transport {options.transport}"
+    return override(source, "cluster.fabric.transport", options.transport, origin)
 
 
 def _usual_fabric(section: dict[str, Any]) -> str:
@@ -197,15 +197,15 @@ def _usual_fabric(section: dict[str, Any]) -> str:
     return "rail-optimized" if several else "single-switch"
 
 
-def _variables(given: Given) -> tuple[list[tuple[str, str, str]], tuple[str, ...]]:
+def _variables(options: QuestionOptions) -> tuple[list[tuple[str, str, str]], tuple[str, ...]]:
     """NCCL's variables as (name, value, origin), and warnings about those of the process."""
     stated: dict[str, tuple[str, str, str]] = {}
     warnings: tuple[str, ...] = ()
-    if given.nccl_env:
+    if options.nccl_env:
         recognized, unknown = environment.known_and_unknown(os.environ)
         stated = {name: (name, value, f"${name}") for name, value in recognized.items()}
         warnings = tuple(f"warning: {text}" for text in unknown)
-    for text in given.env or ():
+    for text in options.env or ():
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise InputError(f"--env {text}: expected NAME=VALUE such as NCCL_ALGO=Ring")
@@ -213,24 +213,26 @@ def _variables(given: Given) -> tuple[list[tuple[str, str, str]], tuple[str, ...
     return list(stated.values()), warnings
 
 
-def questioned(subject: str, collective: Text, given: Given) -> tuple[AnyResolved, list[str]]:
-    """The cell that is asked about, and what the user should know about how it was read."""
+def questioned(
+    subject: str, collective: str | None, options: QuestionOptions
+) -> tuple[AnyResolved, list[str]]:
+    """The cell of a question, and notes for the user about how it was read."""
     on(subject)
     if collective is not None:
-        source, notes = asked(subject, collective, given)
+        source, notes = source_of_question(subject, collective, options)
         return resolve(expand(source)[0]), list(notes)
-    cell, told = cell_of(subject, given)
-    return resolve_any(cell), told
+    cell, cell_notes = cell_of(subject, options)
+    return resolve_any(cell), cell_notes
 
 
-def cell_of(subject: str, given: Given) -> tuple[Cell, list[str]]:
+def cell_of(subject: str, options: QuestionOptions) -> tuple[Cell, list[str]]:
     """The first cell of a scenario; options of topologies are refused."""
-    if given.named:
-        message = f"{flag_of(given.named[0])}: goes with TOPOLOGY COLLECTIVE, not with a scenario"
+    if options.named:
+        message = f"{flag_of(options.named[0])}: goes with TOPOLOGY COLLECTIVE, not with a scenario"
         raise InputError(message, hint="use --set KEY=VALUE, or name a collective")
-    found = find_scenario(subject)
-    cells = expand(load_source(found.path, given.settings or ()))
-    notes = [note for note in (found.note, *notes_of(cells)) if note]
+    preset = find_scenario(subject)
+    cells = expand(load_source(preset.path, options.settings or ()))
+    notes = [note for note in (preset.note, *notes_of(cells)) if note]
     if len(cells) > 1:
         where = ", ".join(f"{axis}={value}" for axis, value in cells[0].axes.items())
         notes.append(f"the first of {len(cells)} cells: {where} (--set chooses another)")
@@ -241,17 +243,22 @@ LONG = 0.7  # processor seconds from which on another core helps
 
 
 def simulated(resolved: ResolvedCell, engine: Engine, failures: list[NetsimError]) -> Iterator[Row]:
-    """The row of every size, in order; what went wrong is added to `failures`. Where this takes
-    long, another process helps: each of the two goes on with the most work that is left."""
+    """Yield the row of every size, in order; errors are added to `failures`.
+
+    Where this takes long, another process helps: each of the two takes the largest size that
+    neither has begun."""
     sizes = resolved.cell.scenario.collective.size_list()
-    usual = partial(answer.answer, resolved, engine=at_hand(engine, many=len(sizes) >= MANY_SIZES))
+    engine_here = at_hand(engine, many=len(sizes) >= MANY_SIZES)
+    usual = partial(answer.answer, resolved, engine=engine_here, progress=engine_progress())
     row_of = partial(_survived, resolved, usual)
-    helper, told, begun = None, dict[int, Row](), process_time()
+    helper: _Helper | None = None
+    finished: dict[int, Row] = {}
+    begun = process_time()
     try:
         for number, size in enumerate(sizes):
             at(format_size(size), number, len(sizes))
             try:
-                yield row_of(size) if size not in told else told[size]
+                yield row_of(size) if size not in finished else finished[size]
             except (NetsimError, MemoryError) as caught:
                 error = caught if isinstance(caught, NetsimError) else NoRoomError("out of memory")
                 failures.append(error)
@@ -260,18 +267,21 @@ def simulated(resolved: ResolvedCell, engine: Engine, failures: list[NetsimError
                 left = sorted(sizes[number + 1 :], key=lambda n: (-resolved.memory_needed(n), -n))
                 if _may_help(resolved, left):
                     helper = _Helper(left, row_of)
-                    told = helper.told()
+                    finished = helper.rows()
     finally:
         if helper is not None:
             helper.end()
 
 
 def _survived(resolved: ResolvedCell, row_of: Callable[[int], Row], size: int) -> Row:
-    """The row of a size; where it may need more memory than there is, from a process of its own,
-    which the system may end without ending this one."""
+    """The row of a size.
+
+    Where it may need more memory than there is, another process simulates it, which the system may
+    end without ending this one."""
     if len(resolved.topology) <= EXACT_UP_TO:
         return row_of(size)
-    most, free = resolved.memory_needed(size), available_memory()
+    most = resolved.memory_needed(size)
+    free = available_memory()
     if most <= free:
         return row_of(size)
     child, rows = _forked(partial(_row_or_error, row_of, size))
@@ -290,6 +300,7 @@ def _survived(resolved: ResolvedCell, row_of: Callable[[int], Row], size: int) -
 
 
 def _row_or_error(row_of: Callable[[int], Row], size: int) -> Row | Exception:
+    """The row of a size, or the error that it ends with."""
     try:
         return row_of(size)
     except NetsimError as error:
@@ -300,11 +311,16 @@ def _row_or_error(row_of: Callable[[int], Row], size: int) -> Row | Exception:
 
 
 def _forked(question: Callable[[], object]) -> tuple[int, int]:
-    """Another process, and the pipe into which it writes what it finds, as the last it does."""
+    """Start another process that writes the result of `question()` into a pipe and ends.
+
+    Returns the process and the end of the pipe to read from."""
     rows, tell = os.pipe()
     child = os.fork()
     if child == 0:
         try:
+            # The display of progress in the parent may hold the locks of its streams.
+            sys.stdout = sys.__stdout__
+            sys.stderr = sys.__stderr__
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
             result = question()
@@ -318,6 +334,7 @@ def _forked(question: Callable[[], object]) -> tuple[int, int]:
 
 
 def _let_go(process: int) -> None:
+    """End a process, whatever it is doing."""
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
 
@@ -330,23 +347,24 @@ def _may_help(resolved: ResolvedCell, sizes: Sequence[int]) -> bool:
 
 
 class _Helper:
-    """Another process, which shares sizes with this one; what it cannot answer, it leaves."""
+    """Another process, which shares sizes with this one; it leaves out those that fail."""
 
     def __init__(self, sizes: Sequence[int], row_of: Callable[[int], Row]) -> None:
-        self._sizes, self._row_of = sizes, row_of
+        self._sizes = sizes
+        self._row_of = row_of
         self._left, begin = os.pipe()  # the places of those that nobody has begun
         os.write(begin, np.arange(len(sizes), dtype=np.uint16).tobytes())
         os.close(begin)
-        self._process, self._rows = _forked(self._some)
+        self._process, self._rows = _forked(self._own_rows)
 
-    def told(self) -> dict[int, Row]:
-        """The rows of both, by size."""
-        rows = self._some()
+    def rows(self) -> dict[int, Row]:
+        """The rows of both processes, by size."""
+        rows = self._own_rows()
         with open(self._rows, "rb") as file, suppress(EOFError, pickle.UnpicklingError):
             rows.update(pickle.load(file))
         return rows
 
-    def _some(self) -> dict[int, Row]:
+    def _own_rows(self) -> dict[int, Row]:
         """The rows that this process is the first to begin."""
         rows = dict[int, Row]()
         while place := os.read(self._left, 2):
@@ -357,5 +375,5 @@ class _Helper:
         return rows
 
     def end(self) -> None:
-        """Let nothing be left of it."""
+        """End the process."""
         _let_go(self._process)

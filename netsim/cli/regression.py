@@ -11,8 +11,8 @@ from netsim.base.errors import InputError
 from netsim.base.files import write_text
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
-from netsim.cli import print_lines, wrote
 from netsim.cli.log_questions import Question, question_of
+from netsim.cli.output import print_lines, wrote
 from netsim.measured.compare import few
 from netsim.measured.hypotheses import SIZES, Explained
 from netsim.measured.index import proposal_of

@@ -1,4 +1,4 @@
-"""`netsim report` and `netsim plot`: a folder of results as one HTML file, or drawn again."""
+"""`netsim report`: a folder of results as one HTML file."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -9,35 +9,24 @@ from typing import Any
 import pandas as pd
 
 from netsim.base.errors import InputError, LostError, NetsimError
-from netsim.base.files import is_same_file, write_text
+from netsim.base.files import write_text
 from netsim.base.startup import at, on
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
-from netsim.cli import refuse_output_as_input, wrote
-from netsim.cli.progress import tell, workers
-from netsim.cli.traces import LOAD, ROWS, TRACE
+from netsim.cli.output import tell
+from netsim.cli.workers import workers
 from netsim.collectives.table import UntrustedCodeError, without_python_files
 from netsim.extent.shown import row_count
-from netsim.plots.explanation import plot_breakdown
-from netsim.plots.results import (
-    asked_of,
-    compared,
-    plot_distribution,
-    plot_interference,
-    plot_results,
-)
+from netsim.plots.results import compared, question_of
 from netsim.plots.sizes import over_seeds, read_all
 from netsim.plots.style import read_values
-from netsim.plots.timeline import plot_links, plot_memory, plot_step, plot_timeline
 from netsim.plots.topology.draw import plot_topology
-from netsim.report.report import PICTURES, Extra, write_report
+from netsim.report.report import PICTURES, ReportExtra, write_report
 from netsim.report.suspects import write_suspects_report
 from netsim.report.words import compares_parts, sure_rows
 from netsim.results.folder import (
     BREAKDOWN,
     COSTS,
-    DISTRIBUTION,
-    INTERFERENCE,
     PARTIAL,
     rows_in_order,
     rows_of,
@@ -48,13 +37,11 @@ from netsim.results.workspace import (
     MANIFEST,
     PARTIAL_FOLDER,
     RESULTS,
-    OutputFolder,
     adding_to,
     place_of_results,
     read_manifest,
 )
 from netsim.scenario.cells import Cell, expand_all, with_settings
-from netsim.scenario.models import Workload, line_rate
 from netsim.tasks.answer import AnyResolved, resolve_any
 from netsim.tasks.explained import explained_run
 from netsim.tasks.resolve import ResolvedCell
@@ -71,14 +58,15 @@ COLUMNS = ("cell", "cost_usd", "power_w")  # of costs.csv, of which the page tel
 LARGEST_STEP = 2_000_000  # tasks of a training step on all GPUs, the most that is explained
 
 
-def report(
+def report_folder(
     folder: Path,
+    *,
     explain: bool = True,
     jobs: int | None = None,
     memory: str | None = None,
     trust: bool = False,
 ) -> None:
-    """Write DIR/report.html: the answer, plots, explanations and all cells."""
+    """Write report.html into a folder of results: the answer, plots, explanations, all cells."""
     place = place_of_results(folder)
     manifest = read_manifest(place)
     verb = manifest.get("verb", "run")
@@ -150,7 +138,7 @@ def make_report(
         raise nothing
     costs = folder / COSTS
     lost: list[LostError] = []
-    extra = _explained(target, manifest, table, helpers, lost) if explain else Extra({})
+    extra = _explained(target, manifest, table, helpers, lost) if explain else ReportExtra({})
     on(str(folder), "the page is written")
     steps = folder / BREAKDOWN
     if steps.is_file() and (breakdown := read_values(steps, (), BREAKDOWN)).get("cell") is not None:
@@ -166,11 +154,11 @@ def _explained(
     table: pd.DataFrame,
     helpers: Any,
     lost: list[LostError],
-) -> Extra:
+) -> ReportExtra:
     """Explanations of the base line and the best cell, and the drawing of its topology."""
     good = table[table["status"].isin(["", "ok"])]
     if good.empty:
-        return Extra({})
+        return ReportExtra({})
     wanted = _wanted(manifest, good)
     explanations: dict[str, Any] = {}
     topology = None
@@ -195,7 +183,9 @@ def _explained(
             topology = folder / PICTURES / "topology.svg"
     except NetsimError as error:  # the files of its machines may have gone
         tell(f"not explained: {error}")
-    return Extra(explanations, topology if topology is not None and topology.exists() else None)
+    return ReportExtra(
+        explanations, topology if topology is not None and topology.exists() else None
+    )
 
 
 @dataclass(frozen=True)
@@ -213,13 +203,14 @@ def explained(wanted: Wanted) -> Iterator[dict[str, Any]]:
     """The explanation of a cell, as a worker gives it."""
     resolved = resolve_any(_cell(wanted.manifest, wanted.cell))
     if isinstance(resolved, ResolvedStep):
-        yield _one_step(resolved, wanted.folder, wanted.label)
+        yield _explained_training_step(resolved, wanted.folder, wanted.label)
         return
     assert isinstance(resolved, ResolvedCell)  # others are not asked for
-    yield _one(resolved, wanted.size, wanted.folder, wanted.label)
+    yield _explained_collective(resolved, wanted.size, wanted.folder, wanted.label)
 
 
 def _answers(questions: Sequence[tuple[Wanted, int]], helpers: Any) -> Iterator[tuple[str, Any]]:
+    """The explanations by label, from worker processes if there are any."""
     if helpers is None:
         yield from ((one.label, found) for one, _ in questions for found in explained(one))
         return
@@ -234,26 +225,32 @@ OF_TOPOLOGY = ("best", COSTLIEST)  # cells whose topology a page has
 
 
 def _wanted(manifest: Mapping[str, Any], good: pd.DataFrame) -> dict[str, Any]:
-    """The rows that are explained: of the best cell, and of what `--cell` chose, the base line or
-    else the slowest under the same conditions: of others, those under which choices differ most.
-    Of a sweep over parts they are the cell with the costliest part at fault and the healthy one."""
-    question = asked_of(good, manifest)
+    """The rows that are explained, by their label: the best cell and one to compare it with.
+
+    That one is what `--cell` chose, the base line, or the slowest, all under the same conditions.
+    These are those of the chosen cell, or those under which choices differ most. Of a sweep over
+    parts, the cell with the costliest part at fault is compared with the healthy one."""
+    question = question_of(good, manifest)
     rows = compared(over_seeds(sure_rows(good)), question)
     rows = rows[rows["shown"]]
     chosen = rows[rows["cell"].isin(manifest.get("chosen", []))]
     chosen_rows = chosen if len(chosen) else rows.iloc[[int(rows["ratio"].argmax())]]
     rows = rows[rows["question"] == chosen_rows["question"].iloc[0]]
     order = rows.sort_values("time", kind="stable")
-    best, second, label = order.iloc[0], order.iloc[-1], "slowest"
+    best = order.iloc[0]
+    second = order.iloc[-1]
+    label = "slowest"
     if question.base:
         base = rows[(rows[[*question.base]].astype(str) == [*question.base.values()]).all(axis=1)]
-        second, label = (base.iloc[0] if len(base) else best), "base line"
+        second = base.iloc[0] if len(base) else best
+        label = "base line"
     if compares_parts(question, manifest) and not len(chosen):
         costliest = order.iloc[-1]
         if costliest["cell"] != second["cell"]:
             return {COSTLIEST: costliest, "healthy": second}
     if len(chosen):
-        second, label = chosen.iloc[0], "chosen"
+        second = chosen.iloc[0]
+        label = "chosen"
     return {"best": best} if second["cell"] == best["cell"] else {label: second, "best": best}
 
 
@@ -279,7 +276,10 @@ def _explained_size(resolved: Sequence[ResolvedCell], sizes: Sequence[int]) -> i
     )
 
 
-def _one(resolved: ResolvedCell, size: int, folder: Path, label: str) -> dict[str, Any]:
+def _explained_collective(
+    resolved: ResolvedCell, size: int, folder: Path, label: str
+) -> dict[str, Any]:
+    """The explanation of a collective; of the best one with its links on the topology."""
     most = MOST_ROWS if label in DRAWN else 0
     values, program, timeline = explained_run(resolved, size, most_rows=most)
     if label in OF_TOPOLOGY:
@@ -311,7 +311,7 @@ def _is_explained(resolved: AnyResolved) -> bool:
     return True
 
 
-def _one_step(resolved: ResolvedStep, folder: Path, label: str) -> dict[str, Any]:
+def _explained_training_step(resolved: ResolvedStep, folder: Path, label: str) -> dict[str, Any]:
     """The explanation of a training step; of the best one with its links on the topology."""
     step = run.simulate_step(resolved)
     most = MOST_ROWS if label in DRAWN else 0
@@ -331,6 +331,7 @@ def _one_step(resolved: ResolvedStep, folder: Path, label: str) -> dict[str, Any
 
 
 def _cell(manifest: Mapping[str, Any], wanted: str) -> Cell:
+    """The cell with an id."""
     for cell in _cells(manifest):
         if cell.id == wanted:
             return cell
@@ -342,84 +343,3 @@ def _cells(manifest: Mapping[str, Any]) -> Sequence[Cell]:
     source = parse_source(str(manifest["text"]), str(manifest["file"]))
     source = with_settings(source, manifest.get("settings", []))
     return expand_all(source).cells
-
-
-def plot(files: list[Path], output: Path | None = None) -> None:
-    """Redraw plots from RESULTS."""
-    sorted_files = _sorted(files)
-    beside = files[0] if files[0].is_dir() else files[0].parent
-    if output is not None and not is_same_file(output, beside):
-        refuse_output_as_input(output, files)
-        folder = OutputFolder(output, "plot", tuple(map(str, files)))
-        wrote(*folder.write(lambda place: _draw(sorted_files, place)))
-        return
-    if not (place_of_results(beside) / MANIFEST).exists():  # of no run: nobody keeps a list
-        wrote(*_draw(sorted_files, beside))
-        return
-    with adding_to(beside) as place:
-        drawn = [file.relative_to(place) for file in _draw(sorted_files, place)]
-    wrote(*(place_of_results(beside) / file for file in drawn))
-
-
-def _draw(files_of_kind: Mapping[str, list[Path]], folder: Path) -> list[Path]:
-    """Draw results, breakdowns, traces and loads of links into a folder; return the pictures."""
-    written = plot_results(files_of_kind[RESULTS], folder) if files_of_kind[RESULTS] else []
-    steps = [path for one in files_of_kind[RESULTS] if (path := one.with_name(BREAKDOWN)).exists()]
-    drawn = (
-        (plot_breakdown, steps),
-        (plot_timeline, files_of_kind[ROWS]),
-        (plot_links, files_of_kind[LOAD]),
-    )
-    for draw, paths in drawn:
-        for file, place in _places(paths, folder):
-            written += draw(file, place)
-    return written
-
-
-def _places(files: list[Path], folder: Path) -> list[tuple[Path, Path]]:
-    """Where the pictures of each file go: of several, each has a folder of its own."""
-    if len(files) < 2:
-        return [(file, folder) for file in files]
-    taken: dict[str, int] = {}
-    places = []
-    for file in files:
-        name = file.resolve().parent.name
-        taken[name] = taken.get(name, 0) + 1
-        places.append((file, folder / (name if taken[name] == 1 else f"{name}-{taken[name]}")))
-    return places
-
-
-def _sorted(files: list[Path]) -> dict[str, list[Path]]:
-    """Results, traces and link loads among the files named and in the folders named."""
-    files_of_kind: dict[str, list[Path]] = {RESULTS: [], ROWS: [], LOAD: []}
-    for file in files:
-        if file.is_dir():
-            folder = place_of_results(file)
-            inside = [folder / name for name in files_of_kind if (folder / name).is_file()]
-            if not inside:
-                raise InputError(f"{file}: holds no {RESULTS}, {ROWS} or {LOAD}")
-            for path in inside:
-                files_of_kind[path.name].append(path)
-        else:
-            files_of_kind[file.name if file.name in (ROWS, LOAD) else RESULTS].append(file)
-    return files_of_kind
-
-
-def write_pictures(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
-    """Draw results, and timeline and links where there is a trace."""
-    rates = {line_rate(cell.scenario.cluster) for cell in cells}
-    rate = rates.pop() if len(rates) == 1 else None
-    files = plot_results([folder / RESULTS], folder, line_rate=rate)
-    drawn: dict[str, Any] = {
-        BREAKDOWN: plot_breakdown,
-        DISTRIBUTION: plot_distribution,
-        ROWS: plot_timeline,
-        LOAD: plot_links,
-        INTERFERENCE: plot_interference,
-    }
-    if not (isinstance(cells[0].scenario.workload, Workload) or cells[0].scenario.shared):
-        drawn |= {TRACE: plot_step, run.MEMORY_OVER_TIME: plot_memory}
-    for name, draw in drawn.items():
-        if (folder / name).exists():
-            files += draw(folder / name, folder)
-    return [str(path) for path in files]

@@ -2,26 +2,23 @@
 
 import json
 import os
-import re
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import asdict
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 
-from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent, suggest
+from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent
 from netsim.base.files import SUFFIXES, preset_names
-from netsim.base.startup import late
+from netsim.base.startup import STAGE, engine_progress
 from netsim.base.units import format_size, format_time
-from netsim.base.values import dataclass, grouped
-from netsim.cli import print_lines, progress, shown, with_options
-from netsim.cli.shown import Engine, Format
+from netsim.base.values import dataclass
+from netsim.cli.options import Engine, Format
+from netsim.cli.output import print_lines, tell
+from netsim.cli.workers import helpers_of, opened_cache, part_of, shard_of
 from netsim.extent.decisions import listening
-from netsim.results import nccl_tests
+from netsim.extent.engine_runs import Progress
 from netsim.results.folder import TIMINGS, Folder, open_folder
 from netsim.results.row import Row, csv_text
 from netsim.results.workspace import (
@@ -31,10 +28,8 @@ from netsim.results.workspace import (
     place_of_results,
     read_manifest,
 )
-from netsim.scenario.cells import Cell, Expansion, last_part, named, unused_keys
+from netsim.scenario.cells import Cell, Expansion, named, unused_keys
 from netsim.scenario.each_part import HEALTHY
-from netsim.scenario.models import Workload, hosts_label
-from netsim.scenario.sweep import SEED
 from netsim.sweep import summary
 from netsim.sweep.run import (
     Cache,
@@ -46,196 +41,38 @@ from netsim.sweep.run import (
     invalid_row,
     run_tasks,
     tasks_of,
+    titled,
 )
-from netsim.sweep.summary import CLEARLY, base_rows, best_row, time_of, without_seed
+from netsim.sweep.summary import best_row
 from netsim.tasks.answer import checked, find_scenario, load_source, notes_of
-from netsim.tasks.resolve import resolve
 
 MOST_AT_ONCE = 4  # processes at most where nobody said how many
 COMMAND = "/netsim", "/netsim/__main__.py"  # a script that calls this, helpers would run anew
-_COLUMNS = (
-    ("step (ms)", "step_time_us", 1e3, 12, 3),
-    ("MFU %", "mfu_pct", 1, 7, 1),
-    ("tokens/s", "tokens_per_s", 1, 11, 0),
-    ("exposed ms", "", 1e3, 11, 3),
-    ("overlap %", "overlap_pct", 1, 10, 1),
-    ("idle ms", "idle_us", 1e3, 10, 3),
-    ("GB/GPU", "memory_GB", 1, 8, 1),
-)
-
-
 Finished = Iterator[tuple[Cell, Row]]
-# The columns of a narrow terminal, of those above.
-_COMPACT_COLUMNS = tuple(
-    entry for entry in _COLUMNS if entry[0] in ("step (ms)", "MFU %", "GB/GPU")
-)
-_BOUND_WIDTH = 24  # characters of what bounds a step
+Printer = Callable[[Finished], Iterable[str]]
 
 
-def _title(cells: Sequence[Cell], what: str, more: str = "") -> str:
-    """What is run, where, and in how many cells."""
-    several = f", {len(cells)} cells" if len(cells) > 1 else ""
-    return f"# {what} on {hosts_label(cells[0].scenario.cluster)}{more}{several}"
+def printer(cells: Sequence[Cell], form: Format, *, wide: bool = False) -> Printer:
+    """The function that makes lines of finished rows, in a format.
+
+    Tables are made by a module of their own, which other formats do not import."""
+    axes = cells[0].axes
+    if form == "csv":
+        return lambda finished: [csv_text([row for _, row in finished], axes).rstrip("\n")]
+    if form == "json":
+        return lambda finished: [json.dumps([asdict(row) for _, row in finished], indent=1)]
+    from netsim.cli.run_tables import log_printer, table_printer
+
+    return log_printer(cells) if form == "nccl-tests" else table_printer(cells, wide=wide)
 
 
-def _step_table(
-    cells: Sequence[Cell], found: Finished, *, width: int | None = None
-) -> Iterator[str]:
-    """Steps, with the axes that tell cells apart; what was approximated, once.
-
-    With a `width`, only some columns are printed and lines are cut there; errors are not cut."""
-    work = cells[0].scenario.workload
-    assert not isinstance(work, Workload)
-    names = list(cells[0].axes)
-    columns = _COLUMNS if width is None else _COMPACT_COLUMNS
-    words: dict[str, None] = {}
-    for number, (_, row) in enumerate(found):
-        if not number:
-            yield _title(cells, f"{work.what} {work.label}")
-            titles = "".join(f"{name:>{cells_wide}}" for name, _, _, cells_wide, _ in columns)
-            axis_titles = ", ".join(map(last_part, names))
-            yield _cut(f"#{titles[1:]}  {'bound by':<{_BOUND_WIDTH}}  {axis_titles}", width)
-        words |= dict.fromkeys(filter(None, row.approximation.split("; ")))
-        axes = ", ".join(f"{last_part(axis)} {_plain(row.axes.get(axis))}" for axis in names)
-        if row.status != "ok":
-            yield f"# {axes}: {row.error}"
-            continue
-        exposed = sum(v for k, v in row.details.items() if k.startswith("exposed_"))
-        values = {**row.details, "": exposed}
-        texts = "".join(
-            f"{values[key] / unit:>{cells_wide}.{digits}f}"
-            if key in values
-            else f"{'-':>{cells_wide}}"
-            for _, key, unit, cells_wide, digits in columns
-        )
-        yield _cut(f"{texts}  {row.bound_by:<{_BOUND_WIDTH}}  {axes}", width)
-    if words:
-        yield f"# approximate: {'; '.join(words)}"
-
-
-def _cut(line: str, width: int | None) -> str:
-    """A line without spaces at its end, cut at the width of the terminal if there is one."""
-    return line.rstrip() if width is None else shown.shortened(line, width)
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_plain(one)}" for key, one in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_plain, value)) + "]"
-    return str(value)
-
-
-def _table(cells: Sequence[Cell], found: Finished, *, width: int | None = None) -> Iterator[str]:
-    """netsim's own table, of all cells together; with fewer columns if a `width` limits it."""
-    axes = list(cells[0].axes)
-    work = cells[0].scenario.collective
-    rows: list[Row] = []
-    # What NCCL would do can be held against hardware, textbook algorithms cannot.
-    validated = any(cell.scenario.collective.is_nccl for cell in cells)
-    axis_widths = _axis_widths(cells)
-    for _, row in found:
-        if not rows:
-            algorithm = "" if "workload.algorithm" in axes else f", {work.algorithm}"
-            yield _title(cells, work.collective, algorithm)
-            if width is None:
-                yield shown.header(axes, validated=validated)
-            else:
-                yield shown.compact_header(axis_widths, width)
-        rows.append(row)
-        if width is None:
-            yield shown.line(row, axes, validated=validated)
-        else:
-            yield shown.compact_line(row, axis_widths, width)
-    yield shown.footer(rows)
-
-
-_WIDEST_AXIS = 20  # characters of the column of an axis in a narrow terminal
-
-
-def _axis_widths(cells: Sequence[Cell]) -> dict[str, int]:
-    """The characters that the names and values of each axis need, at most `_WIDEST_AXIS`."""
-    widths = {}
-    for axis in cells[0].axes:
-        longest = max(len(str(cell.axes.get(axis))) for cell in cells)
-        widths[axis] = min(_WIDEST_AXIS, max(longest, len(last_part(axis))))
-    return widths
-
-
-def _tests_log(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
-    """A log of nccl-tests: every cell is one run of it."""
-    for cell, cell_rows in groupby(found, itemgetter(0)):
-        run, rows = shown.run_of(resolve(cell)), list[Row]()
-        yield nccl_tests.opening(run)
-        for _, row in cell_rows:
-            rows.append(row)
-            yield nccl_tests.line(row, run.root)
-        yield nccl_tests.closing(run, rows)
-
-
-def _slowed_by(row: Row) -> str:
-    """The job that slows this row's job most, by how much and on which link; if no other job does,
-    the error of the row."""
-    neighbours = row.neighbours
-    jobs = [key for key in neighbours if key.startswith("by:")]
-    if not jobs:
-        return row.error
-    slowest = max(jobs, key=neighbours.__getitem__)
-    link = neighbours.get(slowest.replace("by:", "on:"))
-    place = f" on {link}" if link else ""
-    return f"{slowest[3:]} {neighbours[slowest]:.3f}{place}"
-
-
-def _beside(cells: Sequence[Cell], found: Finished, *, width: int | None = None) -> Iterator[str]:
-    """What jobs take alone and beside the others, and who slows each most."""
-    yield _cut(
-        f"#{'size (B)':>11}  {'alone (us)':>12}  {'time (us)':>12}  {'slowdown':>8}  slowed by",
-        width,
-    )
-    for _, row in found:
-        slowed_by = _slowed_by(row)
-        figures = f"{row.alone_us or 0:>12.2f}  {time_of(row):>12.2f}  {row.slowdown or 0:>8.3f}"
-        line = f"{row.size_bytes or '-':>12}  {figures}  {slowed_by}  ({named(row.axes)})"
-        yield _cut(line, width) if row.status == "ok" else line
-
-
-Printer = Callable[[Sequence[Cell], Finished], Iterable[str]]
-# The lines of a format, from rows as they are finished.
-PRINTERS: dict[Format, Printer] = {
-    "table": _table,
-    "nccl-tests": _tests_log,
-    "csv": lambda cells, found: [csv_text([row for _, row in found], cells[0].axes).rstrip("\n")],
-    "json": lambda _, found: [json.dumps([asdict(row) for _, row in found], indent=1)],
-}
-
-
-def printer(
-    cells: Sequence[Cell], form: Format, *, wide: bool = False
-) -> Callable[[Finished], Iterable[str]]:
-    """What makes lines of the rows of cells; nccl-tests times collectives only.
-
-    The table has fewer columns on a narrow terminal, unless `wide`."""
-    shared = cells[0].scenario.shared
-    is_collective = not shared and isinstance(cells[0].scenario.workload, Workload)
-    if form == "nccl-tests" and not is_collective:
-        what = "several jobs are" if shared else "a training step is"
-        raise InputError(f"--format nccl-tests: {what} no run of nccl-tests")
-    if form != "table":
-        return partial(PRINTERS[form], cells)
-    width = shown.compact_width(wide=wide)
-    if shared:
-        return partial(_beside, cells, width=width)
-    if is_collective:
-        return partial(_table, cells, width=width)
-    return partial(_step_table, cells, width=width)
-
-
-_MOST = 10
+MOST_SHOWN = 10  # points or files that a message lists
 
 
 def invalid_lines(expansion: Expansion, *, skipped: bool) -> Iterator[str]:
     """Which points of a sweep cannot be built, and why."""
-    invalid, all_points = expansion.invalid, len(expansion.points)
+    invalid = expansion.invalid
+    all_points = len(expansion.points)
     if skipped:
         yield f"{len(invalid)} of {all_points} cells cannot be built and are left out:"
     else:
@@ -243,11 +80,11 @@ def invalid_lines(expansion: Expansion, *, skipped: bool) -> Iterator[str]:
             f"{len(invalid)} of {all_points} cells cannot be built "
             f"(--skip-invalid runs the other {all_points - len(invalid)}):"
         )
-    for point in invalid[:_MOST]:
+    for point in invalid[:MOST_SHOWN]:
         message = point.error.errors[0].message if skipped else ""
         yield f"  {named(point.axes)}{f': {message}' if message else ''}"
-    if len(invalid) > _MOST:
-        yield f"  ... and {len(invalid) - _MOST} more"
+    if len(invalid) > MOST_SHOWN:
+        yield f"  ... and {len(invalid) - MOST_SHOWN} more"
 
 
 def refuse_invalid(expansion: Expansion, *, skip: bool) -> None:
@@ -261,79 +98,6 @@ def refuse_invalid(expansion: Expansion, *, skip: bool) -> None:
             print_lines(invalid_lines(expansion, skipped=False), err=True)
         expansion.refuse_invalid()
     print_lines(invalid_lines(expansion, skipped=True), err=True)
-
-
-def after_lines(expansion: Expansion, rows: Sequence[Row], engine: str) -> Iterator[str]:
-    """What a sweep showed: the best cell, how it compares, and which axes changed nothing."""
-    cells = expansion.cells
-    part_axes = expansion.sweep.part_axes
-    if len(expansion.points) < 2:
-        return
-    yield from _part_lines(expansion, rows)
-    if len(cells) < 2:
-        return
-    choices = [
-        axis
-        for axis in cells[0].axes
-        if axis not in (*expansion.sweep.conditions, *part_axes, SEED)
-    ]
-    if choices or not part_axes:
-        yield from _best_lines(expansion, rows)
-    for idle in summary.idle_axes(cells, rows):
-        try:
-            why = summary.reason(idle, engine)
-        except NetsimError as error:
-            why = str(error)
-        yield f"axis {idle.axis} changed nothing: {why}"
-
-
-def _part_lines(expansion: Expansion, rows: Sequence[Row]) -> Iterator[str]:
-    """Which parts cost most and least, and which the job cannot lose."""
-    largest = max((row.asked for row in rows if row.status == "ok"), default=0)
-    at = f" at {format_size(largest)}" if largest else ""
-    for axis in expansion.sweep.part_axes:
-        costs = late("netsim.sweep.parts.costs_of")(expansion, rows, axis)
-        yield from late("netsim.sweep.parts.sentences")(costs, at)
-
-
-def _best_lines(expansion: Expansion, rows: Sequence[Row]) -> Iterator[str]:
-    """The best cell, or the choice that is best under most conditions."""
-    best = best_row(rows, expansion.sweep.base)
-    conditions = expansion.sweep.conditions
-    groups = grouped(rows, lambda row: tuple(str(row.axes.get(name)) for name in conditions))
-    if len(groups) > 1:
-        yield from _best_of(expansion, list(groups.values()))
-        return
-    if best is None:
-        return
-    collectives = sorted({row.collective for row in rows if row.status == "ok"})
-    if len(collectives) > 1:
-        yield f"no cell is the best: they time different collectives ({', '.join(collectives)})"
-        return
-    where = f" at {format_size(best.size_bytes)}" if best.size_bytes else ""
-    time = format_time(time_of(best) / 1e6, digits=3)
-    line = f"best{where}: {named(without_seed(best.axes))}, {time}"
-    line += " (median over seeds)" if SEED in best.axes else ""
-    base = expansion.sweep.base
-    base_row = base_rows(rows, base).get((best.cell, best.size_bytes or 0)) if base else None
-    if base_row is not None and time_of(base_row) > time_of(best) * CLEARLY:
-        line += f", {time_of(base_row) / time_of(best):.3g} times as fast as {named(base or {})}"
-    yield line
-
-
-def _best_of(expansion: Expansion, groups: Sequence[Sequence[Row]]) -> Iterator[str]:
-    """The choice that is best under most conditions, if there is any choice."""
-    conditions = expansion.sweep.conditions
-    bests = [best_row(rows, expansion.sweep.base) for rows in groups]
-    chosen = [
-        {k: v for k, v in without_seed(one.axes).items() if k not in conditions}
-        for one in bests
-        if one is not None
-    ]
-    for choice, count in Counter(map(named, chosen)).most_common(1):
-        if choice:
-            where = f"{count} of {len(groups)} conditions ({', '.join(map(last_part, conditions))})"
-            yield f"best under {where}: {choice}; netsim report compares all choices"
 
 
 def approximations(rows: Sequence[Row]) -> Iterator[str]:
@@ -366,89 +130,56 @@ def worst(failures: Sequence[NetsimError], tasks: int) -> NetsimError | None:
     )
 
 
-# What a run leaves behind besides rows: a table from the outputs of a scenario to modules.
-# A module is imported when its output is asked for: plots take longer to import than a small run.
+# Writes what a run leaves behind besides rows; returns the files, with what they leave out.
+Writer = Callable[[Sequence[Cell], Path, str], list[str]]
 
 
-WRITERS = {
-    "trace": "netsim.cli.traces.write_traces",
-    "trace_per_rank": "netsim.cli.traces.write_traces_per_rank",
-    "chakra": "netsim.cli.traces.write_execution_traces",
-    "connections": "netsim.cli.traces.write_connections",
-    "goal": "netsim.cli.traces.write_application",
-    "msccl": "netsim.cli.traces.write_msccl",
-    "mscclpp": "netsim.cli.traces.write_plan",
-    "plots": "netsim.cli.report.write_pictures",
-    "report": "netsim.cli.report.write_report_of_run",
-}
+def _trace_writers() -> dict[str, Writer]:
+    """The writers of traces and programs, by the outputs of a scenario."""
+    from netsim.cli import traces
+
+    return {
+        "trace": traces.write_traces,
+        "trace_per_rank": traces.write_traces_per_rank,
+        "chakra": traces.write_execution_traces,
+        "connections": traces.write_connections,
+        "goal": traces.write_application,
+        "msccl": traces.write_msccl,
+        "mscclpp": traces.write_plan,
+    }
+
+
+def _picture_writers() -> dict[str, Writer]:
+    """The writers of pictures and of the report, which import matplotlib."""
+    from netsim.cli import pictures, report
+
+    return {"plots": pictures.write_pictures, "report": report.write_report_of_run}
 
 
 # Outputs that are of one cell.
 OF_ONE = {"trace", "trace_per_rank", "chakra", "connections", "goal", "msccl", "mscclpp"}
 
 
-def wanted_cells(cells: Sequence[Cell], wanted: str | None) -> list[Cell]:
-    """The cells that `--cell` names, by the beginning of an id or by values of axes."""
-    if wanted is None:
-        return list(cells)
-    pairs = re.split(r",(?=[^,]+=)", wanted) if "=" in wanted else []
-    wanted_axes = {
-        axis.strip(): value.strip() for axis, _, value in (p.partition("=") for p in pairs)
-    }
-    matches = (
-        [cell for cell in cells if cell.id.startswith(wanted)]
-        if not wanted_axes
-        else [
-            cell
-            for cell in cells
-            if all(_at(cell, axis) == value for axis, value in wanted_axes.items())
-        ]
-    )
-    if matches and wanted:
-        return matches
-    raise InputError(
-        f"--cell {wanted}: {_unknown_cell(cells, wanted, wanted_axes)}",
-        hint="an id of results.csv, or values of axes such as nodes=4",
-    )
-
-
-def _unknown_cell(cells: Sequence[Cell], wanted: str, asked: Mapping[str, str]) -> str:
-    """What no cell has, and what is near."""
-    if not asked:
-        ids = [cell.id for cell in cells]
-        return f"no id of a cell begins like this{suggest(wanted, ids)}"
-    axes = {name: axis for axis in cells[0].axes for name in (axis, last_part(axis))}
-    for axis, value in asked.items():
-        if axis not in axes:
-            return (
-                f"no axis {axis}{suggest(axis, axes)}, axes: {', '.join(cells[0].axes) or 'none'}"
-            )
-        values = list(dict.fromkeys(_at(cell, axis) for cell in cells))
-        if value not in values:
-            values_text = ", ".join(values[:_MOST])
-            return f"no cell has {axis} {value}{suggest(value, values)}, but {values_text}"
-    return "no cell has all of these values together"
-
-
-def _at(cell: Cell, axis: str) -> str:
-    """The value of a cell on an axis, which its last part names as well."""
-    short = {last_part(key): _plain(value) for key, value in cell.axes.items()}
-    return short.get(axis, "") if axis not in cell.axes else _plain(cell.axes[axis])
-
-
 def write_outputs(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
-    """Write what the scenario asks for, of the first cell what is of one; every file, with what it
-    leaves out."""
-    wanted = cells[0].scenario.outputs
+    """Write the outputs that the scenario names; return the files, with what they leave out.
+
+    Outputs of one cell are those of the first. Modules are imported when an output needs them:
+    pictures take longer to import than a small run."""
+    wanted = set(cells[0].scenario.outputs)
     written = [str(folder / RESULTS), str(folder / TIMINGS)]
-    for output, home in WRITERS.items():
+    writers: dict[str, Writer] = {}
+    if wanted & OF_ONE:
+        writers |= _trace_writers()
+    if wanted & {"plots", "report"}:
+        writers |= _picture_writers()
+    for output, write in writers.items():
         if output in wanted:
-            written += late(home)(cells, folder, engine)
+            written += write(cells, folder, engine)
     return written
 
 
 @dataclass(frozen=True)
-class Options:
+class RunOptions:
     """How a scenario is run, as it was written."""
 
     output: Path | None = None
@@ -489,46 +220,51 @@ class _Run:
     name: str
     engine: str
     manifest: dict[str, object]
-    given: Options
+    options: RunOptions
 
 
-@with_options(Options)
-def command(scenario: str, given: Options) -> None:
-    """Simulate all cells of SCENARIO and write results, plots and a trace."""
-    with listening(progress.tell if given.verbose else silent):
-        _run_scenario(scenario, given)
+def run_scenario(scenario: str, options: RunOptions) -> None:
+    """Simulate all cells of a scenario and write results, plots and a trace."""
+    with listening(tell if options.verbose else silent):
+        _run_scenario(scenario, options)
 
 
-def _run_scenario(scenario: str, given: Options) -> None:
+def _run_scenario(scenario: str, options: RunOptions) -> None:
+    """Read the scenario, simulate its cells, write the folder, and print what they show."""
     if Path(scenario).is_dir():
         _refuse_folder(Path(scenario))
     source = find_scenario(scenario)
-    part = progress.shard_of(given.shard)
-    expansion = checked(load_source(source.path, given.changes), alone=False)
-    refuse_invalid(expansion, skip=given.skip_invalid)
-    cells, tell = expansion.cells, silent if given.quiet else progress.tell
-    wanted = wanted_cells(cells, given.cell)
-    if given.cell and (part or not (OF_ONE | {"report"}) & {*cells[0].scenario.outputs}):
+    part = shard_of(options.shard)
+    expansion = checked(load_source(source.path, options.changes), alone=False)
+    refuse_invalid(expansion, skip=options.skip_invalid)
+    cells = expansion.cells
+    tell_user: Tell = silent if options.quiet else tell
+    wanted = cells
+    if options.cell is not None:
+        from netsim.cli.chosen_cells import chosen_cells
+
+        wanted = chosen_cells(cells, options.cell)
+    if options.cell and (part or not (OF_ONE | {"report"}) & {*cells[0].scenario.outputs}):
         why = "--shard writes results only" if part else "outputs has neither trace nor report"
-        raise InputError(f"--cell {given.cell}: nothing is of one cell: {why}")
-    notes = _tell_before(cells, source.note, tell)
+        raise InputError(f"--cell {options.cell}: nothing is of one cell: {why}")
+    notes = _tell_before(cells, source.note, tell_user)
     name = cells[0].scenario.name or source.path.stem
     parted = name if part is None else f"{name}-{part[0]}of{part[1]}"
-    engine = engine_for(tasks_of(cells), given.engine)
-    manifest = summary.about(expansion, source.path, given.changes, engine, part)
+    engine = engine_for(tasks_of(cells), options.engine)
+    manifest = summary.about(expansion, source.path, options.changes, engine, part)
     if notes:
         manifest["notes"] = notes
-    if given.cell:
+    if options.cell:
         manifest["chosen"] = [choice.id for choice in wanted]
-    part_cells = progress.part_of(cells, part)
-    folder = given.output or Path("reports", parted)
-    job = _Run(expansion, part_cells, wanted, folder, name, engine, manifest, given)
-    rows, texts, failure = _run_into_folder(job, whole=part is None)
+    part_cells = part_of(cells, part)
+    folder = options.output or Path("reports", parted)
+    job = _Run(expansion, part_cells, wanted, folder, name, engine, manifest, options)
+    rows, texts, failure = _run_into_folder(job, is_whole=part is None)
     for text in texts:
-        tell(text)
-    _tell_after(job, rows, tell, failed=failure is not None, whole=part is None)
-    if given.verbose:
-        tell(f"{sum(row.rows or 0 for row in rows)} rows of schedules were simulated")
+        tell_user(text)
+    _tell_after(job, rows, tell_user, failed=failure is not None, is_whole=part is None)
+    if options.verbose:
+        tell_user(f"{sum(row.rows or 0 for row in rows)} rows of schedules were simulated")
     if failure is not None:
         raise failure
 
@@ -544,7 +280,7 @@ def _refuse_folder(folder: Path) -> None:
             hint=f"netsim run {file} -o {folder} runs its scenario again, --resume continues it",
         )
     files = sorted(file for file in folder.iterdir() if file.suffix in SUFFIXES)
-    names = ", ".join(map(str, files[:_MOST]))
+    names = ", ".join(map(str, files[:MOST_SHOWN]))
     if files and folder.name not in preset_names("scenarios"):
         hint = f"did you mean {names}?" if len(files) == 1 else f"it has {names}"
         raise InputError(f"{folder}: a folder, expected a scenario file", hint=hint)
@@ -558,14 +294,18 @@ def _tell_before(cells: Sequence[Cell], note: str, tell: Tell) -> list[str]:
             tell(text)
     summary.check_prices(cells)
     if "parquet" in cells[0].scenario.outputs:
-        late("netsim.results.parquet.check")()
+        from netsim.results import parquet
+
+        parquet.check()
     for cell in cells:
         if cell.scenario.measured is not None:
-            late("netsim.measured.compare.check")(cell)
+            from netsim.measured import compare
+
+            compare.check(cell)
     return notes
 
 
-def _tell_after(job: _Run, rows: list[Row], tell: Tell, *, failed: bool, whole: bool) -> None:
+def _tell_after(job: _Run, rows: list[Row], tell: Tell, *, failed: bool, is_whole: bool) -> None:
     """What rows show beyond themselves."""
     ended = {row.cell for row in rows if row.status != "ok"}
     if ended and not failed:
@@ -573,33 +313,38 @@ def _tell_after(job: _Run, rows: list[Row], tell: Tell, *, failed: bool, whole: 
         tell(f"{len(ended)} of {cells} cells ended with an error, which is in their row")
     for text in approximations(rows):
         tell(text)
-    for text in after_lines(job.expansion, rows, job.engine) if whole else ():
-        tell(text)
+    if is_whole and len(job.expansion.points) > 1:
+        from netsim.cli.run_findings import after_lines
+
+        for text in after_lines(job.expansion, rows, job.engine):
+            tell(text)
 
 
-def _run_into_folder(job: _Run, *, whole: bool) -> tuple[list[Row], list[str], NetsimError | None]:
+def _run_into_folder(
+    job: _Run, *, is_whole: bool
+) -> tuple[list[Row], list[str], NetsimError | None]:
     """Simulate, and replace the folder's earlier results when all is written.
 
     Returns the rows, what to tell about files, and the error to end with. Options are checked
     before the folder is opened; until the end, new files are in its `.partial` only."""
-    options = job.given
+    options = job.options
     if not tasks_of(job.cells):
         raise InputError("this part has no cells", hint="there are fewer cells than parts")
     lines = printer(job.cells, options.form, wide=options.wide)
     check_place(job.folder)
     with ExitStack() as simulating:
         helpers = simulating.enter_context(
-            progress.helpers_of(options.jobs, options.dask, options.memory, job.cells)
+            helpers_of(options.jobs, options.dask, options.memory, job.cells)
         )
-        cache = simulating.enter_context(progress.cache(options.use_cache))
+        rows_cache = simulating.enter_context(opened_cache(options.use_cache))
         with open_folder(
-            job.folder, job.name, resume=options.resume, about=job.manifest, tell=progress.tell
+            job.folder, job.name, resume=options.resume, about=job.manifest, tell=tell
         ) as results:
-            rows, failure = _simulate(job, results, lines, helpers, cache)
+            rows, failure = _simulate(job, results, lines, helpers, rows_cache)
             simulating.close()  # nothing that follows needs workers
             texts: list[str] = []
             if failure is None or len(job.expansion.cells) > 1:
-                texts = _write_files(job, rows, results, whole=whole)
+                texts = _write_files(job, rows, results, is_whole=is_whole)
             if failure is not None and results.replaces_sound_results():
                 results.is_withheld = True
                 texts = [_withheld(results)]
@@ -614,17 +359,17 @@ def _withheld(results: Folder) -> str:
     )
 
 
-def _write_files(job: _Run, rows: list[Row], results: Folder, *, whole: bool) -> list[str]:
+def _write_files(job: _Run, rows: list[Row], results: Folder, *, is_whole: bool) -> list[str]:
     """Write tables and outputs; return what to tell. If an output cannot be written, first results
     are kept without it, and earlier ones are not replaced."""
     try:
-        texts = list(_written(job, rows, results.place, whole=whole))
+        texts = list(_written(job, rows, results.place, is_whole=is_whole))
         texts += _typed_table(job, results)
     except NetsimError as error:
         if isinstance(error, InputError):
             error.message = results.final_name(error.message)
         if (results.path / RESULTS).exists():
-            progress.tell(_withheld(results))
+            tell(_withheld(results))
         else:
             results.replace_earlier()
         raise
@@ -639,7 +384,8 @@ def _typed_table(job: _Run, results: Folder) -> list[str]:
     first_cell = job.cells[0]
     if "parquet" not in first_cell.scenario.outputs:
         return []
-    write_parquet = late("netsim.results.parquet.write_parquet")
+    from netsim.results.parquet import write_parquet
+
     path = results.place / "results.parquet"
     return [f"{WROTE}{write_parquet(path, _in_order(job, results), list(first_cell.axes))}"]
 
@@ -658,10 +404,11 @@ def _in_few_lines(texts: Sequence[str], folder: Path) -> list[str]:
     return [*remarks, f"wrote {len(set(names))} files to {folder}: {', '.join(named)} and others"]
 
 
-def _written(job: _Run, rows: list[Row], folder: Path, *, whole: bool) -> Iterator[str]:
+def _written(job: _Run, rows: list[Row], folder: Path, *, is_whole: bool) -> Iterator[str]:
     """Write what follows from the rows, and the outputs of cells that came to an end."""
-    cells, files = job.expansion.cells, [str(folder / RESULTS)]
-    if whole:
+    cells = job.expansion.cells
+    files = [str(folder / RESULTS)]
+    if is_whole:
         files = [
             *summary.write_tables(job.expansion, rows, folder),
             *summary.write_costs(cells, folder),
@@ -682,7 +429,7 @@ def _written(job: _Run, rows: list[Row], folder: Path, *, whole: bool) -> Iterat
             axes = named(able[0].axes)
             yield f"trace and pictures show {axes} (cell {able[0].id}; --cell chooses another)"
         if able and able[0].id in wanted_ids:
-            files += write_outputs(able, folder, job.given.engine)
+            files += write_outputs(able, folder, job.options.engine)
         else:
             files.append(str(folder / RESULTS))
     else:
@@ -697,62 +444,89 @@ def _simulate(
     helpers: Workers | None,
     cache: Cache | None,
 ) -> tuple[list[Row], NetsimError | None]:
-    """Simulate, printing rows as they are finished; return them and the error to end with."""
-    options, tasks = job.given, tasks_of(job.cells)
-    axes, rows, failures = list(job.cells[0].axes), list[Row](), list[NetsimError]()
-    processors = {0}
-    if sys.argv[0].endswith(COMMAND) and hasattr(os, "sched_getaffinity"):
-        processors = os.sched_getaffinity(0)
-    later = partial(
-        progress.helpers_of, min(MOST_AT_ONCE, len(processors)), None, options.memory, job.cells
-    )
-    with progress.bar_over(len(tasks), options.quiet) as bar:
-        task_progress = bar.task if helpers is None else lambda task: None
-        if results.discarded:
-            progress.tell(
-                f"{results.discarded} rows of a run that did not end are dropped "
-                "(--resume keeps them)"
-            )
-        if results.failed:
-            progress.tell(f"{results.failed} rows that failed are tried again")
-        stream = run_tasks(
-            tasks,
-            results,
-            engine=job.engine,
-            workers=helpers,
-            cache=cache,
-            progress=task_progress,
-            later=None if options.jobs or options.dask or len(processors) == 1 else later,
+    """Simulate and print rows as they are finished; return them and the error to end with."""
+    options = job.options
+    tasks = tasks_of(job.cells)
+    axes = list(job.cells[0].axes)
+    rows: list[Row] = []
+    failures: list[NetsimError] = []
+    if results.discarded:
+        tell(
+            f"{results.discarded} rows of a run that did not end are dropped (--resume keeps them)"
         )
-        with (
-            results.ended_by(lambda: results.write_results(_in_order(job, results), axes)),
-            closing(stream) as finished,
-        ):
-            part_axes = job.expansion.sweep.part_axes
-            for text in lines(_advanced(finished, rows, failures, bar, part_axes)):
-                bar.print(text)
-        if cache is not None and cache.found and not options.quiet:
-            progress.tell(f"{cache.found} of {len(tasks)} rows were known from earlier sweeps")
+    if results.failed:
+        tell(f"{results.failed} rows that failed are tried again")
+    stream = run_tasks(
+        tasks,
+        results,
+        engine=job.engine,
+        workers=helpers,
+        cache=cache,
+        progress=_progress_of,
+        later=_later_helpers(job),
+    )
+    with (
+        results.ended_by(lambda: results.write_results(_in_order(job, results), axes)),
+        closing(stream) as finished,
+    ):
+        part_axes = job.expansion.sweep.part_axes
+        print_lines(lines(_advanced(finished, rows, failures, part_axes)))
+    if cache is not None and cache.hits and not options.quiet:
+        tell(f"{cache.hits} of {len(tasks)} rows were known from earlier sweeps")
     return rows, worst(failures, len(tasks))
 
 
+def _progress_of(task: SizedCell) -> Progress | None:
+    """The function to which the engine reports, while it simulates one task."""
+    if task.size:
+        STAGE.activity = f"{titled(task.cell)}: {format_size(task.size)}"
+    return engine_progress()
+
+
+def _later_helpers(job: _Run) -> Callable[[], AbstractContextManager[Workers | None]] | None:
+    """The processes that help when a run without `--jobs` takes long; None where none may."""
+    options = job.options
+    processor_count = 1
+    if sys.argv[0].endswith(COMMAND) and hasattr(os, "sched_getaffinity"):
+        processor_count = len(os.sched_getaffinity(0))
+    if options.jobs or options.dask or processor_count == 1:
+        return None
+    count = min(MOST_AT_ONCE, processor_count)
+    return partial(helpers_of, count, None, options.memory, job.cells)
+
+
 def _advanced(
-    found: Iterable[tuple[SizedCell, Row, NetsimError | None]],
+    finished: Iterable[tuple[SizedCell, Row, NetsimError | None]],
     rows: list[Row],
     failures: list[NetsimError],
-    bar: progress.NoBar,
     part_axes: Sequence[str] = (),
 ) -> Finished:
-    """Finished rows with their cells, each noted before it is shown.
+    """Yield finished rows with their cells; `rows` and `failures` have each before it is printed.
 
     An operation that cannot finish for a part at fault is an answer of a sweep over parts, and no
     failure of the sweep."""
-    for task, row, error in found:
+    best: Row | None = None
+    for task, row, error in finished:
         rows.append(row)
         if error is not None and not _is_lost_part(task.cell, error, part_axes):
             failures.append(error)
-        bar.advance(row)
+        best = note_best(best, row)
         yield task.cell, row
+
+
+def note_best(best: Row | None, row: Row) -> Row | None:
+    """The better of two rows, of the larger size first; the progress of the command names it."""
+    if row.status != "ok" or not row.time_us:
+        return best
+    if best is not None and best.time_us is not None:
+        size = row.size_bytes or 0
+        best_size = best.size_bytes or 0
+        if (-size, row.time_us) >= (-best_size, best.time_us):
+            return best
+    where = ", ".join(str(value) for value in row.axes.values())
+    if where:
+        STAGE.remark = f"best: {where} {format_time(row.time_us / 1e6)}"
+    return row
 
 
 def _is_lost_part(cell: Cell, error: NetsimError, part_axes: Sequence[str]) -> bool:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 from netsim.base.files import write_text
 from netsim.nccl.facts import parse_version
@@ -19,9 +18,6 @@ from netsim.schedule.repeat import BackToBack
 from netsim.tasks.resolve import ResolvedCell
 from netsim.topology.nccl_view import gpu_bus
 
-Format = Literal["table", "nccl-tests", "csv", "json"]
-Engine = Literal["auto", "simpy", "compiled"]
-GateFormat = Literal["nccl-tests", "aicr", "cre", "junit"]  # netsim/results/gates.py says whose
 MANY_SIZES = 6  # from which the start-up of the compiled engine pays, whatever their rows
 _WIDTH = 16  # of the column of an axis
 SURE = 14  # characters of how a case is validated; the whole text is in the CSV
@@ -112,7 +108,9 @@ def line(row: Row, axes: Sequence[str] = (), *, validated: bool = False) -> str:
 def sureness(row: Row) -> str:
     """Between how much less and more than its time 80 % would be measured, and the error of what
     was."""
-    low, high, time = row.time_low_us, row.time_high_us, row.time_us
+    low = row.time_low_us
+    high = row.time_high_us
+    time = row.time_us
     ends = (
         f"{low / time - 1:+.0%}{high / time - 1:+.0%}".replace("%", "", 1)
         if low and high and time
@@ -135,6 +133,7 @@ def halves(row: Row) -> str:
 
 
 def _half(row: Row, which: str) -> str:
+    """Time and bandwidths out of place or in place."""
     if getattr(row, which) is None or row.algbw_GBps is None:
         return f"  {'N/A':>7}  {'N/A':>6}  {'N/A':>6}"
     time, algbw, busbw = nccl_tests.half(row, which)
@@ -146,7 +145,8 @@ def _half(row: Row, which: str) -> str:
 
 def run_of(resolved: ResolvedCell) -> nccl_tests.TestRun:
     """The header of a cell; processes are numbered from 1, for nothing of the kind runs."""
-    scenario, work = resolved.cell.scenario, resolved.cell.scenario.collective
+    scenario = resolved.cell.scenario
+    work = resolved.cell.scenario.collective
     style = scenario.launch_costs().style
     variables = dict(scenario.nccl.env)
     if work.split is not None:
@@ -162,7 +162,7 @@ def run_of(resolved: ResolvedCell) -> nccl_tests.TestRun:
         root=work.root,
         dtype=work.dtype,
         variables=tuple(variables.items()),
-        asked=_asked_sizes(work),
+        requested=_asked_sizes(work),
         iterations=timing.iterations,
         over_processes=timing.over_processes,
     )
@@ -186,7 +186,8 @@ def time_of_day() -> str:
 
 def write_json(path: Path, run: nccl_tests.TestRun, rows: Sequence[Row]) -> Path:
     """Write the file of -J; as nccl-tests does, leave a file that exists alone and add a number."""
-    free_path, number = path, 0
+    free_path = path
+    number = 0
     while free_path.is_file():
         number += 1
         free_path = path.with_name(f"{path.name}.{number}")

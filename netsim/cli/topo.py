@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import typer
@@ -12,15 +11,8 @@ from netsim.base.errors import InputError
 from netsim.base.files import made_folder, write_text
 from netsim.base.startup import at
 from netsim.base.units import format_bandwidth, format_time
-from netsim.cli import (
-    print_lines,
-    refuse_output_as_input,
-    topo_subject,
-    topo_text,
-    with_options,
-    wrote,
-)
-from netsim.cli.listing import list_machines
+from netsim.cli import topo_subject, topo_text
+from netsim.cli.output import print_lines, refuse_output_as_input, wrote
 from netsim.cli.topo_subject import Subject, TopologyOptions, find_subject
 from netsim.plots.topology.draw import plot_loads, plot_topology
 from netsim.topology.cluster import Cluster
@@ -38,18 +30,20 @@ from netsim.topology.nccl_view import exported_system
 MOST_CLASSES = 4  # kinds of hosts that are shown from inside
 
 
-@with_options(TopologyOptions)
-def show(name: str, given: TopologyOptions, routes: bool = False, sources: bool = False) -> None:
-    """Show NAME: figures, tiers of switches, and path types as NCCL and nvidia-smi name them."""
-    subject = _found(name, given, routes=routes)
+def show_topology(
+    name: str, options: TopologyOptions, *, routes: bool = False, sources: bool = False
+) -> None:
+    """Print figures of a topology, tiers of switches, and path types as NCCL and nvidia-smi do."""
+    subject = _subject(name, options, routes=routes)
     print_lines(topo_text.source_lines(subject) if sources else _lines(subject))
     if routes and subject.cluster is not None:
         at("flows are counted")
         print_lines(topo_text.route_lines(subject.cluster))
 
 
-def _found(name: str, given: TopologyOptions, *, routes: bool = False) -> Subject:
-    subject = find_subject(name, given)
+def _subject(name: str, options: TopologyOptions, *, routes: bool = False) -> Subject:
+    """The topology of a name and options; prints notes about it."""
+    subject = find_subject(name, options)
     print_lines(subject.notes, err=True)
     if routes and (subject.cluster is None or subject.cluster.fabric is None):
         raise InputError(f"--routes: {subject.name} has no fabric", hint="add --nodes 2 or more")
@@ -57,6 +51,7 @@ def _found(name: str, given: TopologyOptions, *, routes: bool = False) -> Subjec
 
 
 def _lines(subject: Subject) -> Iterator[str]:
+    """The figures of a topology: of its fabric, and of every kind of host."""
     cluster = subject.cluster
     if cluster is None:
         yield from _graph_lines(subject)
@@ -74,14 +69,17 @@ def _lines(subject: Subject) -> Iterator[str]:
 
 
 def _which(cluster: Cluster, number: int) -> str:
+    """The hosts of a kind, in words."""
     members = np.flatnonzero(cluster.host_class == number)
-    first, count = int(members[0]), len(members)
+    first = int(members[0])
+    count = len(members)
     if count == len(cluster.host_class):
         return "every host"
     return f"node{first}" if count == 1 else f"node{first} and {count - 1} more"
 
 
 def _host_lines(host: Host) -> Iterator[str]:
+    """The figures of a host, and the paths between its devices."""
     yield from topo_text.labelled(
         [*topo_text.figures(host.machine), ("sources", topo_text.source_summary(host.machine))]
     )
@@ -100,7 +98,8 @@ def _graph_lines(subject: Subject) -> Iterator[str]:
     others = [f"{n} {kind}" for kind, n in zip(NODE_KINDS, kinds, strict=True) if n][1:]
     rates = sorted({float(rate) for rate in topology.links.bandwidth}, reverse=True)
     shown = ", ".join(format_bandwidth(rate) for rate in rates[:4]) + ", …" * (len(rates) > 4)
-    low, high = float(figures_of_graph.out.min()), float(figures_of_graph.out.max())
+    low = float(figures_of_graph.out.min())
+    high = float(figures_of_graph.out.max())
     span = "" if high - low <= 1e-9 * high else f"{format_bandwidth(low)} to "
     yield f"{subject.name}: a graph of {topo_text.plural(len(topology), 'GPU')}"
     yield from topo_text.labelled(
@@ -118,17 +117,17 @@ def _graph_lines(subject: Subject) -> Iterator[str]:
 
 
 def _diameter(hops: int, latency: float) -> str:
+    """The longest of the shortest paths, in words."""
     if hops < 0:
         return "none: not every GPU reaches every other"
     return f"{topo_text.plural(hops, 'link')}, {format_time(latency)}"
 
 
-@with_options(TopologyOptions)
-def lint(name: str, given: TopologyOptions) -> None:
-    """Look for mistakes in NAME: far or missing NICs, narrow slots, oversubscription and more.
+def lint_subject(name: str, options: TopologyOptions) -> None:
+    """Look for mistakes in a topology: far or missing NICs, narrow slots, oversubscription.
 
     The exit code is 1 if any is found."""
-    if _linted(_found(name, given)):
+    if _linted(_subject(name, options)):
         raise typer.Exit(1)
 
 
@@ -137,7 +136,8 @@ def _linted(subject: Subject) -> bool:
     cluster = subject.cluster
     at("rules are asked")
     findings = lint_topology(subject.topology) if cluster is None else lint_cluster(cluster)
-    hosts, gpus = max(1, subject.hosts), len(subject.topology)
+    hosts = max(1, subject.hosts)
+    gpus = len(subject.topology)
     size_text = f"{topo_text.plural(hosts, 'host')}, {topo_text.plural(gpus, 'GPU')}"
     rows = [(one.place, one.rule, one.message) for one in findings]
     print_lines(topo_text.columns(rows) if rows else ())
@@ -149,21 +149,22 @@ def _linted(subject: Subject) -> bool:
 PICTURES = Path("reports") / "topologies"
 
 
-@with_options(TopologyOptions)
-def plot(
+def draw_topology(
     name: str,
-    given: TopologyOptions,
+    options: TopologyOptions,
+    *,
     output: Path | None = None,
     result: Path | None = None,
     routes: bool = False,
 ) -> None:
-    """Draw NAME as SVG and PNG: fabric, NICs, PCIe, CPUs, GPUs and NVSwitches in rows."""
-    subject = _found(name, given, routes=routes)
-    folder, what = output or PICTURES, subject.cluster or subject.topology
+    """Draw a topology as SVG and PNG: fabric, NICs, PCIe, CPUs, GPUs and NVSwitches in rows."""
+    subject = _subject(name, options, routes=routes)
+    folder = output or PICTURES
+    drawable = subject.cluster or subject.topology
     if result is not None and not result.exists():
         raise InputError(f"{result}: no such folder", hint="expected the results of netsim run")
     at("is drawn")
-    drawn = plot_topology(subject.name, what, folder / subject.name, result=result)
+    drawn = plot_topology(subject.name, drawable, folder / subject.name, result=result)
     if routes and subject.cluster is not None:
         drawn += plot_loads(subject.name, subject.cluster, folder / f"{subject.name}-loads")
     wrote(*drawn)
@@ -171,52 +172,49 @@ def plot(
 
 def import_file(
     file: Path,
+    *,
     gpu: str | None = None,
     nic: str | None = None,
     nics: str | None = None,
     output: Path | None = None,
 ) -> None:
-    """Turn FILE into a machine (of a network: a scenario), and look for mistakes in it."""
-    target = _target(output or Path(FOLDER) / f"{file.stem}.yaml", file, told=output is not None)
+    """Turn a file into a machine (of a network: a scenario), and look for mistakes in it."""
+    target = _target(
+        output or Path(FOLDER) / f"{file.stem}.yaml", file, is_named=output is not None
+    )
     imported = topo_subject.foreign(file, gpu=gpu, nic=nic, nics=nics)
     print_lines((*imported.notes, *topo_subject.unused_rate(file, imported, gpu, nic)), err=True)
     origin = f"# Imported from {file.name} ({topo_subject.FORMATS[imported.form]}).\n"
     if isinstance(imported.content, Machine):
-        text, size = (
-            machine_yaml(imported.content),
-            topo_text.plural(imported.content.gpu.count, "GPU"),
-        )
-        called = target.stem if target.parent == Path(FOLDER) else target.as_posix()
-        subject_text, use = f"a machine with {size}", f"machine: {called}"
+        text = machine_yaml(imported.content)
+        size = topo_text.plural(imported.content.gpu.count, "GPU")
+        name = target.stem if target.parent == Path(FOLDER) else target.as_posix()
+        subject_text = f"a machine with {size}"
+        use = f"machine: {name}"
     else:
         text = graph_yaml(imported.content, target.stem)
         size = topo_text.plural(len(imported.content), "GPU")
-        subject_text, use = f"a scenario with a graph of {size}", f"netsim run {target.as_posix()}"
+        subject_text = f"a scenario with a graph of {size}"
+        use = f"netsim run {target.as_posix()}"
     made_folder(target.parent)
     write_text(target, origin + text)
     typer.echo(f"wrote {target.as_posix()}: {subject_text}; use it as {use}")
     _linted(topo_subject.imported(target.stem, imported, TopologyOptions(), file))
 
 
-def _target(path: Path, source: Path, *, told: bool) -> Path:
-    """The file to write; one that is the source, or exists and was not named, is refused."""
+def _target(path: Path, source: Path, *, is_named: bool) -> Path:
+    """The file to write. One that is read is refused, and one that exists unless `-o` names it."""
     refuse_output_as_input(path, [source])
     if path.suffix not in (".yaml", ".yml"):
         raise InputError(f"{path}: expected a file that ends in .yaml")
-    if path.exists() and not told:
+    if path.exists() and not is_named:
         raise InputError(f"{path}: exists already", hint="name another file with -o")
     return path
 
 
-@with_options(TopologyOptions)
-def export_file(
-    name: str,
-    form: Literal["nccl", "json", "infragraph", "custom"],
-    given: TopologyOptions,
-    output: Path | None = None,
-) -> None:
-    """Write NAME as a file of another program, to standard output unless -o names one."""
-    subject = _found(name, given)
+def export_file(name: str, form: str, options: TopologyOptions, output: Path | None = None) -> None:
+    """Write a topology as a file of another program, to standard output unless -o names one."""
+    subject = _subject(name, options)
     if output is not None:
         refuse_output_as_input(output, subject.files)
     text = _exported(subject, form)
@@ -228,6 +226,7 @@ def export_file(
 
 
 def _exported(subject: Subject, form: str) -> str:
+    """The text of a topology in a format of another program."""
     if form == "json":
         return write_node_link(subject.topology)
     if form == "infragraph":
@@ -259,13 +258,3 @@ def _left_out(subject: Subject) -> Iterator[str]:
             "not in the file, which has the rates of a healthy machine: faults and overrides of "
             f"links ({', '.join([*faults, *overrides])})"
         )
-
-
-VERBS = {
-    "list": list_machines,
-    "show": show,
-    "plot": plot,
-    "lint": lint,
-    "import": import_file,
-    "export": export_file,
-}

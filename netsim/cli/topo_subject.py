@@ -9,7 +9,7 @@ from netsim.base.files import SUFFIXES, Preset, content_of, find_preset, is_path
 from netsim.base.startup import on
 from netsim.base.units import format_bandwidth, parse_bandwidth
 from netsim.base.values import dataclass
-from netsim.cli import parsed
+from netsim.cli.output import parsed
 from netsim.topology.cluster import Cluster, build_cluster, placed_in
 from netsim.topology.config import ClusterConfig
 from netsim.topology.foreign import infragraph, smi
@@ -25,7 +25,7 @@ from netsim.yamlio.validate import validate
 
 @dataclass(frozen=True)
 class TopologyOptions:
-    """What was given on the command line; None where nothing was."""
+    """The options of the cluster; None is an option that was not given."""
 
     nodes: int | None = None
     fabric: str | None = None
@@ -109,15 +109,15 @@ def refuse_file_options(name: str, gpu: str | None, nics: str | None = None) -> 
             )
 
 
-def unused_rate(path: Path, found: Foreign, gpu: str | None, nic: str | None) -> tuple[str, ...]:
+def unused_rate(path: Path, file: Foreign, gpu: str | None, nic: str | None) -> tuple[str, ...]:
     """A note that --nic changes nothing, where a file tells the rates of all NICs or has none."""
-    if nic is None or not isinstance(found.content, Machine):
+    if nic is None or not isinstance(file.content, Machine):
         return ()
-    rates = found.content.nics.rates if found.content.nics else ()
-    if rates and found.form != "nccl":
+    rates = file.content.nics.rates if file.content.nics else ()
+    if rates and file.form != "nccl":
         return ()
-    usual = read_foreign(path, gpu=gpu or "") if rates else found.content
-    if isinstance(usual, Machine) and usual.nics == found.content.nics:
+    usual = read_foreign(path, gpu=gpu or "") if rates else file.content
+    if isinstance(usual, Machine) and usual.nics == file.content.nics:
         why = "tells the rates of its NICs" if rates else "has no NICs"
         return (f"--nic {nic} has no effect: {path} {why}",)
     return ()
@@ -147,6 +147,7 @@ LARGEST_FOREIGN = 256 * 2**20  # bytes of a topology; exports of thousands of GP
 
 
 def _form(path: Path) -> str:
+    """The format of a foreign file, by its beginning."""
     content = content_of(path, LARGEST_FOREIGN, near=(*SUFFIXES, *FOREIGN))
     return detect(content[:_HEAD].decode("utf-8-sig", errors="replace"))
 
@@ -232,6 +233,7 @@ def find_subject(name: str, options: TopologyOptions) -> Subject:
 
 
 def _named(name: str) -> Preset:
+    """The machine of a name, or else the scenario."""
     try:
         return find_preset(FOLDER, name, "machine")
     except InputError:
@@ -245,31 +247,35 @@ def _foreign(preset: Preset, options: TopologyOptions) -> Subject:
     """A file of another program: of one host, or of a network of GPUs."""
     content = foreign(preset.path, gpu=options.gpu, nic=options.nic)
     flags = [flag.split()[0] for flag, _ in options.of_cluster.values()]
-    flags += ["--fabric"] * bool(options.fabric) + ["--set"] * bool(options.settings)
+    if options.fabric:
+        flags.append("--fabric")
+    if options.settings:
+        flags.append("--set")
     if flags and not isinstance(content.content, Machine):
         raise InputError(f"{preset.path}: a whole network; {flags[0]} has no meaning for it")
     return imported(preset.name, content, options, preset.path)
 
 
-def imported(name: str, found: Foreign, options: TopologyOptions, path: Path) -> Subject:
-    """What a foreign file holds, as verbs take it."""
-    if isinstance(found.content, Machine):
-        return _machine(name, found.content, options, found.notes, path)
-    return Subject(name, found.content, notes=found.notes, files=(path,))
+def imported(name: str, file: Foreign, options: TopologyOptions, path: Path) -> Subject:
+    """The topology of a foreign file."""
+    if isinstance(file.content, Machine):
+        return _machine(name, file.content, options, file.notes, path)
+    return Subject(name, file.content, notes=file.notes, files=(path,))
 
 
 def _machine(
     name: str, machine: str | Machine, options: TopologyOptions, notes: tuple[str, ...], path: Path
 ) -> Subject:
+    """The topology of a machine, alone or in a cluster that options describe."""
     source = Source(name, {"cluster": {"machine": machine}})
     return _built(name, _with_options(source, options), notes, path)
 
 
 def _with_options(source: Source, options: TopologyOptions) -> Source:
-    """The source with what was given on the command line in place of its own values."""
+    """The source with the options of the command line in the place of its values."""
     for key, (flag, value) in options.of_cluster.items():
-        given = parse_value(str(value), flag) if isinstance(value, str) else value
-        source = override(source, f"cluster.{key}", given, flag)
+        parsed_value = parse_value(str(value), flag) if isinstance(value, str) else value
+        source = override(source, f"cluster.{key}", parsed_value, flag)
     if options.fabric is not None:
         cluster = source.data.get("cluster") or {}
         fabric = cluster.get("fabric") if isinstance(cluster, dict) else None
@@ -277,10 +283,11 @@ def _with_options(source: Source, options: TopologyOptions) -> Source:
             flag = f"--fabric {options.fabric}"
             source = override(source, "cluster.fabric", {"kind": options.fabric}, flag)
     for text in options.settings or ():
-        (key, equals, _), known = text.partition("="), ClusterConfig.model_fields
+        key, equals, _ = text.partition("=")
         first, dot, rest = key.strip().partition(".")
         if equals and first != "cluster":
-            near = first if first in known else nearest(first, known)
+            keys = ClusterConfig.model_fields
+            near = first if first in keys else nearest(first, keys)
             hint = f" (did you mean cluster.{near}{dot}{rest}?)" if near else ""
             raise InputError(f"--set {text}: expected a key such as cluster.nodes{hint}")
     return apply_overrides(source, options.settings or ())

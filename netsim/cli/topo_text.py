@@ -12,7 +12,7 @@ from netsim.cli.topo_subject import Subject
 from netsim.topology.cluster import Cluster
 from netsim.topology.figures import (
     Figures,
-    Side,
+    TierSide,
     fabric_figures,
     gpu_bandwidth,
     links_of_fabric,
@@ -57,7 +57,9 @@ LEGEND = (
 
 def figures(machine: Machine) -> list[tuple[str, str]]:
     """Label and text of each figure of a machine."""
-    gpu, cpu, pcie = machine.gpu, machine.cpu, machine.pcie
+    gpu = machine.gpu
+    cpu = machine.cpu
+    pcie = machine.pcie
     shared = machine.scale_up.hosts if machine.scale_up else 1
     domains = f"{cpu.domains} NUMA domain{'s' * (cpu.domains > 1)}"
     between = f", {format_bandwidth(cpu.link)} between two" if cpu.link and cpu.domains > 1 else ""
@@ -88,7 +90,8 @@ def scale_up(machine: Machine, *, short: bool = False) -> str:
     if up is None or not up.fitted:
         return "none"
     links = up.links_of(machine.gpu.count)
-    rate, kind = format_bandwidth(links * up.link_bandwidth), KINDS[up.kind]
+    rate = format_bandwidth(links * up.link_bandwidth)
+    kind = KINDS[up.kind]
     if short:
         return f"{rate} {kind}"
     peers = "to switches" if up.switches is not None else "to other GPUs"
@@ -116,7 +119,8 @@ def nics(machine: Machine, *, short: bool = False) -> str:
 
 def path_matrix(host: Host) -> list[tuple[str, ...]]:
     """Path types from GPUs to GPUs and NICs as NCCL names them, and the NICs that each GPU uses."""
-    between, to_nic = path_types(host.layout, host.peer), path_types(host.layout, host.out)
+    between = path_types(host.layout, host.peer)
+    to_nic = path_types(host.layout, host.out)
     gpus = [f"GPU{number}" for number in host.gpus]
     names = [f"NIC{number}" for number in host.rail.tolist()]
     rows = [("", *gpus, *names, "NUMA", "own NIC")]
@@ -144,7 +148,8 @@ MOST_RAILS = 16
 
 def cluster_lines(name: str, cluster: Cluster) -> Iterator[str]:
     """All lines about what is between hosts."""
-    hosts, gpus = len(cluster.host_class), len(cluster.topology)
+    hosts = len(cluster.host_class)
+    gpus = len(cluster.topology)
     fabric = fabric_figures(cluster)
     kind = cluster.fabric.kind if cluster.fabric else "no fabric between them"
     over = f" over {cluster.transport.name}" if cluster.transport and cluster.fabric else ""
@@ -206,7 +211,8 @@ def _rates(rates: NDArray[np.float64], *, bits: bool = False) -> str:
 
 
 def _span(values: list[float], text: Callable[[float], str]) -> str:
-    low, high = text(values[0]), text(values[-1])
+    low = text(values[0])
+    high = text(values[-1])
     return low if low == high else f"{low} to {high}"
 
 
@@ -223,7 +229,7 @@ def _tier_rows(cluster: Cluster) -> list[tuple[str, ...]]:
     return [head, *rows]
 
 
-def _side(side: Side, usable: float) -> str:
+def _side(side: TierSide, usable: float) -> str:
     if not side.ports:
         return "-"
     rate = side.bandwidth / side.ports / usable
@@ -232,10 +238,12 @@ def _side(side: Side, usable: float) -> str:
 
 def _rail_rows(cluster: Cluster) -> list[tuple[str, ...]]:
     """What each rail has: NICs, their rate, GPUs of a host that use it, and its switches."""
-    ports, made = cluster.ports, cluster.fabric
+    ports = cluster.ports
+    made = cluster.fabric
     assert made is not None
     access = made.tail < made.ports  # two links of each port where there are two planes
-    port, switch = made.tail[access], made.head[access] - made.ports
+    port = made.tail[access]
+    switch = made.head[access] - made.ports
     users = _users(cluster)
     rails_of_line: dict[tuple[str, ...], list[int]] = {}
     for rail in sorted(set(ports.rail.tolist())):
@@ -275,9 +283,11 @@ def _names(names: list[str]) -> str:
 
 def _route(cluster: Cluster) -> str:
     """The longest route from the first GPU to the last of any host: latency, narrowest link."""
-    topology, host = cluster.topology, cluster.gpu_host
+    topology = cluster.topology
+    host = cluster.gpu_host
     ends = np.flatnonzero(np.append(host[1:] != host[:-1], True)).astype(np.int32)
-    start, channel = np.zeros(len(ends), np.int32), np.zeros(len(ends), np.int32)
+    start = np.zeros(len(ends), np.int32)
+    channel = np.zeros(len(ends), np.int32)
     routes = topology.routes(start, ends, channel)
     longest = len(ends) - 1 - int(np.round(routes.latency, 12)[::-1].argmax())
     span = slice(routes.ptr[longest], routes.ptr[longest + 1])
@@ -323,8 +333,10 @@ def route_lines(cluster: Cluster) -> Iterator[str]:
     yield "\nThe same by routing:"
     table = [("routing", "links in use", "mean", "most", "with more than one flow")]
     for routing, (flows, _) in loads_by_routing(cluster, gpus, partner).items():
-        used, several = flows[flows > 0], int((flows > 1 + 1e-9).sum())
-        mean, most = f"{used.mean():.3g}", f"{used.max():.3g}"
+        used = flows[flows > 0]
+        several = int((flows > 1 + 1e-9).sum())
+        mean = f"{used.mean():.3g}"
+        most = f"{used.max():.3g}"
         table.append((routing, f"{len(used)}", mean, most, f"{several}"))
     yield from columns(table, right=(1, 2, 3, 4))
 

@@ -10,7 +10,7 @@ from netsim.base.errors import InputError
 from netsim.base.files import write_text
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective, CollectiveError
-from netsim.collectives.msccl import MOST_OPERATIONS, AlgoSheet, PlanSheet
+from netsim.collectives.msccl import MOST_OPERATIONS, AlgoFile, PlanFile
 from netsim.engines.engine import simulate
 from netsim.extent.noise import NoiseDraws, sampled
 from netsim.metrics.links import gpu_time
@@ -25,8 +25,8 @@ from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.topology.faults import slowdowns_of
 from netsim.trace import rank_files
 from netsim.trace.chrome import write_trace
-from netsim.trace.goal import Sheet
-from netsim.trace.names import Operation
+from netsim.trace.goal import GoalText
+from netsim.trace.names import TracedOperation
 from netsim.trace.tables import write_links, write_links_over_time, write_rows
 from netsim.training import run, timeline
 from netsim.training.recorded.chakra import write_ranks
@@ -48,7 +48,7 @@ class _Run:
 
     program: Program
     timeline: Timeline
-    operations: tuple[Operation, ...]
+    operations: tuple[TracedOperation, ...]
     about: dict[str, str]
     notes: tuple[str, ...] = ()
 
@@ -103,7 +103,8 @@ def _simulated(cell: Cell, engine: str) -> _Run:
     resolved = resolve(cell)
     shown = shown_of(resolved, size)
     program = place(shown.schedule, resolved.topology, resolved.gpus.tolist())
-    done, notes = simulate(program, engine), list(shown.notes)
+    done = simulate(program, engine)
+    notes = list(shown.notes)
     if disturbances := cell.scenario.disturbances:
         done = next(sampled(program, NoiseDraws(*disturbances), engine))
         notes.append(f"the first of {disturbances[1]} samples with noise")
@@ -125,7 +126,8 @@ def _step_as_run(cell: Cell, step: run.Step) -> _Run:
 
 def _written(shown: _Run, folder: Path) -> list[str]:
     """Write the trace and the tables of a run; return the files with what they leave out."""
-    program, done = shown.program, shown.timeline
+    program = shown.program
+    done = shown.timeline
     operations = list(shown.operations)
     files = [
         write_trace(folder / TRACE, program, done, operations, about=shown.about),
@@ -137,6 +139,7 @@ def _written(shown: _Run, folder: Path) -> list[str]:
 
 
 def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
+    """Write the trace and the tables of a training step; return the files."""
     step = run.simulate_step(resolve_step(cell), engine=engine)
     if step.resolved.lowered is not None:
         return _written(_step_as_run(cell, step), folder)
@@ -151,11 +154,13 @@ def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
     return notes
 
 
-def _operations(resolved: ResolvedCell, size: int) -> list[Operation]:
-    work, collective = resolved.cell.scenario.collective, resolved.collective(size)
+def _operations(resolved: ResolvedCell, size: int) -> list[TracedOperation]:
+    """The operation of each group of ranks, as a trace names it."""
+    work = resolved.cell.scenario.collective
+    collective = resolved.collective(size)
     plan = resolved.planned(size)
     return [
-        Operation(
+        TracedOperation(
             collective=work.collective,
             algorithm=plan.algorithm if plan else work.algorithm,
             protocol=plan.protocol if plan else "",
@@ -198,7 +203,8 @@ def write_execution_traces(cells: Sequence[Cell], folder: Path, engine: str) -> 
 
 def _in_full(cell: Cell, refusal: str) -> tuple[ResolvedCell, int, Schedule]:
     """A cell, its largest size, and all rows of an operation of that."""
-    resolved, size = resolve(cell), max(cell.scenario.collective.size_list())
+    resolved = resolve(cell)
+    size = max(cell.scenario.collective.size_list())
     shown = shown_of(resolved, size)
     if shown.notes:
         raise InputError(f"outputs: {refusal}: {shown.notes[0]}")
@@ -214,12 +220,15 @@ def write_connections(cells: Sequence[Cell], folder: Path, engine: str) -> list[
         raise InputError("outputs: connections: what switches multicast or add up has no receiver")
     pairs = schedule.src[moves].astype(np.int64) * schedule.ranks + schedule.dst[moves]
     amount = np.bincount(pairs, schedule.amount[moves], schedule.ranks**2)
-    found = [
-        (*divmod(k, schedule.ranks), round(amount[k])) for k in np.flatnonzero(amount).tolist()
+    connections = [
+        (*divmod(pair, schedule.ranks), round(amount[pair]))
+        for pair in np.flatnonzero(amount).tolist()
     ]
-    matrix = [f"Nodes {schedule.ranks}", f"Connections {len(found)}"]
-    matrix += [f"{a}->{b} id {k} start 0 size {n}" for k, (a, b, n) in enumerate(found, 1)]
-    flows = [str(len(found)), *(f"{a} {b} 3 {100 + k} {n} 0" for k, (a, b, n) in enumerate(found))]
+    matrix = [f"Nodes {schedule.ranks}", f"Connections {len(connections)}"]
+    flows = [str(len(connections))]
+    for number, (sender, receiver, size) in enumerate(connections):
+        matrix.append(f"{sender}->{receiver} id {number + 1} start 0 size {size}")
+        flows.append(f"{sender} {receiver} 3 {100 + number} {size} 0")
     return [
         str(write_text(folder / "connections.cm", "\n".join(matrix) + "\n")),
         str(write_text(folder / "flows.txt", "\n".join(flows) + "\n")),
@@ -234,16 +243,17 @@ def write_application(cells: Sequence[Cell], folder: Path, engine: str) -> list[
     else:
         program = run.simulate_step(resolve_step(cells[0])).program
     try:
-        sheet = Sheet(program)
+        sheet = GoalText(program)
         path = write_text(folder / "application.goal", sheet.text())
     except InputError as error:
         raise InputError(f"outputs: goal: {error.message}", hint=error.hint) from None
-    return [f"{path}" + f" ({sheet.hints} messages only tell a rank to go on)" * (sheet.hints > 0)]
+    hints = f" ({sheet.hint_count} messages only tell a rank to go on)"
+    return [f"{path}{hints}" if sheet.hint_count else f"{path}"]
 
 
 def write_msccl(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """The algorithm of the first cell at its largest size, as MSCCL reads it."""
-    sheet = _algorithm(cells[0], "msccl", AlgoSheet)
+    sheet = _algorithm(cells[0], "msccl", AlgoFile)
     path = write_text(folder / "algorithm.xml", sheet.text())
     limits = sheet.beyond_limits()
     return [f"{path} ({limits})" if limits else str(path)]
@@ -251,7 +261,7 @@ def write_msccl(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
 
 def write_plan(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """The same as an execution plan of MSCCL++."""
-    sheet = _algorithm(cells[0], "mscclpp", PlanSheet)
+    sheet = _algorithm(cells[0], "mscclpp", PlanFile)
     path = write_text(folder / "plan.json", sheet.text())
     note = f" ({sheet.longest} operations in a thread block, MSCCL++ takes {MOST_OPERATIONS})"
     return [f"{path}{note * (sheet.longest > MOST_OPERATIONS)}"]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from netsim.collectives import writing
 from netsim.collectives.collective import Collective
 from netsim.collectives.forest import Forest, up_and_down
-from netsim.collectives.reduced import Part
+from netsim.collectives.row_writer import MessagePart
 from netsim.collectives.writing import Ints, Lanes, Rows, ceil_log2, edges, flag, range_parts
 from netsim.schedule import schedule
 from netsim.schedule.schedule import ARRIVED, IN, IN_ORDER, OUT, REDUCE, SCRATCH, Schedule, Style
@@ -146,7 +146,7 @@ def sendrecv(collective: Collective) -> Schedule:
     n = collective.ranks
     if n > 1:
         piece = lanes.builder.pieces(np.full(n, collective.count))
-        part = Part(lanes.builder.style(DIRECT) + np.zeros(n, np.int32), piece)
+        part = MessagePart(lanes.builder.style(DIRECT) + np.zeros(n, np.int32), piece)
         lanes.send(np.arange(n), (np.arange(n) + 1) % n, [part], 0)
     return lanes.close()
 
@@ -171,7 +171,7 @@ def barrier(collective: Collective) -> Schedule:
     n = collective.ranks
     ranks, signal = np.arange(n), np.repeat(lanes.builder.pieces(0), n)
     for s in range(ceil_log2(n)):
-        part = Part(lanes.builder.style(DIRECT) + np.zeros(n, np.int32), signal)
+        part = MessagePart(lanes.builder.style(DIRECT) + np.zeros(n, np.int32), signal)
         lanes.send(ranks, (ranks + (1 << s)) % n, [part], s)
     return lanes.close()
 
@@ -189,7 +189,7 @@ def linear_gather(collective: Collective) -> Schedule:
     block = collective.count
     piece = lanes.builder.pieces(np.full(len(others), block), 0, others * block)
     root = np.full(len(others), collective.root)
-    lanes.send(others, root, [Part(lanes.styles(0 * others + IN, OUT), piece)], 0)
+    lanes.send(others, root, [MessagePart(lanes.styles(0 * others + IN, OUT), piece)], 0)
     return lanes.close()
 
 
@@ -220,7 +220,7 @@ def binomial_gather(collective: Collective) -> Schedule:
         v = np.arange(distance, n, 2 * distance)
         rank, to = (v + root) % n, np.where(v == distance, OUT, SCRATCH)
         own_pieces = lanes.builder.pieces(np.full(len(v), block), 0, rank * block)
-        parts = [Part(lanes.styles(IN, to), own_pieces)]
+        parts = [MessagePart(lanes.styles(IN, to), own_pieces)]
         parts += _rest(lanes, rank, np.minimum(distance, n - v), lanes.styles(SCRATCH, to))
         lanes.send(rank, (v - distance + root) % n, parts, step)
     return lanes.close()
@@ -237,12 +237,12 @@ def binomial_scatter(collective: Collective) -> Schedule:
         number = np.minimum(distance, n - v - distance)
         own_pieces = lanes.builder.pieces(np.full(len(v), block), rank * block, 0)
         parts = _rest(lanes, rank, number, lanes.styles(source, SCRATCH))
-        parts += [Part(lanes.styles(source, OUT), own_pieces)]
+        parts += [MessagePart(lanes.styles(source, OUT), own_pieces)]
         lanes.send((v + root) % n, rank, parts, step, blocking=True)
     return lanes.close()
 
 
-def _rest(lanes: Lanes, rank: Ints, number: Ints, styles: Rows) -> list[Part]:
+def _rest(lanes: Lanes, rank: Ints, number: Ints, styles: Rows) -> list[MessagePart]:
     """The `number` blocks from a rank's on, without its own."""
     bounds = np.arange(lanes.ranks + 1) * lanes.collective.count
     return range_parts(lanes, writing.wrapped(rank + 1, number - 1, lanes.ranks), bounds, styles)

@@ -1,7 +1,6 @@
-"""Algorithms along trees, many at once: those that pack the links that they are given, those that a
-search over time finds, the double binary tree; and chains, which are trees without branches.
+"""Algorithms along trees: packed into given links, searched over time, double binary trees, chains.
 
-Each tree carries a part of the data, piece by piece: up to its root as sums, down from it, or both.
+Each tree carries a part of the data piece by piece: up to its root as sums, down from it, or both.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,15 +23,24 @@ from netsim.topology.graph import Floats, Sides, Topology, flow, scipy_part
 
 # **** Links ****
 
-MOST_RANKS = 128  # between which ways are listed
-MOST_CHANNELS = 8  # whose ways are looked at
+MOST_RANKS = 128  # ranks between which connections are listed
+MOST_CHANNELS = 8  # channels whose connections are listed
 
 
 @dataclass(frozen=True)
-class Links:
-    """The ways between `ranks` that pass no other rank: from `src` to `dst` on a channel, seconds
-    of latency, and the links that each draws on, with how much of a byte. `rate` is that of links,
-    in bytes/s. An algorithm with a parameter `links` is given those of its cell."""
+class TreeLinks:
+    """The connections between `ranks` that pass no other rank, as columns.
+
+    An algorithm with a parameter `links` gets those of its cluster.
+
+    Args:
+        src: source of each connection.
+        dst: destination of each connection.
+        channel: channel of each connection.
+        latency: seconds.
+        over: links of each connection, with the fraction of the bytes on each.
+        rate: bytes per second of each link.
+    """
 
     ranks: int
     src: tuple[int, ...]
@@ -46,12 +54,14 @@ class Links:
         return f"Links({self.ranks} ranks, {digest(vars(self)).hex()})"
 
     def seconds(self, way: int) -> float:
-        """What a byte takes on a way that is free."""
+        """Return the seconds per byte of a connection that nothing else uses."""
         return max(part / self.rate[link] for link, part in self.over[way])
 
     @property
-    def back(self) -> "Links":
-        """The same with every way the other way round; itself where that makes no difference."""
+    def back(self) -> "TreeLinks":
+        """The same with every connection reversed; the object itself if that makes no
+        difference.
+        """
         load = np.bincount([link for over in self.over for link, _ in over], minlength=1)
         like = [sorted((self.rate[k], load[k], part) for k, part in over) for over in self.over]
         ends = (self.src, self.dst), (self.dst, self.src)
@@ -59,16 +69,16 @@ class Links:
         return self if there == here else replace(self, src=self.dst, dst=self.src)
 
 
-def mesh(ranks: int) -> Links:
-    """A link from every rank to every other: what algorithms are given where nothing is known."""
+def mesh(ranks: int) -> TreeLinks:
+    """Return a link from every rank to every other: the links if the topology is not known."""
     src, dst = (tuple(one.tolist()) for one in np.nonzero(~np.eye(ranks, dtype=bool)))
     ways = len(src)
     over = tuple(((way, 1.0),) for way in range(ways))
-    return Links(ranks, src, dst, (0,) * ways, (0.0,) * ways, over, (1.0,) * ways)
+    return TreeLinks(ranks, src, dst, (0,) * ways, (0.0,) * ways, over, (1.0,) * ways)
 
 
-def links_of(topology: Topology, gpus: NDArray[np.int32]) -> Links:
-    """The ways between devices, as the topology lays them; of channels those that differ."""
+def links_of(topology: Topology, gpus: NDArray[np.int32]) -> TreeLinks:
+    """Return the connections between devices of a topology; of channels, those that differ."""
     n, wires, nodes = len(gpus), topology.links, topology.gpu_nodes[gpus]
     if n > MOST_RANKS:
         message = f"ways are listed between up to {MOST_RANKS} ranks, not {n}"
@@ -96,22 +106,24 @@ def links_of(topology: Topology, gpus: NDArray[np.int32]) -> Links:
     drawn = [[(number.setdefault(k, len(number)), part) for k, part in way] for way in overs]
     rate = np.minimum(wires.bandwidth, wires.bandwidth[wires.bandwidth < np.inf].sum())[[*number]]
     over = tuple(map(tuple, drawn))
-    return Links(n, sources, targets, channels, latency, over, tuple(rate.tolist()))
+    return TreeLinks(n, sources, targets, channels, latency, over, tuple(rate.tolist()))
 
 
 # **** Pipes ****
 
 Hop = tuple[int, int, int, int, int]  # tree, from, to, channel, queue that it keeps to (-1: none)
 Place = tuple[int, int]  # a buffer, and where in it
-WHOLE, OWN = range(2)  # as in all data, or in the block of its tree's root; then: slots of scratch
-# Of every tree (column) every piece (row): where in all data, where in the root's block, elements.
+WHOLE, OWN = range(2)  # offset in all data, or in the block of the tree's root; then scratch slots
+# By piece (row) and tree (column): offset in all data, offset in the root's block, elements.
 Parts = tuple[Ints, Ints, Ints]
 
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Trees from `roots` to all other ranks, which share links by their weights. A hop comes after
-    the one that brings its data, and after those before it in its queue."""
+    """Trees from `roots` to all other ranks, which share links in proportion to their weights.
+
+    A hop waits for the hop that brings its data, and for the hops before it in its queue.
+    """
 
     roots: tuple[int, ...]
     weights: tuple[int, ...]
@@ -119,8 +131,11 @@ class Forest:
 
 
 class Pipes:
-    """What ranks do with one piece of every tree: moves, each after some others and after that of
-    the piece before, or of its queue."""
+    """The moves of one piece of every tree.
+
+    Each move waits for some others, and for the same move of the piece before or the move before it
+    in its queue.
+    """
 
     def __init__(self, lanes: Lanes) -> None:
         self.lanes = lanes
@@ -132,6 +147,7 @@ class Pipes:
         self.queues: dict[int, int] = {}  # the last move in each
 
     def _move(self, op: int, hop: Hop, source: Place, target: Place, waits: list[int]) -> list[int]:
+        """Add a move; return its number as a list."""
         tree, src, dst, channel, queue = hop
         kind, share = (
             schedule.LOCAL_COPY if src == dst else schedule.TRANSFER,
@@ -148,8 +164,11 @@ class Pipes:
         return [number]
 
     def collect(self, forest: Forest, parts: Parts, buffer: int) -> None:
-        """Sums go up, in a buffer, to the outputs of roots; those of second children and further
-        ones go to scratch, from where their parents add them."""
+        """Add the sums up the trees to the outputs of roots, by way of a buffer.
+
+        Contributions of second and further children go to scratch memory, from which their parent
+        adds them.
+        """
         self.parts.append(parts)
         self.weights += forest.weights
         ready, children = dict[tuple[int, int], list[int]](), dict[tuple[int, int], int]()
@@ -174,7 +193,7 @@ class Pipes:
             self.sums.setdefault(root, []).extend(ready.get((tree, root), []))
 
     def spread(self, forest: Forest, parts: Parts, buffer: int) -> None:
-        """What roots have in a buffer, after what they sum up, goes down to the outputs of all."""
+        """Add the copies down the trees, from a buffer of the roots to the outputs of all ranks."""
         first = len(self.weights)
         self.parts.append(parts)
         self.weights += forest.weights
@@ -185,7 +204,7 @@ class Pipes:
             ready[tree, child] = self._move(COPY, hop, source, (OUT, WHOLE), waits)
 
     def write(self) -> Schedule:
-        """Every move of every piece, piece by piece, and the end of all ranks."""
+        """Write every move of every piece, and the end of all ranks."""
         lanes, builder, width = self.lanes, self.lanes.builder, len(self.moves)
         if not width:
             return lanes.close()
@@ -217,13 +236,14 @@ class Pipes:
         return lanes.close()
 
 
-# Double binary tree (Sanders, Speck and Träff, 2009; as NCCL builds it): pipelined all-reduce.
-# Each of two trees sums up half of the data to its root and hands it back, piece by piece. Inner
-# ranks of one tree are leaves of the other (even n), so that both directions of all links are used.
+# Double binary tree (Sanders, Speck and Träff 2009; NCCL: src/graph/trees.cc, ncclGetDtree):
+# pipelined all-reduce. Each of two trees sums half of the data to its root and copies the result
+# back, piece by piece. Inner ranks of one tree are leaves of the other (even n), so that both
+# directions of all links are used.
 
 
 def parents(n: int) -> Ints:
-    """The parent of each rank in the first tree: leaves are the odd ranks, 0 is the root."""
+    """Return the parent of each rank in the first tree: leaves are the odd ranks, 0 is the root."""
     rank = np.arange(n)
     bit = rank & -rank
     up = (rank ^ bit) | (bit << 1)
@@ -233,12 +253,12 @@ def parents(n: int) -> Ints:
 
 
 def twin_names(n: int) -> list[int]:
-    """Who each rank is in the second tree: the first mirrored, or shifted by one if n is odd."""
+    """Return the name of each rank in the second tree: mirrored, or shifted by one if n is odd."""
     return [n - 1 - rank if n % 2 == 0 else (rank + 1) % n for rank in range(n)]
 
 
 def double_tree(n: int) -> Forest:
-    """Both trees, hop by hop from their roots on."""
+    """Return both trees, hop by hop from their roots."""
     hops, reached, children = list[Hop](), [0], dict[int, list[int]]()
     rename = twin_names(n)
     for rank, parent in enumerate(parents(n).tolist()):
@@ -253,7 +273,7 @@ def double_tree(n: int) -> Forest:
 def double_tree_all_reduce(
     collective: Collective, *, chunks: int | None = None, chunk_bytes: int | str | None = None
 ) -> Schedule:
-    """Sums go up and results come down, in `chunks` pieces a tree or in `chunk_bytes` each."""
+    """Return an all-reduce: sums go up and results come down, in `chunks` pieces per tree."""
     half, element = (collective.count + 1) // 2, collective.element_bytes
     k = piece_count(half, element, chunks, chunk_bytes)
     bounds = edges(collective.count, 2 * k)
@@ -265,9 +285,11 @@ def double_tree_all_reduce(
 def chain(
     collective: Collective, *, chunks: int | None = None, chunk_bytes: int | str | None = None
 ) -> Schedule:
-    """A broadcast or reduce along the ranks ("ring"), in `chunks` pieces or in `chunk_bytes` each.
+    """Return a broadcast or reduce along the ranks, in `chunks` pieces or pieces of `chunk_bytes`.
+
     With k pieces on n ranks it takes (n-1)·α + (n-2+k)·S/(kB): a rank sends the next piece as soon
-    as the last one has left, and only the first piece pays the latency of every hop."""
+    as the last one has left, so only the first piece pays the latency of every hop.
+    """
     n, root, way = collective.ranks, collective.root, -1 if collective.reducing else 1
     k = piece_count(collective.count, collective.element_bytes, chunks, chunk_bytes)
     bounds, pipes = edges(collective.count, k)[:, None], Pipes(Lanes(collective).keep())
@@ -279,7 +301,7 @@ def chain(
 
 
 def up_and_down(lanes: Lanes, forest: Forest, parts: Parts) -> Schedule:
-    """Sums go up trees, and down the same again."""
+    """Return the schedule of sums up the trees and copies down the same trees."""
     pipes = Pipes(lanes)
     pipes.collect(forest, parts, OUT)
     pipes.spread(forest, parts, OUT)
@@ -290,12 +312,14 @@ def up_and_down(lanes: Lanes, forest: Forest, parts: Parts) -> Schedule:
 
 
 def _along(
-    c: Collective, links: Links | None, find: Callable[[Links], Forest], pieces: int
+    c: Collective, links: TreeLinks | None, find: Callable[[TreeLinks], Forest], pieces: int
 ) -> Schedule:
-    """A collective along the trees that are found for its links: sums go along them backwards. By
-    default as many pieces as are small, and not too many rows."""
+    """Return a collective along the trees that `find` makes for its links; sums use reversed trees.
+
+    With `pieces` of 0, the number of pieces follows from their least size and a limit on rows.
+    """
     n, everywhere = c.ranks, c.name == "all_reduce"
-    if links is not None and not isinstance(links, Links):
+    if links is not None and not isinstance(links, TreeLinks):
         raise CollectiveError("links", f"follow from the cluster; leave them out, got {links!r}")
     connections, pipes = links or mesh(n), Pipes(Lanes(c).keep())
     up = [find(connections.back)] if c.reducing and n > 1 else []
@@ -312,7 +336,7 @@ def _along(
 
 
 def _parts(collective: Collective, forest: Forest, pieces: int) -> Parts:
-    """Every piece of a block is divided among the trees of its root, by their weights."""
+    """Divide every piece of a block among the trees of its root, in proportion to their weights."""
     n, everywhere, roots = collective.ranks, collective.name == "all_reduce", np.array(forest.roots)
     bounds = edges(collective.count, n) if everywhere else np.arange(n + 1) * collective.count
     first = bounds[roots] * (collective.name not in ROOTED)
@@ -328,11 +352,13 @@ def _parts(collective: Collective, forest: Forest, pieces: int) -> Parts:
 def packed(
     collective: Collective,
     *,
-    links: Links | None = None,
+    links: TreeLinks | None = None,
     chunks: int | None = None,
     chunk_bytes: int | str | None = None,
 ) -> Schedule:
-    """Trees that fill the links, in `chunks` pieces or in `chunk_bytes` each."""
+    """Return a collective along trees that fill the links, in `chunks` pieces or pieces of
+    `chunk_bytes`.
+    """
     n, chunking = collective.ranks, (chunks, chunk_bytes)
     size, pieces = collective.element_bytes, 0
     if chunking != (None, None):
@@ -341,15 +367,17 @@ def packed(
     return _along(collective, links, lambda links: _trees(links, supply), pieces)
 
 
-def searched(collective: Collective, *, links: Links | None = None, seed: int = 0) -> Schedule:
-    """What a greedy search over time finds, the best of a few tries from a `seed` on."""
+def searched(collective: Collective, *, links: TreeLinks | None = None, seed: int = 0) -> Schedule:
+    """Return the best schedule of a few greedy searches over time, with random numbers from
+    `seed` on.
+    """
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise CollectiveError("seed", f"expected a whole number from 0 up, got {seed!r}")
     n, blocks = collective.ranks, collective.ranks if collective.name == "all_reduce" else 1
     block = collective.count * collective.element_bytes / blocks
     parts = max(1, min(int(block) // LEAST_PIECE, MOST_PARTS, MOST_SEARCHED // (n * n)))
 
-    def find(links: Links) -> Forest:
+    def find(links: TreeLinks) -> Forest:
         random = (np.random.default_rng((seed, number)) for number in range(TRIES))
         tries = (_search_hops(links, parts, block / parts, one) for one in random)
         best = min(tries, key=lambda attempt: attempt[0])
@@ -361,31 +389,40 @@ def searched(collective: Collective, *, links: Links | None = None, seed: int = 
 ON_LINKS: dict[str, Callable[..., Schedule]] = {"forest": packed, "synth": searched}
 
 # **** Packed trees ****
-# As ForestColl (arXiv 2402.06787) and the theorem of Edmonds behind it: roots can send to all ranks
-# at a rate if no cut is narrower than what the roots on its one side send together. The best rates
-# of ways that share links are those of a linear program whose cuts are found one by one; trees
-# are then grown hop by hop, each as wide as leaves enough for all others.
+# As in ForestColl (arXiv 2402.06787), by a theorem of Edmonds: roots can send to all ranks at a
+# rate if no cut is narrower than what the roots on its source side send together. The best rates of
+# connections that share links are the solution of a linear program, whose constraints (cuts) are
+# added one by one. Trees are then grown hop by hop, such that the rest suffices for all others.
 
-EXACT, MOST_PACKED = 16, 64  # ranks: of more it takes seconds, and minutes
-LEAST_PIECE, MOST_PIECES, MOST_ROWS = 1 << 16, 1024, 3 << 19  # of a pipeline by default
-MULTIPLES = (*range(1, 17), 20, 24, 28, 32, 48, 64)  # trees of a root, the fewest that lose least
-LOSSES = (1e-6, 0.002, 0.004, 0.008, 0.02, 0.1, 0.4)  # part of all rates that may be left unused
-STARS, FEW = 256, 0.005  # of a root, in a mixture; the part that is worth its own
-UNITS = 2**26  # of what all roots send together, in flows
-Group = tuple[list[int], int, list[int]]  # trees that are equal: ranks, how many, ways
+EXACT = 16  # ranks up to which trees are always packed; of more it takes seconds
+MOST_PACKED = 64  # ranks up to which trees are packed at all; of more it would take minutes
+LEAST_PIECE = 1 << 16  # default bytes of a piece
+MOST_PIECES = 1024  # default limit on pieces
+MOST_ROWS = 3 << 19  # default limit on rows
+MULTIPLES = (*range(1, 17), 20, 24, 28, 32, 48, 64)  # numbers of trees per root to try
+LOSSES = (1e-6, 0.002, 0.004, 0.008, 0.02, 0.1, 0.4)  # fractions of all rates that may be unused
+STARS = 256  # stars of a root in a mixture
+FEW = 0.005  # fraction of a mixture below which a kind of stars is omitted
+UNITS = 2**26  # integer rate of all roots together in maximum flows
+Group = tuple[list[int], int, list[int]]  # equal trees: ranks reached, number, connections
 
 
-def _short(links: Links, supply: Ints, rates: Ints) -> list[Sides]:
-    """Cuts from where ways of whole rates carry less to some rank than what roots send."""
+def _short(links: TreeLinks, supply: Ints, rates: Ints) -> list[Sides]:
+    """Return the cuts across which connections with integer rates carry less than the roots
+    send.
+    """
     roots, n = np.flatnonzero(supply), links.ranks
     hops = [(links.src, links.dst, rates), (np.full(len(roots), n), roots, supply[roots])]
     flows = [flow(hops, n, sink) for sink in range(n)]
     return [side[:n] for value, side in flows if value < supply.sum()]
 
 
-def _best(links: Links, supply: Ints, cuts: Sequence[Sides]) -> Floats:
-    """Rates of ways, few of them, with which a root's is best where only some cuts bind, and that;
-    of the fastest link."""
+def _best(links: TreeLinks, supply: Ints, cuts: Sequence[Sides]) -> Floats:
+    """Return rates of connections that maximize the rate of a root, if only these cuts limit it.
+
+    Rates are relative to the fastest link; the last value is the rate of a root. The solution is a
+    corner of the linear program: few connections are used.
+    """
     ways, src, dst = len(links.src), np.array(links.src), np.array(links.dst)
     draws = [(link, way, part) for way, over in enumerate(links.over) for link, part in over]
     link, way, part = (np.array(column) for column in zip(*draws, strict=True))
@@ -401,14 +438,16 @@ def _best(links: Links, supply: Ints, cuts: Sequence[Sides]) -> Floats:
     return corner
 
 
-def _fastest(links: Links) -> float:
-    """The rate of the fastest link that ways go over."""
+def _fastest(links: TreeLinks) -> float:
+    """The rate of the fastest link that connections use."""
     return max(links.rate[link] for over in links.over for link, _ in over)
 
 
-def _rates(links: Links, supply: Ints) -> tuple[float, list[Floats]]:
-    """The best rate of a root, and rates of ways that allow it: those in which all ways have a
-    part, if these do, and those of a corner, of few ways."""
+def _rates(links: TreeLinks, supply: Ints) -> tuple[float, list[Floats]]:
+    """Return the best rate of a root, and choices of rates of connections that reach it.
+
+    The first choice uses all connections equally, if that reaches the rate; the last one uses few.
+    """
     users, rate = np.zeros(len(links.rate)), np.array(links.rate)
     for link, part in (one for over in links.over for one in over):
         users[link] += part
@@ -427,13 +466,14 @@ def _rates(links: Links, supply: Ints) -> tuple[float, list[Floats]]:
         cuts += new
 
 
-def _packed(links: Links, supply: Ints) -> list[Group]:
-    """Trees as they reach rank after rank, in the fewest groups that lose least.
+def _packed(links: TreeLinks, supply: Ints) -> list[Group]:
+    """Return trees that fill the links, in the fewest groups of equal trees that lose least.
 
-    Where all ranks are joined equally, the trees are known: everyone to everyone, or over every
-    further rank."""
+    If all ranks are connected equally, the trees are known: a star from each root, or from a single
+    root over every other rank.
+    """
     n, roots = links.ranks, np.flatnonzero(supply).tolist()
-    if links == mesh(n):  # ways go by source and target
+    if links == mesh(n):  # connections are sorted by source and destination
         stars = np.arange(n * (n - 1)).reshape(n, n - 1).tolist()
         if len(roots) == n:
             return [([root], 1, star) for root, star in enumerate(stars)]
@@ -469,14 +509,18 @@ def _packed(links: Links, supply: Ints) -> list[Group]:
     return done
 
 
-def _by_hosts(links: Links, supply: Ints) -> list[Group]:
-    """Stars: from each root to some ranks of every host, and from these to all others of that, in
-    the best mixture of one, two and all. A host is what the fastest ways join; no stars where that
-    is not each to each, or where cuts around ranks and hosts allow more."""
+def _by_hosts(links: TreeLinks, supply: Ints) -> list[Group]:
+    """Return stars from each root to some ranks of every host, and from these to the others of the
+    host.
+
+    They are the best mixture of stars to one, two and all ranks of a host. A host is a set of ranks
+    that the fastest connections join. The result is empty if not all ranks of a host are joined
+    like that, or if cuts around ranks and hosts show that more is possible.
+    """
     roots = np.flatnonzero(supply).tolist()
     seconds = np.array([links.seconds(way) for way in range(len(links.src))])
     slowest = np.lexsort((np.array(links.latency), seconds))[::-1].tolist()
-    way = {(links.src[k], links.dst[k]): k for k in slowest}  # of several the fastest
+    way = {(links.src[k], links.dst[k]): k for k in slowest}  # the fastest of parallel ones
     fast = [ends for ends, k in way.items() if seconds[k] <= seconds.min() * (1 + 1e-9)]
     hosts = {tuple(sorted({r, *(b for a, b in fast if a == r)})) for r in range(links.ranks)}
     if len(way) < links.ranks * (links.ranks - 1) or sum(map(len, hosts)) > links.ranks:
@@ -495,7 +539,7 @@ def _by_hosts(links: Links, supply: Ints) -> list[Group]:
         return ways
 
     kinds = [[([root], 1, star(root, n)) for root in roots] for n in (1, 2, max(map(len, hosts)))]
-    lasts = np.array([_lasts(links, kind) for kind in kinds]).T
+    lasts = np.array([_seconds_per_byte(links, kind) for kind in kinds]).T
     table = np.c_[lasts / lasts.max(), -np.ones(len(lasts))]
     mixed = (
         scipy_part("optimize")
@@ -509,11 +553,15 @@ def _by_hosts(links: Links, supply: Ints) -> list[Group]:
     around = [np.isin(np.arange(links.ranks), one) for one in (*hosts, *np.arange(links.ranks))]
     cuts = [~one for one in around if supply[~one].any()]
     rate = _best(links, supply, cuts)[-1] * _fastest(links)
-    return trees if _lasts(links, trees).max() * rate <= sum(widths) * (1 + LOSSES[3]) else []
+    return (
+        trees
+        if _seconds_per_byte(links, trees).max() * rate <= sum(widths) * (1 + LOSSES[3])
+        else []
+    )
 
 
-def _lasts(links: Links, groups: Sequence[Group]) -> Floats:
-    """Seconds of a byte of each root on every link."""
+def _seconds_per_byte(links: TreeLinks, groups: Sequence[Group]) -> Floats:
+    """The seconds per byte of each root on every link."""
     load = np.zeros(len(links.rate))
     for _, width, ways in groups:
         for link, part in (one for way in ways for one in links.over[way]):
@@ -521,8 +569,10 @@ def _lasts(links: Links, groups: Sequence[Group]) -> Floats:
     return load / links.rate
 
 
-def _next(links: Links, free: Ints, group: Group, others: list[Group]) -> tuple[int, int]:
-    """A way out of what trees have reached, near their root, and how many of them may take it."""
+def _next(links: TreeLinks, free: Ints, group: Group, others: list[Group]) -> tuple[int, int]:
+    """Return a connection out of what trees have reached, near their root, and how many trees
+    may use it.
+    """
     src, dst = np.array(links.src), np.array(links.dst)
     inside = np.isin(np.arange(links.ranks), group[0])
     for rank in group[0]:
@@ -539,7 +589,8 @@ def _next(links: Links, free: Ints, group: Group, others: list[Group]) -> tuple[
 
 
 @lru_cache(maxsize=64)
-def _trees(links: Links, supply: tuple[int, ...]) -> Forest:
+def _trees(links: TreeLinks, supply: tuple[int, ...]) -> Forest:
+    """The packed trees of these roots."""
     groups = sorted(_packed(links, np.array(supply)))
     ways = [(tree, way) for tree, group in enumerate(groups) for way in group[2]]
     hops = [(tree, links.src[way], links.dst[way], links.channel[way], -1) for tree, way in ways]
@@ -548,17 +599,19 @@ def _trees(links: Links, supply: tuple[int, ...]) -> Forest:
 
 
 # **** Searched hops ****
-# As TACOS (arXiv 2304.05301): time goes on from event to event, and whatever way is free then takes
-# something that its one end has and its other lacks, what fewest have first. Run backwards, who
-# hands out a block sums it up.
+# As in TACOS (arXiv 2304.05301): time advances from event to event, and each free connection takes
+# a part that its source has and its destination lacks, that which fewest ranks have first. Run
+# backwards, a rank that spreads a block sums it.
 
 TRIES, MOST_PARTS, MOST_SEARCHED = 4, 8, 1 << 13
 
 
 def _search_hops(
-    links: Links, parts: int, nbytes: float, random: "np.random.Generator"
+    links: TreeLinks, parts: int, nbytes: float, random: "np.random.Generator"
 ) -> tuple[float, list[Hop]]:
-    """One search: the seconds that it takes, and the hops of all parts in order of their start."""
+    """Search once; return the seconds that the result takes, and the hops in order of their
+    start.
+    """
     src, dst, hops = np.array(links.src), np.array(links.dst), list[Hop]()
     seconds = np.array([nbytes * links.seconds(way) for way in range(len(src))])
     users: dict[int, list[int]] = {}

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from netsim.base.values import dataclass
 from netsim.collectives import writing
 from netsim.collectives.collective import Blocks, Collective
-from netsim.collectives.reduced import Part
-from netsim.collectives.writing import Folding, Ints, Lanes
+from netsim.collectives.row_writer import MessagePart, RowWriter
+from netsim.collectives.writing import Ints, Lanes
 from netsim.schedule.schedule import IN, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Schedule
 
 
@@ -37,13 +37,13 @@ def core_of(n: int) -> Core:
     return Core(first[:size], first[:extras] + 1, first)
 
 
-def all_reduce(collective: Collective, *, fold: Folding = None) -> Schedule:
+def all_reduce(collective: Collective, *, writer: RowWriter | None = None) -> Schedule:
     """Halve down to one chunk a member of the core, then double back: 2·log2(n) steps."""
-    lanes, core = Lanes(collective, fold=fold).keep(), core_of(collective.ranks)
+    lanes, core = Lanes(collective, writer=writer).keep(), core_of(collective.ranks)
     size, odd = len(core.members), len(core.extras)
     bounds = writing.edges(collective.count, size)
     all_data = np.repeat(lanes.builder.pieces(collective.count), odd)
-    outer = Part(lanes.styles(np.full(odd, IN), OUT, REDUCE_INPUT), all_data)
+    outer = MessagePart(lanes.styles(np.full(odd, IN), OUT, REDUCE_INPUT), all_data)
     lanes.send(core.extras, core.members[:odd], [outer], 0)
     step = 1 if odd else 0
     distances = [size >> k for k in range(1, size.bit_length())]
@@ -53,22 +53,22 @@ def all_reduce(collective: Collective, *, fold: Folding = None) -> Schedule:
         op = np.where(core.folded[partner] | (not first), REDUCE, REDUCE_INPUT)
         styles = lanes.styles(np.where(core.folded | (not first), OUT, IN), OUT, op)
         piece = lanes.builder.pieces(bounds[low + distance] - bounds[low], bounds[low])
-        parts = [Part(styles, piece)]
+        parts = [MessagePart(styles, piece)]
         lanes.send(core.members[member], core.members[partner], parts, step, ready=True)
         step += 1
     step = _double(lanes, core, bounds, distances[::-1], step)
-    parts = [Part(lanes.styles(np.full(odd, OUT), OUT), all_data)]
+    parts = [MessagePart(lanes.styles(np.full(odd, OUT), OUT), all_data)]
     lanes.send(core.members[:odd], core.extras, parts, step)
     return lanes.close()
 
 
-def all_gather(collective: Collective, *, fold: Folding = None) -> Schedule:
+def all_gather(collective: Collective, *, writer: RowWriter | None = None) -> Schedule:
     """Partners exchange all they have (recursive doubling): log2(n) steps."""
-    lanes, core = Lanes(collective, fold=fold).keep(), core_of(collective.ranks)
+    lanes, core = Lanes(collective, writer=writer).keep(), core_of(collective.ranks)
     n, block, odd = collective.ranks, collective.count, len(core.extras)
     bounds = np.arange(n + 1) * block
     own_block = lanes.builder.pieces(np.full(n, block), 0, bounds[:-1])
-    outer = Part(lanes.styles(np.full(odd, IN), OUT), own_block[core.extras])
+    outer = MessagePart(lanes.styles(np.full(odd, IN), OUT), own_block[core.extras])
     lanes.send(core.extras, core.members[:odd], [outer], 0)
     step = 1 if odd else 0
     lanes.settle(lanes.copies, core.members[:odd])
@@ -77,7 +77,7 @@ def all_gather(collective: Collective, *, fold: Folding = None) -> Schedule:
         member, partner, _ = _partners(size, 1)
         both = lanes.builder.pieces(np.diff(bounds[core.first]), bounds[core.first[:-1]])
         piece = np.where(core.folded, both, own_block[core.members])
-        parts = [Part(lanes.styles(np.where(core.folded, OUT, IN), OUT), piece)]
+        parts = [MessagePart(lanes.styles(np.where(core.folded, OUT, IN), OUT), piece)]
         lanes.send(core.members[member], core.members[partner], parts, step)
     lanes.settle(lanes.copies)
     step = _double(
@@ -90,9 +90,9 @@ def all_gather(collective: Collective, *, fold: Folding = None) -> Schedule:
     return lanes.close()
 
 
-def reduce_scatter(collective: Collective, *, fold: Folding = None) -> Schedule:
+def reduce_scatter(collective: Collective, *, writer: RowWriter | None = None) -> Schedule:
     """Partners hand each other the half that is the other's (recursive halving): log2(n) steps."""
-    lanes, core = Lanes(collective, fold=fold).keep(), core_of(collective.ranks)
+    lanes, core = Lanes(collective, writer=writer).keep(), core_of(collective.ranks)
     n, odd, size = collective.ranks, len(core.extras), len(core.members)
     everything = (np.zeros(odd, np.int64), np.full(odd, n))
     inputs = np.full(odd, IN)
@@ -109,7 +109,7 @@ def reduce_scatter(collective: Collective, *, fold: Folding = None) -> Schedule:
         lanes.send(core.members[member], core.members[partner], parts, step, ready=True)
         step += 1
     block = lanes.builder.pieces(np.full(odd, collective.count), core.extras * collective.count, 0)
-    parts = [Part(lanes.styles(np.full(odd, SCRATCH), OUT), block)]
+    parts = [MessagePart(lanes.styles(np.full(odd, SCRATCH), OUT), block)]
     lanes.send(core.members[:odd], core.extras, parts, step)
     return lanes.close()
 
@@ -131,14 +131,14 @@ def _double(
         member, partner, _ = _partners(size, distance)
         low = member & -distance
         piece = lanes.builder.pieces(bounds[low + distance] - bounds[low], bounds[low])
-        lanes.send(core.members[member], core.members[partner], [Part(style, piece)], step)
+        lanes.send(core.members[member], core.members[partner], [MessagePart(style, piece)], step)
         step += 1
     return step
 
 
 def _summands(
     lanes: Lanes, receiver: Ints, low: Ints, high: Ints, source: Ints, op: Ints
-) -> list[Part]:
+) -> list[MessagePart]:
     """Blocks low … high-1: the receiver's own is summed up in OUT, the rest in SCRATCH."""
     block = lanes.collective.count
     bounds = np.arange(lanes.ranks + 1) * block
@@ -149,7 +149,7 @@ def _summands(
     piece = lanes.builder.pieces(
         np.full(len(receiver_offset), block), receiver_offset, 0, receiver_offset
     )
-    return [*rest, Part(lanes.styles(source, OUT, op), piece)]
+    return [*rest, MessagePart(lanes.styles(source, OUT, op), piece)]
 
 
 # Bruck's algorithms for any number of ranks (Bruck et al., 1997): ceil(log2 n) steps.
@@ -166,7 +166,7 @@ def bruck_all_gather(collective: Collective) -> Schedule:
     for s in range(writing.ceil_log2(n)):
         if s == 0:
             own_block = lanes.builder.pieces(np.full(n, block), 0, bounds[:-1])
-            parts = [Part(lanes.styles(np.full(n, IN), OUT), own_block)]
+            parts = [MessagePart(lanes.styles(np.full(n, IN), OUT), own_block)]
         else:
             ranges = writing.wrapped(ranks, min(1 << s, n - (1 << s)), n)
             parts = writing.range_parts(lanes, ranges, bounds, lanes.styles(np.full(n, OUT), OUT))
@@ -188,7 +188,7 @@ def bruck_alltoall(collective: Collective) -> Schedule:
     return lanes.close()
 
 
-def _moved(lanes: Lanes, blocks: Blocks, j: int, s: int) -> Part:
+def _moved(lanes: Lanes, blocks: Blocks, j: int, s: int) -> MessagePart:
     """The blocks that must go j ranks on, moving by 2^s; in between they lie in scratch slots."""
     n = lanes.ranks
     done = j & ((1 << s) - 1)
@@ -200,7 +200,7 @@ def _moved(lanes: Lanes, blocks: Blocks, j: int, s: int) -> Part:
     last = j >> s == 1
     target = blocks.out_offset[origin, final] if last else slot[s]
     style = lanes.style(SCRATCH if done else IN, OUT if last else SCRATCH)
-    return Part(np.full(n, style, np.int32), lanes.builder.pieces(count, source, target))
+    return MessagePart(np.full(n, style, np.int32), lanes.builder.pieces(count, source, target))
 
 
 # Binomial trees over whole buffers. Ranks are counted from the root on. In round s of a broadcast
@@ -209,23 +209,25 @@ def _moved(lanes: Lanes, blocks: Blocks, j: int, s: int) -> Part:
 # takes α + S/B.
 
 
-def broadcast(collective: Collective, *, fold: Folding = None) -> Schedule:
+def broadcast(collective: Collective, *, writer: RowWriter | None = None) -> Schedule:
     """The ranks that have the data double every round."""
-    lanes = Lanes(collective, fold=fold).keep()
+    lanes = Lanes(collective, writer=writer).keep()
     _spread(lanes, collective.root, IN, 0)
     return lanes.close()
 
 
-def reduce(collective: Collective, *, fold: Folding = None) -> Schedule:
+def reduce(collective: Collective, *, writer: RowWriter | None = None) -> Schedule:
     """The ranks that have partial sums halve every round."""
-    lanes = Lanes(collective, fold=fold).keep()
+    lanes = Lanes(collective, writer=writer).keep()
     _collect(lanes, collective.root, SCRATCH)
     return lanes.close()
 
 
-def binomial_all_reduce(collective: Collective, *, root: int = 0, fold: Folding = None) -> Schedule:
+def binomial_all_reduce(
+    collective: Collective, *, root: int = 0, writer: RowWriter | None = None
+) -> Schedule:
     """A reduce to one root, then a broadcast from there."""
-    lanes = Lanes(collective, fold=fold).keep()
+    lanes = Lanes(collective, writer=writer).keep()
     root = writing.rank_of("root", root, collective.ranks)
     _spread(lanes, root, OUT, _collect(lanes, root, OUT))
     return lanes.close()
@@ -236,7 +238,9 @@ def _spread(lanes: Lanes, root: int, from_buffer: int, step: int) -> int:
     piece = lanes.builder.pieces(lanes.collective.count)
     for s in range(writing.ceil_log2(n)):
         v = np.arange(min(1 << s, n - (1 << s)))
-        part = Part(lanes.styles(np.where(v == 0, from_buffer, OUT), OUT), np.repeat(piece, len(v)))
+        part = MessagePart(
+            lanes.styles(np.where(v == 0, from_buffer, OUT), OUT), np.repeat(piece, len(v))
+        )
         source, target = (v + root) % n, (v + (1 << s) + root) % n
         lanes.send(source, target, [part], step + s, blocking=True)
     return step + writing.ceil_log2(n)
@@ -254,7 +258,7 @@ def _collect(lanes: Lanes, root: int, elsewhere: int) -> int:
         style = lanes.styles(
             np.where(summed[w], buffer[w], IN), buffer[v], np.where(summed[v], REDUCE, REDUCE_INPUT)
         )
-        part = Part(style, np.repeat(piece, len(v)))
+        part = MessagePart(style, np.repeat(piece, len(v)))
         lanes.send((w + root) % n, (v + root) % n, [part], step, ready=True)
         summed[v] = True
     return rounds

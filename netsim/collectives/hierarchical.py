@@ -13,9 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.collectives.direct import everyone_else, exchange
-from netsim.collectives.reduced import Part, Sketch
 from netsim.collectives.ring import channel_styles, pass_around
-from netsim.collectives.writing import KEEP, Folding, Ints, Lanes, Rows, ceil_log2, edges, groups_of
+from netsim.collectives.row_writer import MessagePart, RowWriter
+from netsim.collectives.sketch import TextbookSketch
+from netsim.collectives.writing import KEEP, Ints, Lanes, Rows, ceil_log2, edges, groups_of
 from netsim.schedule import schedule
 from netsim.schedule.schedule import ARRIVED, IN, IN_ORDER, OUT, REDUCE_INPUT, SCRATCH, Schedule
 
@@ -28,10 +29,10 @@ def all_reduce(
     *,
     node_size: int | None = None,
     groups: Sequence[Sequence[int]] | None = None,
-    fold: Folding = None,
+    writer: RowWriter | None = None,
 ) -> Schedule:
     """Rings inside groups of `node_size` consecutive ranks (or given `groups`) and across them."""
-    lanes = Lanes(collective, fold=fold).keep()
+    lanes = Lanes(collective, writer=writer).keep()
     inside = groups_of(collective.ranks, node_size, groups)
     g, m = inside.shape
     bounds = edges(collective.count, m * g)
@@ -75,7 +76,7 @@ def broadcast(collective: Collective) -> Schedule:
         v = np.arange(0, n - distance, 2 * distance)
         low, high = v + distance, np.minimum(v + 2 * distance, n)
         piece = lanes.builder.pieces(bounds[high] - bounds[low], bounds[low])
-        part = Part(lanes.styles(np.where(v == 0, IN, OUT), OUT), piece)
+        part = MessagePart(lanes.styles(np.where(v == 0, IN, OUT), OUT), piece)
         lanes.send((v + root) % n, (low + root) % n, [part], step, blocking=True)
     if not collective.in_place:
         copied = lanes.builder.rows(KEEP, root, root, chunks[0])
@@ -102,7 +103,7 @@ def reduce(collective: Collective) -> Schedule:
         v = np.arange(1 << s, n, 2 << s)
         high = np.minimum(v + (1 << s), n)
         piece = lanes.builder.pieces(bounds[high] - bounds[v], bounds[v])
-        part = Part(lanes.styles(SCRATCH, np.where(v == 1 << s, OUT, SCRATCH)), piece)
+        part = MessagePart(lanes.styles(SCRATCH, np.where(v == 1 << s, OUT, SCRATCH)), piece)
         lanes.send((v + root) % n, (v - (1 << s) + root) % n, [part], n - 1 + s)
     return lanes.close()
 
@@ -169,12 +170,13 @@ def _each_for(steps: Ints, ranks: Ints) -> tuple[Offsets, Offsets]:
 
 
 def alltoall(
-    collective: Collective, *, node_size: int | None = None, fold: Folding = None
+    collective: Collective, *, node_size: int | None = None, writer: RowWriter | None = None
 ) -> Schedule:
     """Groups are `node_size` consecutive ranks (default: up to 8)."""
-    lanes = Lanes(collective, fold=fold).keep()
+    lanes = Lanes(collective, writer=writer).keep()
     g, m = groups_of(collective.ranks, node_size).shape
-    if lanes.writer.told(lambda sketch: _sketch(sketch, collective, g, m)):
+    if isinstance(lanes.writer, TextbookSketch):  # a short description is all that it needs
+        _describe(lanes.writer, collective, g, m)
         return lanes.close()
     if m == 1:
         exchange(lanes, *everyone_else(lanes.ranks), paired=False)
@@ -192,15 +194,15 @@ def alltoallv(collective: Collective, *, node_size: int | None = None) -> Schedu
     return alltoall(collective, node_size=node_size)
 
 
-def _sketch(sketch: Sketch, collective: Collective, g: int, m: int) -> None:
-    """Hops inside groups, and across for some distances between groups (for all, where there are
-    few); those of others are kept to check what was found without them."""
+def _describe(sketch: TextbookSketch, collective: Collective, g: int, m: int) -> None:
+    """Note the hops inside groups, and those between groups at some distances (at all distances if
+    there are few). Hops at other distances only check the classes that follow from these."""
     if m == 1:
         sketch.refused = "groups have one rank each"
         return
     n, rank = g * m, np.arange(g * m)
     group, place = np.divmod(rank, m)
-    sketch.mark(rank, np.zeros(n, np.int64), rows=2 * g - 1)
+    sketch.distinguish(rank, np.zeros(n, np.int64), rows=2 * g - 1)
     for t in range(m - 1):
         sketch.hops(rank, group * m + (place + t + 1) % m, rows=g)
     sketched, checked = distances(g, n)
@@ -208,9 +210,9 @@ def _sketch(sketch: Sketch, collective: Collective, g: int, m: int) -> None:
     sketch.step_bytes = float(m * collective.count * collective.element_bytes)
     for u in range(1, g):
         if u in sketched:
-            sketch.hops(rank, (rank + u * m) % n, rows=0, awaited=False)
+            sketch.hops(rank, (rank + u * m) % n, rows=0, is_awaited=False)
         elif u in checked:
-            sketch.hops(rank, (rank + u * m) % n, check=True, awaited=False)
+            sketch.hops(rank, (rank + u * m) % n, only_checks=True, is_awaited=False)
 
 
 def distances(g: int, n: int) -> tuple[set[int], set[int]]:
@@ -270,7 +272,7 @@ def _inside(lanes: Lanes, s: Staging, ranks: Ints) -> Rows:
         after=[(before, IN_ORDER)],
     )
     lanes.passed(ranks, rows[-k:], m - 2)
-    lanes.wait(lanes.writer.lead(to[u == 0]), rows[u == 0])
+    lanes.wait(lanes.writer.representatives(to[u == 0]), rows[u == 0])
     return rows.reshape(shape)
 
 
@@ -294,7 +296,7 @@ def _across(lanes: Lanes, s: Staging, ranks: Ints, copies: Rows, inside: Rows) -
     staged[: len(copies)] = copies
     after: list[tuple[Ints, schedule.Lag]] = [(before, IN_ORDER), (staged, IN_ORDER)]
     for t in range(m - 1):
-        sender = number[lanes.writer.lead(group * m + (place - t - 1) % m)]
+        sender = number[lanes.writer.representatives(group * m + (place - t - 1) % m)]
         after.append((inside[t, u, sender], ARRIVED))
     style = np.full(len(rank), lanes.style(SCRATCH, OUT), np.int32)
     styles = lanes.writer.styles(lanes.builder, style, rank)
@@ -311,7 +313,7 @@ def _arrive(lanes: Lanes, s: Staging, ranks: Ints, rows: Rows, number: Ints) -> 
         return
     steps = np.arange(1, s.g)
     sender = (ranks[:, None] - steps[None, :] * s.m) % (s.g * s.m)
-    arrived = rows[steps - 1, number[lanes.writer.lead(sender)]]
+    arrived = rows[steps - 1, number[lanes.writer.representatives(sender)]]
     ptr = np.arange(len(ranks) + 1) * (s.g - 1)
     marks = lanes.builder.marks(ranks, step=s.m - 3 + s.g, joins=(ptr, arrived.ravel(), ARRIVED))
     lanes.wait(ranks, marks, IN_ORDER, s.m - 3 + s.g)

@@ -1,5 +1,6 @@
-"""Algorithms in files of MSCCL (XML) and MSCCL++ (JSON execution plans): read, and written from
-schedules."""
+"""Read algorithms in files of MSCCL (XML) and MSCCL++ (JSON execution plans), and write them
+from schedules.
+"""
 
 import json
 from bisect import bisect_right
@@ -18,7 +19,16 @@ from pydantic import AliasChoices, Field
 from netsim.base.values import dataclass
 from netsim.collectives import plans
 from netsim.collectives.collective import Collective, CollectiveError
-from netsim.collectives.plans import OPERATIONS, STEPS, Block, BlockPlan, Operation, Place, Ref, Way
+from netsim.collectives.plans import (
+    OPERATIONS,
+    STEPS,
+    Block,
+    BlockPlan,
+    Place,
+    PlanOperation,
+    Ref,
+    Way,
+)
 from netsim.collectives.writing import MOST_PARTS
 from netsim.schedule.schedule import (
     COPY,
@@ -35,12 +45,12 @@ from netsim.yamlio.models import Count, ListOf
 from netsim.yamlio.read import parse_source
 from netsim.yamlio.validate import validate
 
-# Collectives as MSCCL's files call them. RCCL reads reducescatter (src/misc/msccl/msccl_parser.cc),
-# as MSCCL's scheduler does; msccl-tools writes reduce_scatter, too.
+# Names of collectives in MSCCL's files. RCCL (src/misc/msccl/msccl_parser.cc) and MSCCL's scheduler
+# read reducescatter; msccl-tools also writes reduce_scatter.
 NAMES = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
          "reduce_scatter": "reduce_scatter", "broadcast": "broadcast", "reduce": "reduce",
          "alltoall": "alltoall"}  # fmt: skip
-WRITTEN = {ours: theirs for theirs, ours in NAMES.items() if "_" not in theirs}
+MSCCL_NAMES = {ours: theirs for theirs, ours in NAMES.items() if "_" not in theirs}
 KINDS = {**NAMES, "sendrecv": "sendrecv"}  # of MSCCL++
 BUFFERS = {"i": IN, "o": OUT, "s": SCRATCH}
 LETTERS = {number: letter for letter, number in BUFFERS.items()}
@@ -58,7 +68,7 @@ Index = Annotated[int, Field(ge=0, le=MOST_PARTS)]  # of things, or how many
 
 
 def algorithm(name: str, text: str) -> BlockPlan:
-    """A file's algorithm; a mistake is told with its line, or with the GPU, block and step."""
+    """Return the algorithm in a file; errors name the line, or the GPU, block and step."""
     try:
         return (_plan if name.endswith(".json") else _algo)(name, text)
     except (ElementTree.ParseError, DefusedXmlException, ValueError) as error:
@@ -66,11 +76,12 @@ def algorithm(name: str, text: str) -> BlockPlan:
 
 
 # **** MSCCL's files, read ****
-# A block there has at most one peer to send to and one to receive from. MSCCL cuts chunks into
-# slices, and runs a file again for what its FIFOs do not hold: here a chunk moves as a whole.
+# A block has at most one peer to send to and one to receive from. MSCCL divides chunks into slices,
+# and repeats a file for what exceeds its FIFOs; here a chunk moves undivided.
 
 
 def _algo(name: str, text: str) -> BlockPlan:
+    """Read MSCCL's XML."""
     root = fromstring(text)
     if root.tag != "algo" or root.get("coll") not in NAMES:
         got = f"<{root.tag} coll={root.get('coll')!r}>"
@@ -100,11 +111,12 @@ def _algo(name: str, text: str) -> BlockPlan:
 
 
 def _number(node: ElementTree.Element, key: str, default: str = "") -> int:
-    given = node.get(key, default)
-    if not given.lstrip("-").isdigit() or int(given) > MOST_PARTS:
+    """The attribute of an element as a number."""
+    text = node.get(key, default)
+    if not text.lstrip("-").isdigit() or int(text) > MOST_PARTS:
         expected = f"expected a whole number up to {MOST_PARTS}"
-        raise ValueError(f"<{node.tag} {key}=…>: {expected}, got {given!r}")
-    return int(given)
+        raise ValueError(f"<{node.tag} {key}=…>: {expected}, got {text!r}")
+    return int(text)
 
 
 def _block(
@@ -113,6 +125,7 @@ def _block(
     ranks: int,
     ways: set[tuple[str, int, int, int]],
 ) -> Block:
+    """Read a thread block; `ways` are the connections that earlier blocks use."""
     rank, number, channel = _number(gpu, "id"), _number(tb, "id"), _number(tb, "chan")
     where, send, receive = f"gpu {rank}, tb {number}", _number(tb, "send"), _number(tb, "recv")
     ends = (rank, send), (receive, rank)
@@ -132,8 +145,8 @@ def _block(
 
 def _step(
     where: str, step: ElementTree.Element, rank: int, ends: Sequence[tuple[int, int]], channel: int
-) -> Operation:
-    """A step: what it reads and writes, FIFOs among it."""
+) -> PlanOperation:
+    """Read a step with what it reads and writes, including FIFOs."""
     where, kind = f"{where}, step {step.get('s')}", step.get("type", "")
     buffers = step.get("srcbuf", "i"), step.get("dstbuf", "o")
     if kind not in STEPS or set(buffers) - set(BUFFERS):
@@ -144,24 +157,31 @@ def _step(
     if kind != "nop" and min(*chunks, count - 1) < 0:
         raise ValueError(f"{where}: expected chunks from 0 up, at least one")
     source, target = ((BUFFERS[b], chunk) for b, chunk in zip(buffers, chunks, strict=True))
-    places = {"s": source, "d": target, "n": (plans.ANEW, 0)}
+    places = {"s": source, "d": target, "n": (plans.NEW_SCRATCH, 0)}
     memory = {letter: Ref((rank,), place, count) for letter, place in places.items()}
-    out, into = ({**memory, "f": Ref(ways, (plans.FIFO, channel), count)} for ways in ends)
-    sources, targets = (into[one] for one in does.reads), (out[one] for one in does.writes)
+    written, read = ({**memory, "f": Ref(ways, (plans.FIFO, channel), count)} for ways in ends)
+    sources, targets = (
+        (read[letter] for letter in does.reads),
+        (written[letter] for letter in does.writes),
+    )
     after = _number(step, "depid"), _number(step, "deps")
-    return Operation(kind, does, tuple(sources), tuple(targets), (after,) * (after[0] >= 0))
+    return PlanOperation(kind, does, tuple(sources), tuple(targets), (after,) * (after[0] >= 0))
 
 
 # **** Plans of MSCCL++, read ****
-# What a file has, key by key; what is not known here is left aside.
+# The keys of a file; unknown ones are ignored.
 
 
 class _Keys(pydantic.BaseModel):
+    """The base of models of the file; unknown keys are ignored."""
+
     model_config = pydantic.ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
 class _Chunks(_Keys):
-    """Chunks of an operation's end: here, elsewhere, or wherever a switch reaches."""
+    """Chunks that an operation reads or writes: in its own memory, in remote memory, or behind
+    a switch.
+    """
 
     type: Letter | None = None
     buffer_id: Index | None = None
@@ -195,8 +215,8 @@ class _Channel(_Keys):
     rank_groups: ListOf[_Members] = ()
 
 
-class _Own(_Keys):
-    """Channels of a GPU, or memory of others, that a thread block uses."""
+class _References(_Keys):
+    """Channels of a GPU, or remote memory, that a thread block uses."""
 
     kind: Kind = Field(validation_alias=AliasChoices("channel_type", "access_channel_type"))
     ids: ListOf[Index] = Field(validation_alias=AliasChoices("channel_ids", "remote_buffer_ids"))
@@ -205,8 +225,8 @@ class _Own(_Keys):
 class _Threads(_Keys):
     id: Index
     ops: ListOf[_Op]
-    channels: ListOf[_Own] = ()
-    remote_buffer_refs: ListOf[_Own] = ()
+    channels: ListOf[_References] = ()
+    remote_buffer_refs: ListOf[_References] = ()
 
 
 class _Memory(_Keys):
@@ -233,10 +253,11 @@ class _Plan(_Keys):
 
 
 def _plan(name: str, text: str) -> BlockPlan:
+    """Read MSCCL++'s JSON."""
     try:
         plan = _Plan.model_validate_json(text)
     except pydantic.ValidationError:
-        plan = validate(_Plan, parse_source(text, name))  # which tells lines, but takes long
+        plan = validate(_Plan, parse_source(text, name))  # slower, but its errors name lines
     if [gpu.id for gpu in plan.gpus] != list(range(len(plan.gpus))):
         raise ValueError(f"gpus: expected ids 0..{len(plan.gpus) - 1} in order")
     return BlockPlan(
@@ -254,7 +275,7 @@ def _plan(name: str, text: str) -> BlockPlan:
 
 
 class _Reader:
-    """What a GPU's thread blocks refer to: its channels, the memory of others, its semaphores."""
+    """What a GPU's thread blocks refer to: its channels, remote memory, its semaphores."""
 
     def __init__(self, gpu: _Gpu, ranks: int) -> None:
         self.gpu, self.ranks, self.where = gpu, range(ranks), f"gpu {gpu.id}"
@@ -263,83 +284,88 @@ class _Reader:
         for channel in gpu.channels:
             table = self.channels[channel.channel_type]
             for peer in channel.connected_to:
-                met = [other for other, _ in table].count(self._entry(peer, self.ranks))
-                table.append((peer, met))
+                earlier_channels = [earlier_peer for earlier_peer, _ in table].count(
+                    self._entry(peer, self.ranks)
+                )
+                table.append((peer, earlier_channels))
             for group in channel.rank_groups:
-                members = tuple(self._entry(one, self.ranks) for one in group.ranks)
+                members = tuple(self._entry(member, self.ranks) for member in group.ranks)
                 if len(members) < 2 or len(set(members)) < len(members):
                     raise ValueError(f"{self.where}: expected two ranks or more behind a switch")
                 table.append((BUFFERS[channel.buffer_type], members))
 
     def _entry(self, number: int, table: Sequence[Any]) -> Any:
-        """An entry of a table."""
+        """Return an entry of a table, or refuse its number."""
         if number >= len(table):
             raise ValueError(f"{self.where}: expected one of {len(table)} entries, got {number}")
         return table[number]
 
     def blocks(self) -> Iterator[Block]:
-        """The thread blocks."""
+        """Yield the thread blocks."""
         gpu = self.gpu
         memory = [(self._entry(m.rank, self.ranks), BUFFERS[m.type]) for m in gpu.remote_buffers]
-        starts = tuple(one.get("init_value", 0) for one in gpu.semaphores)
+        starts = tuple(semaphore.get("init_value", 0) for semaphore in gpu.semaphores)
         for block in gpu.threadblocks:
             self.where = f"gpu {gpu.id}, threadblock {block.id}"
-            mine: Tables = {kind: [] for kind in self.channels}
-            theirs: Tables = {kind: [] for kind in (*self.channels, "none")}
-            for own in block.channels:
-                mine[own.kind] += [self._entry(k, self.channels[own.kind]) for k in own.ids]
-            for own in block.remote_buffer_refs:
-                theirs[own.kind] += [self._entry(k, memory) for k in own.ids]
-            where, ops = self.where, list[Operation]()
+            own_channels: Tables = {kind: [] for kind in self.channels}
+            remote_memory: Tables = {kind: [] for kind in (*self.channels, "none")}
+            for references in block.channels:
+                own_channels[references.kind] += [
+                    self._entry(k, self.channels[references.kind]) for k in references.ids
+                ]
+            for references in block.remote_buffer_refs:
+                remote_memory[references.kind] += [self._entry(k, memory) for k in references.ids]
+            where, ops = self.where, list[PlanOperation]()
             for number, op in enumerate(block.ops):
                 self.where = f"{where}, op {number}"
-                ops.append(self._operation(op, mine, theirs))
+                ops.append(self._operation(op, own_channels, remote_memory))
             yield Block(gpu.id, block.id, block.id, tuple(ops), starts)
 
-    def _operation(self, op: _Op, mine: Tables, theirs: Tables) -> Operation:
+    def _operation(self, op: _Op, own_channels: Tables, remote_memory: Tables) -> PlanOperation:
+        """Read an operation."""
         does = OPERATIONS[op.name]
         if op.name == plans.PIPELINE:
-            inner = tuple(self._operation(one, mine, theirs) for one in op.ops)
+            inner = tuple(self._operation(item, own_channels, remote_memory) for item in op.ops)
             sizes = op.iter_context.get("unit_size", 1), op.iter_context.get("num_chunks", 1)
-            return Operation(op.name, does, inner=inner, sizes=sizes)
-        here, there = mine["switch"], theirs[op.channel_type]
-        sources = tuple(self._ref(one, here, there) for one in op.src_buff)
-        targets = tuple(self._ref(one, here, there) for one in op.dst_buff)
+            return PlanOperation(op.name, does, inner=inner, sizes=sizes)
+        switches, memory = own_channels["switch"], remote_memory[op.channel_type]
+        sources = tuple(self._ref(item, switches, memory) for item in op.src_buff)
+        targets = tuple(self._ref(item, switches, memory) for item in op.dst_buff)
         ways = list[Way]()
-        for one in op.channel_ids if op.channel_type in (plans.MEMORY, plans.PORT) else ():
-            peer, number = self._entry(one, mine[op.channel_type])
+        for item in op.channel_ids if op.channel_type in (plans.MEMORY, plans.PORT) else ():
+            peer, number = self._entry(item, own_channels[op.channel_type])
             ends = (peer, self.gpu.id) if op.name.endswith("wait") else (self.gpu.id, peer)
             ways.append((op.channel_type, *ends, number))
         me = self.gpu.id
-        if does.how == "barrier":
+        if does.action == "barrier":
             ways = [(plans.BARRIER, me, me, op.barrier_id)]
-        for one in op.semaphore_ids:
-            self._entry(one, self.gpu.semaphores)
-            ways.append((plans.SEMAPHORE, me, me, one))
+        for item in op.semaphore_ids:
+            self._entry(item, self.gpu.semaphores)
+            ways.append((plans.SEMAPHORE, me, me, item))
         parts = op.tbg_info.get("tbg_size", 1)
         part = self._entry(op.tbg_info.get("tb_id", 0), range(parts)), parts
         blocks = op.num_threadblocks
-        made = Operation(op.name, does, sources, targets, (), tuple(ways), blocks, part)
-        wrong = _wrong(made, op.channel_type == plans.PORT)
-        if wrong:
-            raise ValueError(f"{self.where}: {op.name}: expected {wrong}")
-        return made
+        operation = PlanOperation(op.name, does, sources, targets, (), tuple(ways), blocks, part)
+        problem = _wrong(operation, op.channel_type == plans.PORT)
+        if problem:
+            raise ValueError(f"{self.where}: {op.name}: expected {problem}")
+        return operation
 
-    def _ref(self, one: _Chunks, switches: Sequence[Any], memory: Sequence[Any]) -> Ref:
-        if one.switch_channel_id is not None:
-            buffer, ranks = self._entry(one.switch_channel_id, switches)
-            return Ref(ranks, (buffer, one.index), one.size)
-        if one.buffer_id is not None:
-            rank, buffer = self._entry(one.buffer_id, memory)
-            return Ref((rank,), (buffer, one.index), one.size)
-        if one.type is None:
+    def _ref(self, chunks: _Chunks, switches: Sequence[Any], memory: Sequence[Any]) -> Ref:
+        if chunks.switch_channel_id is not None:
+            buffer, ranks = self._entry(chunks.switch_channel_id, switches)
+            return Ref(ranks, (buffer, chunks.index), chunks.size)
+        if chunks.buffer_id is not None:
+            rank, buffer = self._entry(chunks.buffer_id, memory)
+            return Ref((rank,), (buffer, chunks.index), chunks.size)
+        if chunks.type is None:
             raise ValueError(f"{self.where}: expected a type of i, o, s in a chunk")
-        return Ref((self.gpu.id,), (BUFFERS[one.type], one.index), one.size)
+        return Ref((self.gpu.id,), (BUFFERS[chunks.type], chunks.index), chunks.size)
 
 
-def _wrong(op: Operation, ports: bool) -> str:
-    """What is expected of the ends of an operation on data that has others."""
-    ends, does, moves = (op.sources, op.targets), op.does, op.does.how == "copy"
+def _wrong(op: PlanOperation, ports: bool) -> str:
+    """What is expected of the sources and targets of an operation; "" if they are as expected."""
+    ends, does, moves = (op.sources, op.targets), op.does, op.does.action == "copy"
     if not does.reads:
         return ""
     if not all(ends) or (moves and len(ends[0]) not in (1, len(ends[1]))):
@@ -355,13 +381,13 @@ def _wrong(op: Operation, ports: bool) -> str:
 
 
 # **** Written ****
-# A block for everything that a GPU sends to a peer on a channel, one for what it receives, and one
-# for what it copies. A step waits for one other; more of them stand before it, each with a `nop`.
+# One block for all that a GPU sends to a peer on a channel, one for what it receives, one for its
+# copies. A step waits for one other step; for further ones, `nop` steps wait before it.
 
 
 @dataclass(frozen=True, slots=True)
-class SheetStep:
-    """A step that is written: the row that it belongs to, and one of another block before it."""
+class FileStep:
+    """A step of a thread block: its row, and a step of another block that it waits for."""
 
     row: int
     kind: str
@@ -371,9 +397,11 @@ class SheetStep:
     after: tuple[Key, int] | None
 
 
-class Sheet:
-    """The blocks and steps of a schedule, while they are written: in chunks of the largest size
-    of which all its pieces are made."""
+class AlgorithmFile:
+    """The thread blocks and steps of a schedule while they are written.
+
+    Sizes are in chunks: the largest size of which all pieces of the schedule are multiples.
+    """
 
     tool: str
     names: Mapping[str, str]  # of collectives, by ours
@@ -397,7 +425,7 @@ class Sheet:
             raise CollectiveError(
                 "algorithm", f"{message}: a size that more ranks divide has fewer"
             )
-        self.blocks: dict[Key, list[SheetStep]] = {}
+        self.blocks: dict[Key, list[FileStep]] = {}
         self.steps: dict[tuple[int, int], tuple[Key, int]] = {}  # by row and GPU
         self.scratch = [0] * schedule.ranks
         channels = sorted({style.channel for style in schedule.styles})
@@ -406,26 +434,27 @@ class Sheet:
             self._add(row)
 
     def _add(self, row: int) -> None:
-        """The steps of a row: one on each side of a transfer, one or two of a copy."""
+        """Add the steps of a row: one on each side of a transfer, one or two of a copy."""
         s, piece = self.schedule, int(self.schedule.piece[row])
         style, src, dst = s.styles[int(s.style[row])], int(s.src[row]), int(s.dst[row])
         source = self._place(src, style.src_buffer, int(s.pieces.src_offset[piece]), piece)
         target = self._place(dst, style.dst_buffer, int(s.pieces.dst_offset[piece]), piece)
-        own = self._place(dst, IN, int(s.pieces.own_offset[piece]), piece)
+        own_place = self._place(dst, IN, int(s.pieces.own_offset[piece]), piece)
         count, channel = int(s.pieces.count[piece]) // self.chunk, self.channel[style.channel]
         if style.kind == TRANSFER:
             self._step((src, "s", dst, channel), row, "s", source, target, count)
             kind = "r" if style.op == COPY else "rrc"
-            first = own if style.op == REDUCE_INPUT else target
+            first = own_place if style.op == REDUCE_INPUT else target
             self._step((dst, "r", src, channel), row, kind, first, target, count)
             return
         block = (src, "l", -1, 0)
-        if style.op == REDUCE_INPUT and own != target:
-            self._step(block, row, "cpy", own, target, count)
+        if style.op == REDUCE_INPUT and own_place != target:
+            self._step(block, row, "cpy", own_place, target, count)
         kind = "cpy" if style.op == COPY else "re"
         self._step(block, row, kind, source, target, count)
 
     def _place(self, rank: int, buffer: int, offset: int, piece: int) -> Place:
+        """The buffer and chunk of an element; scratch memory grows as needed."""
         chunk = offset // self.chunk
         if buffer == SCRATCH:
             last = chunk + int(self.schedule.pieces.count[piece]) // self.chunk
@@ -435,41 +464,51 @@ class Sheet:
     def _step(
         self, key: Key, row: int, kind: str, source: Place, target: Place, count: int
     ) -> None:
-        """Add a step to a block, behind those of other blocks that its row waits for here."""
+        """Add a step to a block, after the steps of other blocks on this GPU that its row waits
+        for.
+        """
         rank, block = key[0], self.blocks.setdefault(key, [])
-        waits = {self.steps[one, rank] for one, _ in self.waits(row) if (one, rank) in self.steps}
-        others = sorted(one for one in waits if one[0] != key)
-        block += [SheetStep(row, "nop", source, target, 0, one) for one in others[:-1]]
-        after = others[-1] if others else None
-        block.append(SheetStep(row, kind, source, target, count, after))
+        waits = {
+            self.steps[awaited, rank]
+            for awaited, _ in self.waits(row)
+            if (awaited, rank) in self.steps
+        }
+        other_steps = sorted(awaited for awaited in waits if awaited[0] != key)
+        block += [FileStep(row, "nop", source, target, 0, awaited) for awaited in other_steps[:-1]]
+        after = other_steps[-1] if other_steps else None
+        block.append(FileStep(row, kind, source, target, count, after))
         self.steps[row, rank] = key, len(block) - 1
 
     def waits(self, row: int) -> list[tuple[int, bool]]:
-        """The rows that move data which one waits for, and whether until they arrive; marks hand
-        on what they wait for."""
-        found: list[tuple[int, bool]] = []
-        for one, lag in self.schedule.dependencies(row):
-            found += [(one, bool(lag.arrival))] if self.moves[one] else self.waits(one)
-        return found
+        """Return the rows that a row waits for, and whether until they arrive.
+
+        Marks move no data and are replaced by the rows that they wait for.
+        """
+        awaited: list[tuple[int, bool]] = []
+        for earlier, lag in self.schedule.dependencies(row):
+            awaited += (
+                [(earlier, bool(lag.arrival))] if self.moves[earlier] else self.waits(earlier)
+            )
+        return awaited
 
     def sizes(self, rank: int) -> dict[str, int]:
-        """The chunks of input, output and scratch memory of a rank, by letter."""
+        """Return the chunks of input, output and scratch memory of a rank, by letter."""
         c = self.collective
         counts = c.input_count(rank), c.output_count(rank), self.scratch[rank] * self.chunk
         return {letter: count // self.chunk for letter, count in zip("ios", counts, strict=True)}
 
     def of(self, rank: int) -> list[Key]:
-        """The blocks of a GPU, in the order of their numbers."""
+        """Return the blocks of a GPU in the order of their numbers."""
         return [key for key in self.blocks if key[0] == rank]
 
 
-class AlgoSheet(Sheet):
-    """The same in MSCCL's XML."""
+class AlgoFile(AlgorithmFile):
+    """An algorithm in MSCCL's XML."""
 
-    tool, names = "MSCCL", WRITTEN
+    tool, names = "MSCCL", MSCCL_NAMES
 
     def text(self) -> str:
-        """The whole file."""
+        """Return the contents of the file."""
         c, sizes = self.collective, [self.sizes(rank) for rank in range(self.collective.ranks)]
         root = ElementTree.Element(
             "algo",
@@ -477,7 +516,9 @@ class AlgoSheet(Sheet):
                 "name": self.name,
                 "proto": "Simple",
                 "nchannels": str(len(self.channel)),
-                "nchunksperloop": str(max(max(one["i"], one["o"]) for one in sizes) or 1),
+                "nchunksperloop": str(
+                    max(max(size_of_rank["i"], size_of_rank["o"]) for size_of_rank in sizes) or 1
+                ),
                 "ngpus": str(c.ranks),
                 "coll": self.names[c.name],
                 "inplace": str(int(c.in_place)),
@@ -496,7 +537,7 @@ class AlgoSheet(Sheet):
         return ElementTree.tostring(root, encoding="unicode") + "\n"
 
     def beyond_limits(self) -> str:
-        """What the file has more of than RCCL's reader takes, in words; empty if nothing."""
+        """Return what exceeds the limits of RCCL's reader, in words; "" if nothing does."""
         steps = max(map(len, self.blocks.values()), default=0)
         blocks = max(len(self.of(rank)) for rank in range(self.collective.ranks))
         counts = (
@@ -508,42 +549,45 @@ class AlgoSheet(Sheet):
         )
 
     def _block(self, gpu: ElementTree.Element, key: Key, needed: Container[object]) -> None:
+        """Write a thread block; `needed` are steps that others wait for."""
         rank, way, peer, channel = key
-        keys, ends = self.of(rank), [str(peer if way == one else -1) for one in "sr"]
+        keys, ends = self.of(rank), [str(peer if way == letter else -1) for letter in "sr"]
         about = {"id": str(keys.index(key)), "send": ends[0], "recv": ends[1], "chan": str(channel)}
         block = ElementTree.SubElement(gpu, "tb", about)
         for number, step in enumerate(self.blocks[key]):
             tb, at = (keys.index(step.after[0]), step.after[1]) if step.after else (-1, -1)
             target = step.source if way == "s" else step.target
-            found = {
+            attributes = {
                 "s": number, "type": step.kind, "srcbuf": LETTERS[step.source[0]],
                 "srcoff": step.source[1], "dstbuf": LETTERS[target[0]], "dstoff": target[1],
                 "cnt": step.count, "depid": tb, "deps": at, "hasdep": int((key, number) in needed),
             }  # fmt: skip
-            ElementTree.SubElement(block, "step", {k: str(v) for k, v in found.items()})
+            ElementTree.SubElement(block, "step", {k: str(v) for k, v in attributes.items()})
 
 
-# What is sent is put where it belongs, or, where it is added up or must wait for something there,
-# into scratch memory of the receiver, who takes it from there. Blocks of a GPU wait for each other
-# by semaphores, one for each pair: the k-th acquire takes the k-th release.
+# Data is put directly where it belongs. If it is summed there, or must wait for something at the
+# receiver, it is put into scratch memory of the receiver, which takes it from there. Blocks of a
+# GPU wait for each other by semaphores, one per pair: the k-th acquire takes the k-th release.
 
 SIGNAL = {"channel_ids": [0], "channel_type": plans.MEMORY}
 
 
-class PlanSheet(Sheet):
-    """A plan while it is written, and the operations of its longest thread block."""
+class PlanFile(AlgorithmFile):
+    """An execution plan of MSCCL++; `longest` is the number of operations of its longest thread
+    block.
+    """
 
     tool, names = "MSCCL++", {ours: ours.replace("_", "") for ours in KINDS.values()}
     longest = 0
 
     def text(self) -> str:
-        """The whole file."""
+        """Return the contents of the file."""
         c = self.collective
         self.needed: dict[tuple[Key, Key], list[int]] = {}  # by two blocks: steps waited for
         self.staged: dict[int, int] = {}  # by row the chunk of scratch memory that it goes through
         for key, steps in self.blocks.items():
-            for other, at in sorted({step.after for step in steps if step.after}):
-                self.needed.setdefault((other, key), []).append(at)
+            for earlier_block, at in sorted({step.after for step in steps if step.after}):
+                self.needed.setdefault((earlier_block, key), []).append(at)
             for step in steps:
                 if step.kind == "rrc" or (step.kind == "r" and not self._is_direct(step.row)):
                     self.staged[step.row] = self.scratch[key[0]]
@@ -558,72 +602,82 @@ class PlanSheet(Sheet):
         return json.dumps(plan, indent=1) + "\n"
 
     def _is_direct(self, row: int) -> bool:
-        """Whether all that a row waits for is known where it comes from."""
+        """Whether everything that a row waits for is known at its source."""
         src, ends = int(self.schedule.src[row]), (self.schedule.src, self.schedule.dst)
         return all(
-            src == int(ends[1][one]) or (src == int(ends[0][one]) and not arrived)
-            for one, arrived in self.waits(row)
+            src == int(ends[1][earlier]) or (src == int(ends[0][earlier]) and not arrived)
+            for earlier, arrived in self.waits(row)
         )
 
     def _gpu(self, rank: int) -> Json:
-        mine, sizes = self.of(rank), self.sizes(rank)
+        """The entry of a GPU."""
+        keys, sizes = self.of(rank), self.sizes(rank)
         pairs = [pair for pair in self.needed if pair[0][0] == rank]
-        peers = sorted({key[2:] for key in mine if key[1] != "l"})
-        places = {key: sorted({self._landing(one)[0] for one in self.blocks[key]}) for key in mine}
-        remote = sorted({(key[2], at) for key in mine if key[1] == "s" for at in places[key]})
+        peers = sorted({key[2:] for key in keys if key[1] != "l"})
+        places = {
+            key: sorted({self._landing(peer)[0] for peer in self.blocks[key]}) for key in keys
+        }
+        remote = sorted(
+            {(key[2], buffer) for key in keys if key[1] == "s" for buffer in places[key]}
+        )
         blocks = []
-        for key in mine:
+        for key in keys:
             ids = [peers.index(key[2:])] if key[1] != "l" else []
-            refs = [remote.index((key[2], at)) for at in places[key] if key[1] == "s"]
-            theirs = {"access_channel_type": plans.MEMORY, "remote_buffer_ids": refs}
+            refs = [remote.index((key[2], buffer)) for buffer in places[key] if key[1] == "s"]
+            reference = {"access_channel_type": plans.MEMORY, "remote_buffer_ids": refs}
             blocks.append(
                 {
-                    "id": mine.index(key),
+                    "id": keys.index(key),
                     "ops": self._ops(key, pairs, places[key]),
                     "channels": [{"channel_type": plans.MEMORY, "channel_ids": ids}] * len(ids),
-                    "remote_buffer_refs": [theirs] * bool(refs),
+                    "remote_buffer_refs": [reference] * bool(refs),
                 }
             )
-        memory = [{"rank": one, "type": LETTERS[at]} for one, at in remote]
+        memory = [{"rank": peer, "type": LETTERS[buffer]} for peer, buffer in remote]
         return {
             "id": rank,
             "input_chunks": sizes["i"],
             "output_chunks": sizes["o"],
             "scratch_chunks": sizes["s"],
             "threadblocks": blocks,
-            "channels": [{"channel_type": plans.MEMORY, "connected_to": [one for one, _ in peers]}],
-            "remote_buffers": [{**one, "access_channel_types": [plans.MEMORY]} for one in memory],
+            "channels": [
+                {"channel_type": plans.MEMORY, "connected_to": [peer for peer, _ in peers]}
+            ],
+            "remote_buffers": [{**peer, "access_channel_types": [plans.MEMORY]} for peer in memory],
             "semaphores": [{"init_value": 0}] * len(pairs),
         }
 
-    def _landing(self, step: SheetStep) -> Place:
-        """Where at the receiver a row's data comes."""
+    def _landing(self, step: FileStep) -> Place:
+        """Where at the receiver the data of a step arrives."""
         return (SCRATCH, self.staged[step.row]) if step.row in self.staged else step.target
 
     def _ops(self, key: Key, pairs: list[tuple[Key, Key]], places: list[int]) -> list[Json]:
-        """The operations of a block, with what synchronises its threads (`nop`) around signals."""
-        ops, had, nop = list[Json](), Counter[Key](), {"name": "nop"}
-        told = {k: self.needed[pair] for k, pair in enumerate(pairs) if pair[0] == key}
+        """The operations of a block, with `nop` around signals, which synchronizes its threads."""
+        ops, acquired, nop = list[Json](), Counter[Key](), {"name": "nop"}
+        released_steps = {k: self.needed[pair] for k, pair in enumerate(pairs) if pair[0] == key}
         for number, step in enumerate(self.blocks[key]):
             if step.after:
-                other, at = step.after
-                acquire = {"name": "sem_acquire", "semaphore_ids": [pairs.index((other, key))]}
-                wanted = bisect_right(self.needed[other, key], at)
-                ops += [acquire] * (wanted - had[other])
-                had[other] = max(wanted, had[other])
+                earlier_block, at = step.after
+                acquire = {
+                    "name": "sem_acquire",
+                    "semaphore_ids": [pairs.index((earlier_block, key))],
+                }
+                needed_count = bisect_right(self.needed[earlier_block, key], at)
+                ops += [acquire] * (needed_count - acquired[earlier_block])
+                acquired[earlier_block] = max(needed_count, acquired[earlier_block])
             if step.kind == "nop":
                 continue
             ops += [{"name": "wait", **SIGNAL}] * (key[1] == "r")
             ops += [nop, *self._work(step, places), nop]
             ops += [{"name": "signal", **SIGNAL}] * (key[1] == "s")
-            ids = [k for k, steps in told.items() if number in steps]
+            ids = [k for k, steps in released_steps.items() if number in steps]
             ops += [{"name": "sem_release", "semaphore_ids": ids}] * bool(ids)
         shown = [op for last, op in zip([{}, *ops], ops, strict=False) if op != nop or last != nop]
         self.longest = max(self.longest, len(shown))
         return shown
 
-    def _work(self, step: SheetStep, places: list[int]) -> list[Json]:
-        """What a GPU does with what it has, or with what has come."""
+    def _work(self, step: FileStep, places: list[int]) -> list[Json]:
+        """The operations that do a step."""
         landing, into = self._landing(step), _chunk(step.target, step.count)
         if step.kind == "s":
             there = {"buffer_id": places.index(landing[0]), "index": landing[1]}
@@ -636,10 +690,12 @@ class PlanSheet(Sheet):
         return [{**_op("re", step, [first, source], into), "reduce_op": "sum"}]
 
 
-def _op(name: str, step: SheetStep, sources: list[Place], into: Json) -> Json:
-    given = [_chunk(place, step.count) for place in sources]
-    return {"name": name, "src_buff": given, "dst_buff": [into]}
+def _op(name: str, step: FileStep, sources: list[Place], into: Json) -> Json:
+    """An operation on some sources and one target."""
+    chunks = [_chunk(place, step.count) for place in sources]
+    return {"name": name, "src_buff": chunks, "dst_buff": [into]}
 
 
 def _chunk(place: Place, count: int) -> Json:
+    """Some chunks of a buffer."""
     return {"type": LETTERS[place[0]], "index": place[1], "size": count}

@@ -1,7 +1,8 @@
-"""Ring algorithms: every chunk goes around; and tori, which are rings in several dimensions.
+"""Ring algorithms, in which every chunk travels around; and algorithms for tori.
 
-All-reduce is a reduce-scatter followed by an all-gather (Patarasuk and Yuan, 2009). The rings may
-be several at once: the channels of one communicator, or the groups of a hierarchical algorithm."""
+All-reduce is a reduce-scatter followed by an all-gather (Patarasuk and Yuan, 2009). There may be
+several rings at once: the channels of one communicator, or the groups of a hierarchical algorithm.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -13,16 +14,20 @@ from numpy.typing import ArrayLike, NDArray
 from netsim.base.values import dataclass
 from netsim.collectives import writing
 from netsim.collectives.collective import Collective, CollectiveError
-from netsim.collectives.reduced import Part
-from netsim.collectives.writing import Folding, Ints, Lanes, Rows, channel_count, edges, positive
+from netsim.collectives.row_writer import MessagePart, RowWriter
+from netsim.collectives.writing import Ints, Lanes, Rows, channel_count, edges, positive
 from netsim.schedule import schedule
 from netsim.schedule.schedule import ARRIVED, COPY, IN, OUT, REDUCE_INPUT, SCRATCH, Schedule
 
 
-def all_reduce(collective: Collective, *, channels: int = 1, fold: Folding = None) -> Schedule:
-    """Chunk c goes around once to be summed up and once more to be handed out: 2(n-1) steps."""
+def all_reduce(
+    collective: Collective, *, channels: int = 1, writer: RowWriter | None = None
+) -> Schedule:
+    """Return the ring all-reduce: chunks travel around once as sums and once as results, 2(n-1)
+    steps.
+    """
     n, k = collective.ranks, channel_count(channels)
-    lanes = Lanes(collective, k, fold).keep()
+    lanes = Lanes(collective, k, writer).keep()
     bounds = edges(collective.count, k * n)
     first = lanes.builder.pieces(np.diff(bounds), bounds[:-1])[0]
     phases = [(IN, OUT, REDUCE_INPUT), *[(OUT, OUT, REDUCE_INPUT)] * (n - 2)]
@@ -32,10 +37,12 @@ def all_reduce(collective: Collective, *, channels: int = 1, fold: Folding = Non
     return lanes.close()
 
 
-def all_gather(collective: Collective, *, channels: int = 1, fold: Folding = None) -> Schedule:
-    """Everyone's block goes around once: n-1 steps."""
+def all_gather(
+    collective: Collective, *, channels: int = 1, writer: RowWriter | None = None
+) -> Schedule:
+    """Return the ring all-gather: every block travels around once, n-1 steps."""
     n, k = collective.ranks, channel_count(channels)
-    lanes = Lanes(collective, k, fold).keep()
+    lanes = Lanes(collective, k, writer).keep()
     part, offset, count = _block_offsets(collective, k)
     first = lanes.builder.pieces(count, part, offset)[0]
     later = lanes.builder.pieces(count, offset)[0]
@@ -45,10 +52,12 @@ def all_gather(collective: Collective, *, channels: int = 1, fold: Folding = Non
     return lanes.close()
 
 
-def reduce_scatter(collective: Collective, *, channels: int = 1, fold: Folding = None) -> Schedule:
-    """Block c starts after its owner, is summed up on its way and ends there: n-1 steps."""
+def reduce_scatter(
+    collective: Collective, *, channels: int = 1, writer: RowWriter | None = None
+) -> Schedule:
+    """Return the ring reduce-scatter: block c starts after its owner and ends there, n-1 steps."""
     n, k = collective.ranks, channel_count(channels)
-    lanes = Lanes(collective, k, fold).keep()
+    lanes = Lanes(collective, k, writer).keep()
     part, offset, count = _block_offsets(collective, k)
     inner = lanes.builder.pieces(count, offset)[0]
     final = lanes.builder.pieces(count, offset, part, offset)[0]
@@ -61,7 +70,9 @@ def reduce_scatter(collective: Collective, *, channels: int = 1, fold: Folding =
 
 
 def _block_offsets(c: Collective, k: int) -> tuple[NDArray[np.int64], ...]:
-    """Offsets in a block and in all blocks, and counts, of every channel's part of every block."""
+    """Return for every channel's part of every block: its offset in the block, in all blocks,
+    its size.
+    """
     bounds = edges(c.count, k)
     part, block = np.meshgrid(bounds[:-1], np.arange(c.ranks) * c.count, indexing="ij")
     count = np.repeat(np.diff(bounds), c.ranks)
@@ -69,7 +80,9 @@ def _block_offsets(c: Collective, k: int) -> tuple[NDArray[np.int64], ...]:
 
 
 def channel_styles(lanes: Lanes, phases: list[tuple[int, int, int]], channels: int) -> Rows:
-    """The style of each step (source buffer, destination buffer, operation) on each channel."""
+    """Return the style of each step (source buffer, destination buffer, operation) on each
+    channel.
+    """
     numbers = range(channels)
     styles = {
         one: [lanes.style(*one, channel) for channel in numbers] for one in dict.fromkeys(phases)
@@ -103,7 +116,7 @@ def pass_around(
     after = np.roll(lane.reshape(ring.shape), -1, 1).ravel()
     first = np.asarray(first_piece, np.int32)
     lanes.writer.rings(lane, after, styles, first, length)
-    styles, first = lanes.writer.shortened(styles, first, ring.size)
+    styles, first = lanes.writer.first_steps(styles, first, ring.size)
     lanes_here = np.arange(rings * length)[lanes.writer.written(lane)]
     if not len(lanes_here):
         return step + steps
@@ -112,28 +125,28 @@ def pass_around(
     ]
     pieces = _ring_pieces(first, lanes_here, length, start)
     places = _Places(lanes, lane, after, lanes_here)
-    part = Part(step_styles[0], pieces[0])
+    part = MessagePart(step_styles[0], pieces[0])
     head = lanes.send(
         places.src, places.dst, [part], step, channel=channel[lanes_here], ready=ready
     )
     tail = _ring_rows(lanes, places, step_styles[1:], pieces[1:], head, step + 1)
     if steps > 1:
-        lanes.writer.laps(lane.reshape(ring.shape), tail, steps - 1, len(styles) - 1)
+        lanes.writer.rows_of_steps(lane.reshape(ring.shape), tail, steps - 1, len(styles) - 1)
         lanes.passed(places.lanes, tail, step + steps - 1)
         lanes.wait(places.next, tail)
     return step + steps
 
 
 class _Places:
-    """The places of rings that are written: their lanes, the next ones and the one before."""
+    """The positions of rings that are written: their lanes, the next ones and the ones before."""
 
     def __init__(self, lanes: Lanes, lane: Ints, after: Ints, lanes_here: Ints) -> None:
         writer, n = lanes.writer, lanes.ranks
         self.lanes: Ints = lane[lanes_here]
-        self.next = writer.lead(after[lanes_here])
+        self.next = writer.representatives(after[lanes_here])
         before = np.full(lanes.channels * n, -1)
         before[after] = lane
-        earlier = writer.lead(before[self.lanes])
+        earlier = writer.representatives(before[self.lanes])
         number = np.full(lanes.channels * n, -1, np.int32)
         number[self.lanes] = np.arange(len(lanes_here), dtype=np.int32)
         self.before = number[earlier]
@@ -142,6 +155,7 @@ class _Places:
 
 
 def _ring_pieces(first: Rows, lanes_here: Ints, length: int, start: int) -> Rows:
+    """The piece that each position sends in each step."""
     place = lanes_here.astype(np.int32)
     ring = place // np.int32(length) * np.int32(length)
     chunk: Rows = (place - ring + start) - np.arange(len(first), dtype=np.int32)[:, None]
@@ -154,7 +168,7 @@ def _ring_pieces(first: Rows, lanes_here: Ints, length: int, start: int) -> Rows
 def _ring_rows(
     lanes: Lanes, places: _Places, styles: Rows, pieces: Rows, head: Rows, step: int
 ) -> Rows:
-    """All steps but the first at once: each row follows two of the step before."""
+    """Write all steps but the first: each row waits for two rows of the step before."""
     steps, width = styles.shape
     place = np.arange(width, dtype=np.int32)
     base = np.int32(head[0]) + np.arange(steps, dtype=np.int32) * np.int32(width)
@@ -173,19 +187,22 @@ def _ring_rows(
 
 
 # **** Tori ****
-# Rings in one dimension after the other, rings through all ranks, and swings. Ranks are counted as
-# on the grid, the last dimension fastest. Every algorithm is a plan of a reduce-scatter: who sends
-# whom which range of blocks, in steps; an all-gather is the same backwards, an all-reduce both. The
-# data is divided among ports, each of which begins in another dimension or goes the other way
-# round, so that all links of a torus are in use at once.
+# Rings in one dimension after the other, rings through all ranks, and swings. Ranks are numbered as
+# on the grid, the last dimension fastest. Every algorithm is a plan of a reduce-scatter: which rank
+# sends which range of blocks to which rank, step by step. An all-gather is the same backwards, an
+# all-reduce both. The data is divided among ports, which begin in different dimensions or travel in
+# opposite directions, so that all links of a torus are used at once.
 
 MOST_PORTS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """Every rank r sends `to[r]` the blocks at places `low[r]` … `low[r]` + `size` - 1. `summed`:
-    it has been sent parts of them before; `adds`: so has the receiver."""
+class RingStep:
+    """A step in which every rank r sends `to[r]` its blocks at places `low[r]` to `low[r] + size -
+    1`.
+
+    `summed`: the sender has received parts of these blocks before; `adds`: the receiver has.
+    """
 
     to: Ints
     low: Ints
@@ -195,18 +212,18 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A reduce-scatter; in the end rank `owner[p]` has the block at place p."""
+class RingPlan:
+    """The steps of a reduce-scatter; in the end rank `owner[p]` has the block at place p."""
 
     owner: Ints
-    steps: Sequence[Step]
+    steps: Sequence[RingStep]
 
 
-Planner = Callable[[int, Sequence[int] | None, int | None], list[Plan]]
+Planner = Callable[[int, Sequence[int] | None, int | None], list[RingPlan]]
 
 
 def extents_of(ranks: int, dims: Sequence[int] | None) -> tuple[int, ...]:
-    """The extents of the torus that all ranks are; by default a ring."""
+    """Return the extents of the torus of all ranks; by default a ring."""
     if dims is None:
         return (ranks,)
     if not isinstance(dims, list | tuple) or not dims:
@@ -219,7 +236,9 @@ def extents_of(ranks: int, dims: Sequence[int] | None) -> tuple[int, ...]:
 
 
 def _turns(extents: Sequence[int], ports: int | None) -> Iterator[tuple[list[int], int]]:
-    """The order of dimensions of each port, and the direction that it goes round (1 or -1)."""
+    """Yield the order of dimensions of each port, and the direction in which it travels (1 or
+    -1).
+    """
     used = [axis for axis, extent in enumerate(extents) if extent > 1]
     count = 2 * max(1, len(used)) if ports is None else positive("ports", ports)
     for port in range(writing.at_most("ports", count, MOST_PORTS)):
@@ -227,14 +246,16 @@ def _turns(extents: Sequence[int], ports: int | None) -> Iterator[tuple[list[int
         yield used[first:] + used[:first], -1 if port % 2 else 1
 
 
-def bucket(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[Plan]:
-    """Rings in one dimension after the other, of what is left of the data."""
+def bucket(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[RingPlan]:
+    """Return plans of rings along one dimension after the other, on the remaining part of the
+    data.
+    """
     extents = extents_of(ranks, dims)
     at = np.array(np.unravel_index(np.arange(ranks), extents)).reshape(len(extents), ranks)
     return [_rings(at, extents, order, way) for order, way in _turns(extents, ports)]
 
 
-def _rings(at: Ints, extents: Sequence[int], order: list[int], way: int) -> Plan:
+def _rings(at: Ints, extents: Sequence[int], order: list[int], way: int) -> RingPlan:
     """Rings along the dimensions in an order; `at` are the coordinates of ranks."""
     ranks, steps = at.shape[1], []
     number, low = np.zeros(extents, np.int64), np.zeros(ranks, np.int64)
@@ -248,13 +269,15 @@ def _rings(at: Ints, extents: Sequence[int], order: list[int], way: int) -> Plan
         to = number[tuple(there)]
         for t in range(k - 1):
             chunk = (place - way * (1 + t)) % k
-            steps.append(Step(to, low + chunk * size, size, stage > 0 or t > 0, stage > 0))
+            steps.append(RingStep(to, low + chunk * size, size, stage > 0 or t > 0, stage > 0))
         low = low + place * size
-    return Plan(np.argsort(low), steps)
+    return RingPlan(np.argsort(low), steps)
 
 
-def multi_ring(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[Plan]:
-    """Rings through all ranks, which share no link, each in both directions (Bae and Bose)."""
+def multi_ring(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[RingPlan]:
+    """Return plans of rings through all ranks that share no link, in both directions (Bae and
+    Bose).
+    """
     extents = tuple(extent for extent in extents_of(ranks, dims) if extent > 1) or (1,)
     cycles = _cycles(extents)
     count = writing.at_most("ports", positive("ports", ports or 2 * len(cycles)), MOST_PORTS)
@@ -285,9 +308,10 @@ def _cycles(extents: tuple[int, ...]) -> list[Ints]:
     return [b * long + a if swapped else a * short + b for a, b in pairs]
 
 
-def swing(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[Plan]:
-    """Partners at distances 1, 1, 3, 5, 11, … to either side in turn, dimension after dimension:
-    few steps over short ways (De Sensi et al., 2024)."""
+def swing(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[RingPlan]:
+    """Return plans with partners at distances 1, 1, 3, 5, 11, … on alternating sides (De Sensi
+    et al. 2024).
+    """
     extents = extents_of(ranks, dims)
     if any(extent & (extent - 1) for extent in extents):
         parameter = "dims" if dims else "ranks"
@@ -301,7 +325,7 @@ def swing(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[Pla
 
 
 def _swings(extents: Sequence[int], order: list[int]) -> Iterator[tuple[int, int]]:
-    """The dimension of each step, and how often it had its turn before."""
+    """Yield the dimension of each step, and how many steps this dimension had before."""
     for s in range(max(extents).bit_length()):
         for axis in order:
             if extents[axis] >> (s + 1):
@@ -309,6 +333,7 @@ def _swings(extents: Sequence[int], order: list[int]) -> Iterator[tuple[int, int
 
 
 def _partner(at: Ints, extents: Sequence[int], axis: int, s: int, way: int) -> Ints:
+    """The partner of each rank in step s of a dimension."""
     distance = (1 - (-2) ** (s + 1)) // 3
     there = at.copy()
     there[axis] = (at[axis] + way * np.where(at[axis] % 2, -distance, distance)) % extents[axis]
@@ -316,32 +341,34 @@ def _partner(at: Ints, extents: Sequence[int], axis: int, s: int, way: int) -> I
     return partner
 
 
-def _halved(partners: list[Ints]) -> Plan:
-    """Partners hand each other what later steps of the other reach: half of what is left."""
+def _halved(partners: list[Ints]) -> RingPlan:
+    """The plan in which partners exchange the half that later steps of the other one reach."""
     ranks = 1 << len(partners)
-    reach = [np.arange(ranks)]  # the least rank of all that the steps after one reach
+    reach = [np.arange(ranks)]  # by step, the least rank that the later steps of a rank reach
     for partner in reversed(partners):
         reach.insert(0, np.minimum(reach[0], reach[0][partner]))
     low, steps = np.zeros(ranks, np.int64), []
     for s, partner in enumerate(partners):
         size = ranks >> (s + 1)
         low = low + size * (reach[s + 1] != reach[s])
-        steps.append(Step(partner, low[partner], size, s > 0, s > 0))
-    return Plan(np.argsort(low), steps)
+        steps.append(RingStep(partner, low[partner], size, s > 0, s > 0))
+    return RingPlan(np.argsort(low), steps)
 
 
 @dataclass(frozen=True)
 class _Port:
-    """What one port sends of the data. Sums lie in OUT; what a reduce-scatter sums up for others
-    lies in SCRATCH, at its place in the input. Blocks of an all-reduce are numbered by their
-    places, so that a message is one piece."""
+    """What one port sends of the data.
+
+    Sums are in OUT; sums of a reduce-scatter for other ranks are in SCRATCH, at their place in the
+    input. Blocks of an all-reduce are numbered by their places, so that a message is one piece.
+    """
 
     lanes: Lanes
-    plan: Plan
+    plan: RingPlan
     port: int
     ports: int
 
-    def message(self, hop: Step, op: int) -> Iterator[Part]:
+    def message(self, hop: RingStep, op: int) -> Iterator[MessagePart]:
         """The message of a step of an all-reduce."""
         n = self.lanes.ranks
         bounds = edges(self.lanes.collective.count, n * self.ports)[self.port * n :]
@@ -349,8 +376,8 @@ class _Port:
         source = OUT if op == COPY or hop.summed else IN
         yield self._part(source, OUT, op, self.lanes.builder.pieces(high - low, low))
 
-    def blocks(self, hop: Step, op: int) -> Iterator[Part]:
-        """The message of a step by blocks, which lie apart from each other."""
+    def blocks(self, hop: RingStep, op: int) -> Iterator[MessagePart]:
+        """The message of a step block by block, as blocks are not adjacent."""
         size, n = self.lanes.collective.count, self.lanes.ranks
         first, end = edges(size, self.ports)[self.port : self.port + 2]
         for place in range(hop.size):
@@ -365,22 +392,22 @@ class _Port:
                 source = SCRATCH if hop.summed else IN
                 yield self._part(source, np.where(is_receivers, OUT, SCRATCH), op, piece)
 
-    def _part(self, source: ArrayLike, target: ArrayLike, op: int, piece: Rows) -> Part:
+    def _part(self, source: ArrayLike, target: ArrayLike, op: int, piece: Rows) -> MessagePart:
         ends = np.broadcast(source, target)
         styles = [self.lanes.style(int(a), int(b), op, self.port) for a, b in ends]
-        return Part(np.resize(np.array(styles, np.int32), len(piece)), piece)
+        return MessagePart(np.resize(np.array(styles, np.int32), len(piece)), piece)
 
 
 PLANNERS: dict[str, Planner] = {"bucket": bucket, "multi-ring": multi_ring, "swing": swing}
 
 
 def on_tori(name: str) -> dict[str, Callable[..., Schedule]]:
-    """All algorithms for tori of a collective."""
+    """Return all algorithms for tori of a collective, by name."""
     return {algorithm: _by(planner, name) for algorithm, planner in PLANNERS.items()}
 
 
 def _by(planner: Planner, name: str) -> Callable[..., Schedule]:
-    """One of the three collectives, by a planner."""
+    """Return one of the three collectives whose plan a planner makes."""
 
     def all_ports(
         collective: Collective, *, dims: Sequence[int] | None = None, ports: int | None = None

@@ -27,8 +27,8 @@ from netsim.collectives.collective import (
     CollectiveError,
     collective_of,
 )
+from netsim.collectives.row_writer import RowWriter
 from netsim.collectives.verify import RaceError, VerificationError, check_races, verify
-from netsim.collectives.writing import Folding
 from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import Schedule
 
@@ -104,13 +104,13 @@ class TooLargeError(AlgorithmError, MemoryError):
 
 
 def build(
-    collective: Collective, algorithm: str, *, fold: "Folding" = None, **parameters: object
+    collective: Collective, algorithm: str, *, writer: RowWriter | None = None, **parameters: object
 ) -> Schedule:
     """The schedule of a textbook algorithm for a collective.
 
     `algorithm` is a name of `ALGORITHMS[collective.name]` or FILE:FUNCTION; `parameters` are its
-    keyword parameters. With `fold` the schedule has one row for each class of equal rows.
-    Wrong names and parameters raise an AlgorithmError (an InputError).
+    keyword parameters. `writer` decides which of its rows are written (default:
+    all). Wrong names and parameters raise an AlgorithmError (an InputError).
 
     >>> len(build(Collective("all_reduce", ranks=5, count=10), "ring"))  # 8 steps, then a mark each
     45
@@ -125,8 +125,8 @@ def build(
             choice = f"one of {', '.join(choices)}" if choices else "no parameter"
             message = f"{shown_name(algorithm)} {collective.name} has {choice}, got {name!r}"
             raise AlgorithmError(name, message + suggest(name, names))
-    if fold is not None:
-        parameters["fold"] = fold
+    if writer is not None:
+        parameters["writer"] = writer
     own_algorithm = _OWN.get(algorithm)
     try:
         if own_algorithm is None:
@@ -163,12 +163,13 @@ def _built_from_file(algorithm: str, own_algorithm: "Own", collective: Collectiv
 
 def parameters_of(collective: str, algorithm: str) -> list[str]:
     """The names of an algorithm's parameters; none for an algorithm that does not exist."""
-    return [name for name in _arguments(collective, algorithm)[1:] if name != "fold"]
+    return [name for name in _arguments(collective, algorithm)[1:] if name != "writer"]
 
 
 def folds(collective: str, algorithm: str) -> bool:
-    """Whether an algorithm can write one row for each class of equal rows (folding)."""
-    return "fold" in _arguments(collective, algorithm)
+    """Whether an algorithm takes a `RowWriter`, which may want one row for each class of equal
+    ones."""
+    return "writer" in _arguments(collective, algorithm)
 
 
 def _arguments(collective: str, algorithm: str) -> list[str]:

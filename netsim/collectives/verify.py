@@ -1,5 +1,7 @@
-"""Whether a schedule implements its collective in row order (`verify`), or any (`check_races`), and
-what every rank holds after each of its steps (`states`)."""
+"""Check schedules symbolically: `verify` in row order, `check_races` in any order.
+
+`states` returns what every rank holds after each step.
+"""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -29,19 +31,19 @@ Value = TypeVar("Value")
 Part = tuple[int, int, Value]  # from, to (exclusive), value
 
 
-class Segments(Generic[Value]):
-    """The value of every position from 0 up, all equal at first."""
+class ChunkSegments(Generic[Value]):
+    """A value for every position from 0 up, stored as segments of equal values."""
 
     def __init__(self, value: Value) -> None:
         self._starts = [0]
         self._values = [value]
 
     def span(self, start: int, stop: int) -> slice:
-        """The segments that cover exactly a range, after cutting at its ends."""
+        """Return the segments that cover a range exactly, after dividing those at its ends."""
         return slice(self._cut(start), self._cut(stop))
 
     def read(self, start: int, stop: int) -> list[Part[Value]]:
-        """The values of a range, from left to right."""
+        """Return the values of a range from left to right, as (from, to, value)."""
         if start >= stop:
             return []
         span = self.span(start, stop)
@@ -49,7 +51,7 @@ class Segments(Generic[Value]):
         return list(zip(starts, [*starts[1:], stop], self._values[span], strict=True))
 
     def write(self, parts: Sequence[Part[Value]]) -> None:
-        """Give a range new values; the parts follow each other without gaps."""
+        """Set the values of a range; the parts follow each other without gaps."""
         if not parts:
             return
         span = self.span(parts[0][0], parts[-1][1])
@@ -57,7 +59,7 @@ class Segments(Generic[Value]):
         self._values[span] = [part[2] for part in parts]
 
     def __iter__(self) -> Iterator[Part[Value]]:
-        """All segments but the last, which has no end."""
+        """Iterate over all segments but the last, which has no end."""
         return zip(self._starts, self._starts[1:], self._values, strict=False)
 
     def _cut(self, position: int) -> int:
@@ -68,15 +70,14 @@ class Segments(Generic[Value]):
         return index
 
 
-# Memory: the buffers of all ranks while a schedule is executed symbolically, row by row.
-# Instead of numbers, every element holds which ranks' inputs were added up in it, how often, and
-# from which place of the input they come. It knows no times: rows are executed in the order asked
-# for.
+# The buffers of all ranks while a schedule is executed symbolically, row by row. Instead of a
+# number, every element holds which ranks' inputs are summed in it, how often, and from which place
+# of the input they come. There are no times: rows are executed in the order of the calls.
 
-BITS = 16  # of the count of each rank's contributions
+BITS = 16  # bits of the count of each rank's contributions
 MANY = 1 << (BITS - 1)
 
-# Origin offset minus position, and the contributions with 16 bits a rank; None: never written.
+# Origin offset minus position, and the contributions with 16 bits per rank; None: never written.
 Cell = tuple[int, int] | None
 
 
@@ -85,12 +86,14 @@ class VerificationError(NetsimError, ValueError):
 
 
 def span_text(rank: int, buffer: int, start: int, stop: int) -> str:
-    """An element range in words, for messages."""
+    """Return a range of elements in words."""
     return f"rank {rank}, {BUFFER_NAMES[buffer]} elements {start}..{stop - 1}"
 
 
-class Memory:
-    """What every rank holds; `members[i]` is the schedule's rank that is rank i (default: i)."""
+class BufferContents:
+    """The contents of all buffers; `members[i]` is the schedule's rank that is rank i (default:
+    i).
+    """
 
     def __init__(
         self, schedule: Schedule, collective: Collective, members: Sequence[int] | None = None
@@ -101,7 +104,7 @@ class Memory:
         self.schedule = schedule
         self.collective = collective
         self.number = {int(member): rank for rank, member in enumerate(ranks)}
-        self.buffers: dict[tuple[int, int], Segments[Cell]] = {}
+        self.buffers: dict[tuple[int, int], ChunkSegments[Cell]] = {}
         self._high = sum(MANY << (BITS * rank) for rank in range(collective.ranks))
         p = schedule.pieces
         columns = (p.src_offset, p.dst_offset, p.own_offset, p.count)
@@ -110,7 +113,7 @@ class Memory:
             self._store(rank, IN, 0, [(0, collective.input_count(rank), (0, 1 << (BITS * rank)))])
 
     def execute(self, row: int) -> None:
-        """Move and reduce the data of one row."""
+        """Execute one row symbolically."""
         style = self.schedule.styles[int(self.schedule.style[row])]
         if style.kind in (COMPUTE, MARK):
             return
@@ -133,13 +136,13 @@ class Memory:
             self._check_target(row, target, style.dst_buffer, dst_offset, count)
             self._store(target, style.dst_buffer, dst_offset, result)
 
-    def segments(self, rank: int, buffer: int) -> tuple[Segments[Cell], int]:
-        """The physical buffer in which a buffer lies, and where in it."""
+    def segments(self, rank: int, buffer: int) -> tuple[ChunkSegments[Cell], int]:
+        """Return the segments of the physical buffer that holds a buffer, and the offset in it."""
         physical, base = self.collective.location(rank, buffer)
-        return self.buffers.setdefault((rank, physical), Segments(None)), base
+        return self.buffers.setdefault((rank, physical), ChunkSegments(None)), base
 
     def read(self, rank: int, buffer: int, start: int, count: int) -> list[Part[Cell]]:
-        """What a range holds, with positions relative to its start."""
+        """Return the contents of a range, with positions relative to its start."""
         segments, base = self.segments(rank, buffer)
         origin = base + start
         return [
@@ -214,7 +217,7 @@ class Memory:
 
 # verify: does a schedule implement its collective?
 # The schedule is executed symbolically in row order (a topological order) and the outputs are
-# compared with what the collective expects. `check_races` asks whether other orders do harm.
+# compared with what the collective expects. `check_races` checks other orders.
 
 SHOWN = 8
 
@@ -240,7 +243,7 @@ contribution of rank 0; foreign the contribution of rank 1
     if collective.name == "barrier":
         _verify_barrier(schedule, rows, members or range(collective.ranks))
         return
-    memory = Memory(schedule, collective, members)
+    memory = BufferContents(schedule, collective, members)
     for row in rows:
         memory.execute(row)
     for rank in range(collective.ranks):
@@ -249,7 +252,7 @@ contribution of rank 0; foreign the contribution of rank 1
 
 
 def rows_of(schedule: Schedule, which: int) -> list[int]:
-    """The rows of one of the collectives in a schedule."""
+    """Return the rows of one of the collectives in a schedule."""
     if not 0 <= which < len(schedule.collectives):
         raise ValueError(f"which: expected 0..{len(schedule.collectives) - 1}, got {which}")
     rows: list[int] = np.flatnonzero(schedule.style_column("collective") == which).tolist()
@@ -257,12 +260,12 @@ def rows_of(schedule: Schedule, which: int) -> list[int]:
 
 
 def multiplicities(contributions: int, ranks: int) -> list[int]:
-    """How often each rank contributes."""
+    """Return how often each rank's contribution is contained."""
     raw = contributions.to_bytes(ranks * BITS // 8, "little")
     return np.frombuffer(raw, "<u2").tolist()  # type: ignore[no-any-return]
 
 
-def _check_output(memory: Memory, rank: int, expected: Expectation) -> None:
+def _check_output(memory: BufferContents, rank: int, expected: Expectation) -> None:
     for low, high, cell in memory.read(rank, OUT, expected.offset, expected.count):
         wrong = _fault(cell, expected, memory.collective.ranks)
         if wrong:
@@ -297,7 +300,7 @@ def _ranks(ranks: list[int]) -> str:
 
 
 def _verify_barrier(schedule: Schedule, rows: list[int], members: Sequence[int]) -> None:
-    """Nobody may leave (end its last row) before everyone has come: news travels along rows."""
+    """Check that no rank ends its last row before all ranks have reached the barrier."""
     heard = dict.fromkeys(rows, 0)
     last: dict[int, int] = {}
     for row in rows:
@@ -314,28 +317,31 @@ def _verify_barrier(schedule: Schedule, rows: list[int], members: Sequence[int])
             raise VerificationError(f"rank {rank} leaves the barrier without {_ranks(missing)}")
 
 
-# check_races: is every read ordered after the write it needs, and every write after what it ends?
-# A row ends at its sender first and arrives at its receiver later. So each row has two moments, and
-# only an edge that waits for the arrival orders what happens at the receiver. One exception: rows
-# between the same two ranks on the same channel and route arrive in the order in which they are
-# sent.
-# The causal past of every row is kept as a bit set over rows, which holds the same as a vector
-# clock a chain of rows and is faster to merge for the sizes that are checked (up to some 100,000
-# rows).
+# check_races: is every read ordered after the write that it needs, and every write after the
+# accesses to what it overwrites? A row ends at its sender first and arrives at its receiver later.
+# So each row has two moments, and only a dependency on the arrival orders accesses at the receiver.
+# One exception: rows between the same two ranks on the same channel and route arrive in the order
+# in which they are sent.
+# The causal past of every row is a bit set over rows. It holds the same as a vector clock with an
+# entry per chain of rows, and is faster to merge for up to some 100,000 rows.
 
 
 # A row that touched a location, doubled; plus one if it did so at its arrival.
 Touch = int
-# Who wrote a location last (-1: nobody), and who has read it since.
+# The last write to a location (-1: none), and the reads since.
 Use = tuple[Touch, tuple[Touch, ...]]
 
 
 class RaceError(NetsimError, ValueError):
-    """Two accesses to the same elements, one of them a write, that nothing orders."""
+    """Two accesses to the same elements, of which at least one writes, without an order between
+    them.
+    """
 
 
 class Access(NamedTuple):
-    """What a row does to a range of a buffer; `late`: until the arrival, not just the end."""
+    """The access of a row to a range of a buffer; `late` accesses last until the arrival, not
+    the end.
+    """
 
     rank: int
     buffer: int
@@ -385,7 +391,7 @@ def _accesses(schedule: Schedule, row: int, number: dict[int, int]) -> Iterator[
 
 
 class _Past:
-    """What is over when the current row starts: rows that have ended, rows that have arrived."""
+    """The rows that have ended, and those that have arrived, when the current row starts."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -424,13 +430,13 @@ class _Past:
             self._histories[row] = ended, arrived, arrived | along
 
     def has(self, touch: Touch) -> bool:
-        """Whether an earlier access is over when the current row starts."""
+        """Return whether an earlier access is finished when the current row starts."""
         over = self.arrived if touch & 1 else self.ended
         return bool(over >> (touch >> 1) & 1)
 
 
 def _lanes(schedule: Schedule) -> tuple[list[object], ...]:
-    """What two rows must share to arrive in the order in which they are sent."""
+    """Rows with equal keys arrive in the order in which they are sent."""
     ways = [
         (style.channel, style.route, style.kind) if style.kind == TRANSFER else (k, "", style.kind)
         for k, style in enumerate(schedule.styles)
@@ -439,15 +445,15 @@ def _lanes(schedule: Schedule) -> tuple[list[object], ...]:
 
 
 class _Watch:
-    """Who touched which elements of which physical buffer last."""
+    """The last accesses to the elements of every physical buffer."""
 
     def __init__(self, schedule: Schedule, collective: Collective) -> None:
         self._schedule = schedule
         self._collective = collective
-        self._uses: dict[tuple[int, int], Segments[Use]] = {}
+        self._uses: dict[tuple[int, int], ChunkSegments[Use]] = {}
 
     def touch_all(self, row: int, accesses: list[Access], past: _Past) -> None:
-        """Check the accesses of one row against all that went before, and note them."""
+        """Check the accesses of one row against all earlier ones, and record them."""
         for access in accesses:
             self._touch(row, access, past)
         for write in (a for a in accesses if a.write):
@@ -455,7 +461,7 @@ class _Watch:
                 self._check_shift(row, read, write)
 
     def _check_shift(self, row: int, read: Access, write: Access) -> None:
-        """A row may overwrite what it reads, but not what it has yet to read."""
+        """Refuse a row that overwrites elements before it reads them."""
         count = int(self._schedule.pieces.count[self._schedule.piece[row]])
         source, source_base = self._collective.location(read.rank, read.buffer)
         target, target_base = self._collective.location(write.rank, write.buffer)
@@ -467,7 +473,7 @@ class _Watch:
         count = int(self._schedule.pieces.count[self._schedule.piece[row]])
         physical, base = self._collective.location(access.rank, access.buffer)
         start = base + access.start
-        uses = self._uses.setdefault((access.rank, physical), Segments((-1, ())))
+        uses = self._uses.setdefault((access.rank, physical), ChunkSegments((-1, ())))
         me = 2 * row + access.late
         after: list[Part[Use]] = []
         for low, high, (writer, readers) in uses.read(start, start + count):
@@ -488,9 +494,9 @@ class _Watch:
 
 
 # States: what every rank holds after every step of a schedule, as a value and as a text table.
-# A chunk is a range of the data that is never cut during the whole schedule: of the input vector
-# where contributions are added up or come from one root, of one rank's input after the other's
-# otherwise. A rank holds in a chunk the fullest sum that lies in any of its buffers.
+# A chunk is a range of the data that the schedule never divides: of the input vector if
+# contributions are summed or come from one root, else of the inputs of all ranks one after the
+# other. A rank holds the largest sum of a chunk that any of its buffers has.
 
 START = -1  # the step of the state before the first row
 NOTHING = "-"
@@ -501,7 +507,7 @@ Piece = tuple[int, int, int]  # from, to (exclusive), contributions
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A range of the data: its letters, and its first element and the one after its last."""
+    """A range of the data: its label, its first element, and the one after its last."""
 
     label: str
     start: int
@@ -510,7 +516,9 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The ranks whose contributions are added up (each as often as it is), and whether all are."""
+    """The ranks whose contributions are summed (repeated if contained twice), and whether all
+    are.
+    """
 
     origins: tuple[int, ...]
     complete: bool
@@ -525,8 +533,8 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class States:
-    """The states of a schedule, the first of them before it starts (step -1)."""
+class ChunkStates:
+    """The states of a schedule; the first is before its start (step -1)."""
 
     collective: Collective
     chunks: tuple[Chunk, ...]
@@ -535,9 +543,9 @@ class States:
 
 def states(
     schedule: Schedule, collective: Collective, which: int = 0, members: Sequence[int] | None = None
-) -> States:
-    """What every rank holds before the schedule and after each step (tag `step`) of it."""
-    memory = Memory(schedule, collective, members)
+) -> ChunkStates:
+    """Return what every rank holds before the schedule and after each of its steps."""
+    memory = BufferContents(schedule, collective, members)
     bases = _bases(collective)
     snapshots = [(START, _snapshot(memory, bases))]
     step: list[int] = schedule.step.tolist()
@@ -551,13 +559,15 @@ def states(
     cuts = sorted({x for _, held in snapshots for parts in held for p in parts for x in p[:2]})
     chunks = tuple(Chunk(_letters(k), *span) for k, span in enumerate(pairwise(cuts)))
     all_states = (State(number, _holdings(held, cuts, collective)) for number, held in snapshots)
-    return States(collective, chunks, tuple(all_states))
+    return ChunkStates(collective, chunks, tuple(all_states))
 
 
 def render_text(
-    value: States, steps: Sequence[int] | None = None, most_terms: int = MOST_TERMS
+    value: ChunkStates, steps: Sequence[int] | None = None, most_terms: int = MOST_TERMS
 ) -> str:
-    """The table of every state, or of those after some steps; complete chunks are starred."""
+    """Return the tables of all states, or of those after some steps; complete chunks have a
+    star.
+    """
     shown = [state for state in value.states if steps is None or state.step in steps]
     return "\n\n".join(_table(state, value.chunks, most_terms) for state in shown) + "\n"
 
@@ -569,7 +579,7 @@ def _bases(collective: Collective) -> list[int]:
     return [sum(counts[:rank]) for rank in range(collective.ranks)]
 
 
-def _snapshot(memory: Memory, bases: list[int]) -> list[list[Piece]]:
+def _snapshot(memory: BufferContents, bases: list[int]) -> list[list[Piece]]:
     held: list[list[Piece]] = [[] for _ in bases]
     shared = not any(bases)
     for (rank, _), segments in memory.buffers.items():
@@ -582,7 +592,7 @@ def _snapshot(memory: Memory, bases: list[int]) -> list[list[Piece]]:
 
 
 def _split(contributions: int, ranks: int, shared: bool) -> Iterator[tuple[int, int]]:
-    """A cell as it is, or where each rank has a part of the data of its own, one for each."""
+    """The contributions of a cell; one by one if each rank has its own part of the data."""
     if shared:
         yield 0, contributions
         return
@@ -594,7 +604,7 @@ def _split(contributions: int, ranks: int, shared: bool) -> Iterator[tuple[int, 
 def _holdings(
     held: list[list[Piece]], cuts: list[int], collective: Collective
 ) -> tuple[tuple[Holding, ...], ...]:
-    """The fullest sum of each chunk on each rank."""
+    """The largest sum of each chunk on each rank."""
     rows = []
     for parts in held:
         best: list[tuple[int, ...]] = [()] * max(0, len(cuts) - 1)
@@ -631,7 +641,7 @@ def _table(state: State, chunks: tuple[Chunk, ...], most_terms: int) -> str:
 
 
 def _cell(holding: Holding, label: str, most_terms: int) -> str:
-    """A sum such as a0+a1+a4, or with many terms a[0-3,7]; a star if it is complete."""
+    """A sum such as a0+a1+a4, or with many terms a[0-3,7]; with a star if it is complete."""
     origins = holding.origins
     if not origins:
         return NOTHING
@@ -642,7 +652,7 @@ def _cell(holding: Holding, label: str, most_terms: int) -> str:
 
 
 def runs(ranks: tuple[int, ...]) -> str:
-    """Ranks in order, each stretch by its ends: `0-6,9`."""
+    """Return ranks as ranges: `0-6,9`."""
     breaks = [k for k in range(1, len(ranks)) if ranks[k] != ranks[k - 1] + 1]
     spans = [ranks[a:b] for a, b in pairwise([0, *breaks, len(ranks)])]
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in spans)

@@ -12,22 +12,24 @@ from numpy.typing import ArrayLike, NDArray
 from netsim.base.memo import different
 from netsim.base.units import UnitError, parse_size
 from netsim.collectives.collective import Collective, CollectiveError
-from netsim.collectives.reduced import Part, Writer
+from netsim.collectives.row_writer import MessagePart, RowWriter
 from netsim.schedule import schedule
 from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import ARRIVED, COPY, IN, IN_ORDER, LOCAL_COPY, OUT, Lag, Style
 
 Rows = NDArray[np.int32]
 Ints = NDArray[np.int64] | NDArray[np.int32]
-Folding = Writer | None
 KEEP = Style(kind=LOCAL_COPY, src_buffer=IN, dst_buffer=OUT)
 
 
 class Lanes:
-    """A Builder and, for every lane (channel · ranks + rank), its last row and open arrivals. Its
-    writer says which rows are written: all, or those that `fold` leaves."""
+    """A Builder and, for every lane (channel · ranks + rank), its last row and open arrivals.
 
-    def __init__(self, collective: Collective, channels: int = 1, fold: Folding = None) -> None:
+    `writer` says which rows are written."""
+
+    def __init__(
+        self, collective: Collective, channels: int = 1, writer: RowWriter | None = None
+    ) -> None:
         n = collective.ranks
         self.collective = collective
         self.ranks = n
@@ -38,7 +40,7 @@ class Lanes:
         self._final: list[tuple[Rows, Lag]] = []
         self._step = 0
         self.copies = np.full(n, -1, np.int32)  # by rank the row of its last copy to itself
-        self.writer = fold or Writer()
+        self.writer = writer or RowWriter()
         self.writer.begin(self.builder, channels)
 
     def keep(self) -> Self:
@@ -50,14 +52,14 @@ class Lanes:
             self.builder.pieces(local_data.count, local_data.in_offset, local_data.out_offset),
             local_data.rank,
         )
-        self.writer.mark(rank, local_data.count, rows=1)
+        self.writer.distinguish(rank, local_data.count, rows=1)
         is_written = self.writer.written(rank)
         rank, piece = rank[is_written], piece[is_written]
         if len(rank):
-            style = self.writer.copies(self.builder, KEEP, rank)
+            style = self.writer.styles_of_copies(self.builder, KEEP, rank)
             self.copies[rank] = rows = self.builder.rows(style, rank, rank, piece)
             self._final += self._columns(rank, rows, IN_ORDER)
-            self.writer.keep(rank, rows)
+            self.writer.rows_of_copies(rank, rows)
         return self
 
     def style(self, src_buffer: int, dst_buffer: int, op: int = COPY, channel: int = 0) -> int:
@@ -76,7 +78,7 @@ class Lanes:
     def settle(self, rows: Rows, ranks: Ints | None = None) -> None:
         """Let what comes next on some ranks (default: all) wait for their rows, -1 for none."""
         waiting: Ints = np.arange(self.ranks) if ranks is None else ranks
-        self.writer.mark(waiting, np.zeros(len(waiting), np.int64))
+        self.writer.distinguish(waiting, np.zeros(len(waiting), np.int64))
         waiting = waiting[rows[waiting] >= 0]
         self.wait(waiting, rows[waiting], IN_ORDER)
 
@@ -84,7 +86,7 @@ class Lanes:
         self,
         src: Ints,
         dst: Ints,
-        parts: Sequence[Part],
+        parts: Sequence[MessagePart],
         step: int,
         *,
         channel: Ints | int = 0,
@@ -100,7 +102,7 @@ class Lanes:
         self.writer.message(self.builder, sender, receiver, parts)
         written = self.writer.written(sender)
         parts = [self.writer.part(self.builder, part, sender) for part in parts]
-        sender, receiver = sender[written], self.writer.lead(receiver[written])
+        sender, receiver = sender[written], self.writer.representatives(receiver[written])
         if not len(sender):
             return ends
         after = [(column[sender], lag) for column, lag in self._open]
@@ -111,7 +113,9 @@ class Lanes:
         for part in parts:
             self._append(src[written], dst[written], part, step, after, last)
         is_partial = len(parts) > 1 or parts[0].which is not None
-        self.writer.sent(sender, receiver, last, ready=ready, plain=not (is_partial or blocking))
+        self.writer.rows_of_messages(
+            sender, receiver, last, ready=ready, plain=not (is_partial or blocking)
+        )
         sent = np.flatnonzero(last >= 0)
         self.passed(sender[sent], last[sent], step)
         self.wait(receiver[sent], last[sent])
@@ -119,7 +123,13 @@ class Lanes:
         return ends
 
     def _append(
-        self, src: Ints, dst: Ints, part: Part, step: int, after: list[tuple[Rows, Lag]], ends: Rows
+        self,
+        src: Ints,
+        dst: Ints,
+        part: MessagePart,
+        step: int,
+        after: list[tuple[Rows, Lag]],
+        ends: Rows,
     ) -> None:
         chosen = slice(None) if part.which is None else part.which
         before = ends[chosen]
@@ -148,10 +158,10 @@ class Lanes:
         """The finished Schedule; its last rows are one mark a rank, in order: the rank is done."""
         n = self.ranks
         columns = [*self._open, (self.last, IN_ORDER), *self._final]
-        lead = self.writer.lead(np.arange(len(self.last)))
+        lead = self.writer.representatives(np.arange(len(self.last)))
         by_rank = [(part, lag) for column, lag in columns for part in column[lead].reshape(-1, n)]
         after = [(rows, lag) for rows, lag in by_rank if rows.max() >= 0]
-        done = self.writer.marked(n)
+        done = self.writer.marked_ranks(n)
         if len(done):
             self.builder.marks(done, step=self._step, after=after)
         finished = self.builder.finish()
@@ -299,10 +309,12 @@ def around(low: Ints, high: Ints, block: Ints) -> list[Range]:
 
 def range_parts(
     lanes: Lanes, ranges: list[Range], bounds: NDArray[np.int64], styles: Rows
-) -> list[Part]:
+) -> list[MessagePart]:
     """Parts that lie at the same place on both sides; `bounds` says where each block begins."""
     return [
-        Part(styles[which], lanes.builder.pieces(bounds[high] - bounds[low], bounds[low]), which)
+        MessagePart(
+            styles[which], lanes.builder.pieces(bounds[high] - bounds[low], bounds[low]), which
+        )
         for which, low, high in ranges
         if len(which)
     ]

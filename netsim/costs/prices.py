@@ -1,4 +1,4 @@
-"""Prices and watts of parts, every figure with its source; and the bill of a cluster."""
+"""Prices and power of parts, each with its source, and the bill of a cluster."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,13 +18,13 @@ from netsim.yamlio.read import read_source
 from netsim.yamlio.validate import validate
 
 DEFAULT = "default"
-SHIPPED = Path(__file__).with_name("prices.yaml")
-OTHER = "other"
+SHIPPED = Path(__file__).with_name("prices.yaml")  # the prices that come with netsim
+OTHER = "other"  # the GPU whose price holds for models that have none
 HOURS_A_YEAR = 8760
 
 
-class Part(Model):
-    """One part: its price and what it draws, and who says so."""
+class PricedPart(Model):
+    """The price of one part in US dollars, its power in watts, and the source of both."""
 
     usd: float | int = Field(ge=0)
     watts: float | int = Field(ge=0)
@@ -32,34 +32,37 @@ class Part(Model):
 
 
 class Prices(Model):
-    """All parts; those of ports by their rate, GPUs by the first word of their model.
+    """The prices of all parts: of ports by their rate, of GPUs by the first word of their model.
 
-    What an hour costs follows from both: parts are written off evenly over `lifetime_years`, and
-    what they draw costs `usd_per_kwh`.
+    An hour costs the price of the parts divided evenly over `lifetime_years`, and their energy at
+    `usd_per_kwh`.
     """
 
-    gpu: dict[str, Part]
-    nic: dict[str, Part]
-    switch_port: dict[str, Part]
-    optic: dict[str, Part]
-    cable: dict[str, Part]
+    gpu: dict[str, PricedPart]
+    nic: dict[str, PricedPart]
+    switch_port: dict[str, PricedPart]
+    optic: dict[str, PricedPart]
+    cable: dict[str, PricedPart]
     lifetime_years: float | int = Field(default=4, gt=0)
     usd_per_kwh: float | int = Field(default=0.1, ge=0)
 
     def per_hour(self, cost_usd: float, power_w: float) -> float:
-        """US dollars an hour of parts that cost and draw so much."""
+        """The US dollars per hour of parts with a total price and a total power."""
         return cost_usd / (self.lifetime_years * HOURS_A_YEAR) + power_w / 1000 * self.usd_per_kwh
 
-    def of_gpu(self, model: str) -> Part:
-        """A GPU by its model."""
+    def of_gpu(self, model: str) -> PricedPart:
+        """The price of a GPU by its model, or the price of other GPUs."""
         price = self.gpu.get(model.partition(" ")[0]) or self.gpu.get(OTHER)
         if price is None:
             raise InputError(f"prices: no GPU {model.partition(' ')[0]!r}, and no 'other'")
         return price
 
-    def of_port(self, kind: str, rate: float) -> Part:
-        """The cheapest part of a kind that carries a rate (bytes/s); of the fastest, in parts."""
-        table: dict[str, Part] = getattr(self, kind)
+    def of_port(self, kind: str, rate: float) -> PricedPart:
+        """The cheapest part of a kind that carries a rate (bytes/s).
+
+        If none does, the fastest part in proportion to the rate.
+        """
+        table: dict[str, PricedPart] = getattr(self, kind)
         rates = sorted(
             ((parse_bandwidth(text), part) for text, part in table.items()), key=itemgetter(0)
         )
@@ -67,19 +70,20 @@ class Prices(Model):
             if rate <= speed * (1 + 1e-9):
                 return part
         speed, part = rates[-1]
-        return Part(
+        return PricedPart(
             usd=part.usd * rate / speed, watts=part.watts * rate / speed, source=part.source
         )
 
 
 def load_prices(name: str = DEFAULT) -> Prices:
-    """The prices of a file, or those that come with netsim."""
+    """The prices in a file, or those that come with netsim."""
     path = SHIPPED if name == DEFAULT else Path(name)
     return _read(path, path.stat().st_mtime_ns if path.exists() else 0)
 
 
 @lru_cache(maxsize=8)
 def _read(path: Path, stamp: int) -> Prices:
+    """The prices in a file; `stamp` is its time of change, so that a changed file is read again."""
     source = read_source(path)
     prices = validate(Prices, source)
     for kind in ("nic", "switch_port", "optic"):
@@ -95,12 +99,12 @@ def _read(path: Path, stamp: int) -> Prices:
     return prices
 
 
-Lot = tuple[Part, float]
+Lot = tuple[PricedPart, float]  # a part and the number of such parts
 
 
 @dataclass(frozen=True)
 class Bill:
-    """Numbers of parts, what they cost and draw together, and what an hour of them costs."""
+    """The numbers of parts, their total price and power, and the cost of an hour."""
 
     switches: int
     cables: int
@@ -112,11 +116,14 @@ class Bill:
 
 
 def bill_of(cluster: Cluster, gpu_models: Sequence[str], prices: Prices) -> Bill:
-    """Price what a cluster has: every cable joins two ports, with a transceiver at either end.
-    `gpu_models` names the model of every GPU. Links inside a host belong to the host; the NICs of a
-    host that is alone have no cable and count for nothing."""
-    fabric, nics = cluster.fabric, len(cluster.ports) if cluster.fabric else 0
-    lots = [(prices.of_gpu(model), float(n)) for model, n in Counter(gpu_models).items()]
+    """The bill of a cluster; `gpu_models` names the model of every GPU.
+
+    Every cable joins two ports and has a transceiver at both ends. Links inside a host belong to
+    the host. NICs without a fabric have no cable and are not counted.
+    """
+    fabric = cluster.fabric
+    nics = len(cluster.ports) if fabric else 0
+    lots = [(prices.of_gpu(model), float(count)) for model, count in Counter(gpu_models).items()]
     lots += _network(cluster, prices)
     cost_usd = sum(part.usd * times for part, times in lots)
     power_w = sum(part.watts * times for part, times in lots)
@@ -132,7 +139,8 @@ def bill_of(cluster: Cluster, gpu_models: Sequence[str], prices: Prices) -> Bill
 
 
 def _network(cluster: Cluster, prices: Prices) -> Iterator[Lot]:
-    """NICs by what all their ports carry together; cables by the line rate of one of them."""
+    """Yield NICs by the rate of all their ports together, and cables by the line rate of one
+    port."""
     fabric = cluster.fabric
     if fabric is None:
         return
@@ -149,6 +157,7 @@ def _network(cluster: Cluster, prices: Prices) -> Iterator[Lot]:
 
 
 def _cables(rate: float, count: int, switch_ports: int, prices: Prices) -> Iterator[Lot]:
+    """Yield cables with a transceiver at both ends and `switch_ports` switch ports each."""
     yield prices.cable["any"], float(count)
     yield prices.of_port("optic", rate), 2.0 * count
     yield prices.of_port("switch_port", rate), float(switch_ports * count)

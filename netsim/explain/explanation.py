@@ -1,4 +1,4 @@
-"""All that is known about why a run takes as long as it does, and its form as plain values."""
+"""Explain why a run takes as long as it does, and write the explanation as plain values."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
 from netsim.explain.path import OWN_RATE, Sharer, Split, hop_label, sharers, slacks, split_path
-from netsim.explain.what_if import MOST_ROWS, Answer, Case, link_kinds, what_if
+from netsim.explain.what_if import MOST_ROWS, Case, ParameterAnswer, link_kinds, what_if
 from netsim.metrics.bound import bound_by, link_label
 from netsim.metrics.links import GpuTime, Loads, gpu_time, link_use, load_over_time, senders
 from netsim.program.program import Program, Timeline
@@ -15,13 +15,13 @@ from netsim.schedule.schedule import KIND_NAMES
 
 TOP_LINKS = 20
 BINS = 1000
-FINEST = 2000  # of a run: gaps shorter than such a part are not shown
-FULL = 0.99
+FINEST = 2000  # gaps shorter than the run's time divided by this are not shown
+FULL = 0.99  # the utilization from which a link counts as full
 
 
 @dataclass(frozen=True, slots=True)
 class LinkTime:
-    """A link that was full for some of the time."""
+    """A link, the seconds in which it was full, and its average utilization (0 to 1)."""
 
     name: str
     label: str
@@ -31,8 +31,11 @@ class LinkTime:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The parts of a run's time, its busiest links, what would change it, and what has slack.
-    `slack` is by row, in seconds; `gpus` says how every GPU spends the run."""
+    """The causes of a run's time, its busiest links, the effect of parameters, and the slack of
+    rows.
+
+    `slack` is by row, in seconds; `gpus` says how every GPU spends the run.
+    """
 
     case: Case
     timeline: Timeline
@@ -40,24 +43,26 @@ class Explanation:
     split: Split
     sharers: tuple[Sharer, ...]
     links: tuple[LinkTime, ...]
-    answers: tuple[Answer, ...]
+    answers: tuple[ParameterAnswer, ...]
     slack: NDArray[np.float64]
     gpus: GpuTime
 
     def slack_by_kind(self) -> dict[str, float]:
-        """The least slack of the rows that draw on each kind of link."""
+        """The least slack, in seconds, of the rows that use each kind of link."""
         program = self.case.program
-        kinds, paths = link_kinds(program), program.paths
+        kinds = link_kinds(program)
+        paths = program.paths
         least = np.full(len(paths), np.inf)
         placed = program.path >= 0
         np.minimum.at(least, program.path[placed], self.slack[placed])
         owner = np.repeat(np.arange(len(paths)), np.diff(paths.ptr))
         names = dict.fromkeys(kinds[paths.link].tolist())
-        return {n: float(least[owner[kinds[paths.link] == n]].min()) for n in names}
+        return {name: float(least[owner[kinds[paths.link] == name]].min()) for name in names}
 
     def slack_by_gpu(self) -> NDArray[np.float64]:
-        """The least slack of the rows that every GPU sends or works on."""
-        program, schedule = self.case.program, self.case.program.schedule
+        """The least slack, in seconds, of the rows that every GPU sends or works on."""
+        program = self.case.program
+        schedule = program.schedule
         least = np.full(schedule.ranks, self.timeline.makespan)
         row, rank = senders(schedule, np.arange(len(program)))
         np.minimum.at(least, rank, self.slack[row])
@@ -67,24 +72,26 @@ class Explanation:
 def explain(
     case: Case, timeline: Timeline, *, engine: str = "auto", most_rows: int = MOST_ROWS
 ) -> Explanation:
-    """Explain a run; `most_rows` bounds what is simulated again to confirm sensitivities."""
+    """Explain a run; at most `most_rows` rows are simulated again to confirm the effect of
+    parameters."""
     program = case.program
     loads = Loads(program, timeline)
     split = split_path(program, timeline, launch=case.launch, loads=loads)
     return Explanation(
-        case,
-        timeline,
-        bound_by(program, timeline),
-        split,
-        tuple(sharers(program, split, loads)),
-        tuple(_links(program, timeline)),
-        tuple(what_if(case, split, engine=engine, most_rows=most_rows)),
-        slacks(program, timeline),
-        gpu_time(program, timeline),
+        case=case,
+        timeline=timeline,
+        bound=bound_by(program, timeline),
+        split=split,
+        sharers=tuple(sharers(program, split, loads)),
+        links=tuple(_links(program, timeline)),
+        answers=tuple(what_if(case, split, engine=engine, most_rows=most_rows)),
+        slack=slacks(program, timeline),
+        gpus=gpu_time(program, timeline),
     )
 
 
 def _links(program: Program, timeline: Timeline) -> list[LinkTime]:
+    """The links that were full for the longest time."""
     use = link_use(program, timeline)
     top = use.top(TOP_LINKS * 4)
     load = load_over_time(program, timeline, use.link[top], BINS)
@@ -99,50 +106,61 @@ def _links(program: Program, timeline: Timeline) -> list[LinkTime]:
         for link, seconds, part in zip(use.link[top], full, use.utilisation[top], strict=True)
     ]
     links.sort(
-        key=lambda one: (-round(one.full / max(timeline.makespan, 1e-300), 3), -one.utilisation)
+        key=lambda link: (-round(link.full / max(timeline.makespan, 1e-300), 3), -link.utilisation)
     )
     return links[:TOP_LINKS]
 
 
 def as_values(explanation: Explanation) -> dict[str, Any]:
-    """An explanation as plain values, for JSON and pictures; times in µs."""
-    program, spent = explanation.case.program, explanation.gpus
-    columns = np.array([spent.communicating, spent.computing, spent.waiting]) * 1e6
+    """The explanation as plain values for JSON and pictures; times in µs."""
+    program = explanation.case.program
+    of_gpus = explanation.gpus
+    columns = np.array([of_gpus.communicating, of_gpus.computing, of_gpus.waiting]) * 1e6
     return {
         "time_us": explanation.split.total * 1e6,
         "bound_by": explanation.bound,
         "causes_us": {cause: spent * 1e6 for cause, spent in explanation.split.seconds.items()},
         "path": [_segment(program, segment) for segment in explanation.split.segments],
         "shared_with": [
-            {"link": one.link, "who": one.who, "us": one.seconds * 1e6}
-            for one in explanation.sharers
+            {"link": sharer.link, "who": sharer.hop, "us": sharer.seconds * 1e6}
+            for sharer in explanation.sharers
         ],
         "links": [
             {
-                "link": one.name,
-                "class": one.label,
-                "full_us": one.full * 1e6,
-                "utilisation": one.utilisation,
+                "link": link.name,
+                "class": link.label,
+                "full_us": link.full * 1e6,
+                "utilisation": link.utilisation,
             }
-            for one in explanation.links
+            for link in explanation.links
         ],
-        "parameters": [_answer(one, explanation.split.total) for one in explanation.answers],
-        "confirmed": sum(one.ideal is not None for one in explanation.answers),
+        "parameters": [_answer(answer, explanation.split.total) for answer in explanation.answers],
+        "confirmed": sum(answer.ideal is not None for answer in explanation.answers),
         "slack_us": {
-            "by_kind": {k: v * 1e6 for k, v in explanation.slack_by_kind().items()},
+            "by_kind": {
+                kind: seconds * 1e6 for kind, seconds in explanation.slack_by_kind().items()
+            },
             "by_gpu": dict(
                 zip(program.gpus, (explanation.slack_by_gpu() * 1e6).tolist(), strict=True)
             ),
         },
         "gpus": [
-            {"gpu": name, "communicating_us": a, "computing_us": b, "waiting_us": c}
-            for name, a, b, c in zip(program.gpus, *columns.tolist(), strict=True)
+            {
+                "gpu": name,
+                "communicating_us": communicating,
+                "computing_us": computing,
+                "waiting_us": waiting,
+            }
+            for name, communicating, computing, waiting in zip(
+                program.gpus, *columns.tolist(), strict=True
+            )
         ],
         "lanes": _lanes(explanation),
     }
 
 
 def _segment(program: Program, segment: Any) -> dict[str, Any]:
+    """A row of the critical path as plain values."""
     schedule = program.schedule
     style = schedule.styles[int(schedule.style[segment.row])]
     sources, targets = schedule.members(segment.row)
@@ -165,7 +183,8 @@ def _segment(program: Program, segment: Any) -> dict[str, Any]:
     }
 
 
-def _answer(answer: Answer, now: float) -> dict[str, Any]:
+def _answer(answer: ParameterAnswer, now: float) -> dict[str, Any]:
+    """The effect of a parameter as plain values; `now` is the time of the run in seconds."""
     parameter = answer.parameter
     slope = answer.slope()
 
@@ -195,15 +214,19 @@ def _answer(answer: Answer, now: float) -> dict[str, Any]:
 
 
 def _lanes(explanation: Explanation) -> list[list[float]]:
-    """[rank, begin, end] in µs of the spells in which each rank moves data or computes."""
-    program, timeline = explanation.case.program, explanation.timeline
+    """[rank, begin, end] in µs of the periods in which each rank moves data or computes."""
+    program = explanation.case.program
+    timeline = explanation.timeline
     rows = np.flatnonzero((program.schedule.amount > 0) & (timeline.end > timeline.start))
     which, ranks = senders(program.schedule, rows)
-    begin, end = timeline.start[which] * 1e6, timeline.end[which] * 1e6
+    begin = timeline.start[which] * 1e6
+    end = timeline.end[which] * 1e6
     near = timeline.makespan * 1e6 / FINEST
     lanes: list[list[float]] = []
     for place in np.lexsort((begin, ranks)).tolist():
-        rank, first, last = int(ranks[place]), float(begin[place]), float(end[place])
+        rank = int(ranks[place])
+        first = float(begin[place])
+        last = float(end[place])
         if lanes and lanes[-1][0] == rank and first <= lanes[-1][2] + near:
             lanes[-1][2] = max(lanes[-1][2], last)
         else:

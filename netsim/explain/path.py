@@ -1,4 +1,5 @@
-"""The critical path of a run: slack of rows, what limits them, with whom they share links."""
+"""The critical path of a run: the slack of rows, what limits them, and which rows share their
+links."""
 
 from typing import Any
 
@@ -13,16 +14,20 @@ from netsim.schedule.schedule import COMPUTE, MARK
 
 
 def slacks(program: Program, timeline: Timeline) -> NDArray[np.float64]:
-    """The slack of every row in seconds: from the end of the run back over all dependencies."""
+    """The slack of every row in seconds, computed from the end of the run back over all
+    dependencies."""
     schedule = program.schedule
-    end, start = timeline.end, timeline.start
-    earlier, lag = schedule.dep_row, schedule.dep_lag
+    end = timeline.end
+    start = timeline.start
+    earlier = schedule.dep_row
+    lag = schedule.dep_lag
     later = np.repeat(np.arange(len(program)), np.diff(schedule.dep_ptr))
     wait = program.lag_seconds[lag]
     wait += program.lag_arrival[lag] * program.path_latency[program.path[earlier]]
-    room = (start[later] - end[earlier] - wait).tolist()  # how long the later row waited for others
+    room = (start[later] - end[earlier] - wait).tolist()  # how long the later row waited longer
     slack = (timeline.makespan - end).tolist()
-    pointers, rows = schedule.dep_ptr.tolist(), earlier.tolist()
+    pointers = schedule.dep_ptr.tolist()
+    rows = earlier.tolist()
     for row in range(len(program) - 1, -1, -1):
         row_slack = slack[row]
         for place in range(pointers[row], pointers[row + 1]):
@@ -32,10 +37,11 @@ def slacks(program: Program, timeline: Timeline) -> NDArray[np.float64]:
     return least
 
 
-EQUAL_LIMITS = 1e-6  # relative difference of links that are equally full or narrow
+EQUAL_LIMITS = 1e-6  # links count as equally full or slow up to this relative difference
 
 
 def _rates(program: Program, path: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """The links of a path, and the rate that each allows a row which has the link alone."""
     paths = program.paths
     span = slice(int(paths.ptr[path]), int(paths.ptr[path + 1]))
     link = paths.link[span]
@@ -46,9 +52,10 @@ def _rates(program: Program, path: int) -> tuple[NDArray[np.int32], NDArray[np.f
 class Limits:
     """For some rows, what limits each while it moves.
 
-    `link` is the fullest link of its path if the row was slowed, else the narrowest; -1 is the
-    row's own cap, -2 nothing. `equal_links` are all links that are equally full or narrow, and the
-    cap (-1)."""
+    `link` is the fullest link of its path if other rows slowed it, else the slowest link; -1 is the
+    row's own highest rate, -2 nothing. `equal_links` are all links that are equally full or slow,
+    with -1 for the own rate.
+    """
 
     link: NDArray[np.int64]
     equal_links: list[tuple[int, ...]]
@@ -61,7 +68,7 @@ def limits(
     slowed: NDArray[np.bool_],
     loads: Loads,
 ) -> Limits:
-    """What limits each row, `slowed` being those that others on their links slowed."""
+    """What limits each row; `slowed` are the rows that other rows on their links slowed."""
     result = Limits(np.full(len(rows), -2, np.int64), [()] * len(rows))
     begin, end = loads.flow(rows)
     cap = program.caps[program.schedule.style[rows]]
@@ -72,10 +79,11 @@ def limits(
             _note(result, members, np.array([-1]), np.ones((1, len(members)), bool))
             continue
         link, alone = _rates(program, number)
-        busy, free = members[slowed[members]], members[~slowed[members]]
-        rates = np.concatenate([[cap[free], *([one] * len(free) for one in alone)]])
-        narrow = (rates <= rates.min(axis=0) * (1 + EQUAL_LIMITS)) & np.isfinite(rates)
-        _note(result, free, np.concatenate([[-1], link]), narrow)
+        busy = members[slowed[members]]
+        free = members[~slowed[members]]
+        rates = np.concatenate([[cap[free], *([rate] * len(free) for rate in alone)]])
+        is_slowest = (rates <= rates.min(axis=0) * (1 + EQUAL_LIMITS)) & np.isfinite(rates)
+        _note(result, free, np.concatenate([[-1], link]), is_slowest)
         if len(busy) and len(link):
             share = _shares(program, loads, link, begin[busy], end[busy])
             _note(result, busy, link, share >= share.max(axis=0) - EQUAL_LIMITS)
@@ -85,7 +93,10 @@ def limits(
 def _note(
     result: Limits, rows: NDArray[np.int64], links: NDArray[Any], limiting: NDArray[np.bool_]
 ) -> None:
-    """Note for each row (columns) which links limit it: the first of them, its own cap last."""
+    """Record for each row (columns of `limiting`) the links that limit it.
+
+    The first of these is its `link`; the row's own rate (-1) only if no link limits it as well.
+    """
     for row, column in zip(rows.tolist(), limiting.T, strict=True):
         equal_links = tuple(links[column].tolist())
         result.equal_links[row] = equal_links
@@ -102,33 +113,34 @@ def _shares(
     begin: NDArray[np.float64],
     end: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """How full the links of a path (rows) are while each of some rows (columns) moves."""
-    use = np.array([loads.between(one, begin, end) for one in link.tolist()])
+    """The utilization of the links of a path (rows) while each of some rows moves (columns)."""
+    use = np.array([loads.between(number, begin, end) for number in link.tolist()])
     rooms = [
-        np.subtract(*(room_until(program.links, n, when) for when in (end, begin)))
-        for n in link.tolist()
+        room_until(program.links, number, end) - room_until(program.links, number, begin)
+        for number in link.tolist()
     ]
     return utilisation_of(use, np.array(rooms))
 
 
-# The critical path in parts: every second of a run falls to one row and one cause.
-# The causes are `launch` (a host's and a kernel's start), `wire` (the latency of links), `protocol`
-# (synchronisation and start-up before bytes move), `transfer` (bytes at the rate that the row would
-# have alone), `sharing` (what others on the same links cost), `waiting` (for a credit of the peer,
-# or a given time) and `compute`.
+# The critical path in parts: every second of a run belongs to one row and one cause. The causes are
+# `launch` (the start by a host and of a kernel), `wire` (the latency of links), `protocol`
+# (synchronization and start-up before bytes move), `transfer` (bytes at the rate that the row has
+# without other rows), `sharing` (the delay by other rows on the same links), `waiting` (for a
+# credit of the peer, or for a release time) and `compute`.
 
 CAUSES = ("launch", "wire", "protocol", "transfer", "sharing", "waiting", "compute")
 
-OWN_RATE = -1  # the link of a row that its own cap limits
+OWN_RATE = -1  # in place of a link: the row's own highest rate limits it
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One row of the critical path with what led up to it; all times in seconds.
+    """One row of the critical path and the time before it since the earlier row; times in seconds.
 
-    `before` is the row that it waited for (-1: none) and `lag` the number of that dependency's lag
+    `before` is the row for which it waited (-1: none) and `lag` the number of that dependency's lag
     in the schedule. `link` limits its flow: a number of the link table, `OWN_RATE` or -2 (nothing).
-    `equal_links` are all links that limit it equally, any of which would slow it by itself."""
+    `equal_links` are all links that limit it equally, each of which would slow it by itself.
+    """
 
     row: int
     before: int
@@ -142,7 +154,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """All segments from first to last, and the seconds of every cause; they add up to `total`."""
+    """All segments in order, and the seconds of every cause, whose sum is `total`."""
 
     segments: tuple[Segment, ...]
     total: float
@@ -152,7 +164,7 @@ class Split:
 def split_path(
     program: Program, timeline: Timeline, *, launch: float = 0.0, loads: Loads | None = None
 ) -> Split:
-    """Split the critical path of a run into segments, behind a launch of `launch` seconds."""
+    """Split the critical path of a run into segments, after a launch of `launch` seconds."""
     rows = critical_path(program, timeline).rows
     flows = _flows(program, timeline, rows, loads or Loads(program, timeline))
     segments = []
@@ -162,11 +174,23 @@ def split_path(
         for cause, spent in flows.causes(place):
             seconds[cause] = seconds.get(cause, 0.0) + spent
         begin = float(timeline.start[row])
-        end, limit = float(timeline.end[row]), int(flows.limits.link[place])
+        end = float(timeline.end[row])
+        limit = int(flows.limits.link[place])
         equal_links = flows.limits.equal_links[place]
-        segments.append(Segment(row, before, lag, begin, end, limit, seconds, equal_links))
+        segments.append(
+            Segment(
+                row=row,
+                before=before,
+                lag=lag,
+                begin=begin,
+                end=end,
+                link=limit,
+                seconds=seconds,
+                equal_links=equal_links,
+            )
+        )
     if segments and segments[0].seconds.get("launch") and "waiting" in segments[0].seconds:
-        first = segments[0].seconds  # a kernel that a host launches at a given time
+        first = segments[0].seconds  # the kernel waits until the host has launched it
         first["launch"] += first.pop("waiting")
     totals = dict.fromkeys(CAUSES, 0.0)
     totals["launch"] += launch
@@ -179,6 +203,7 @@ def split_path(
 def _lead(
     program: Program, timeline: Timeline, row: int, before: int
 ) -> tuple[int, dict[str, float]]:
+    """The lag by which a row waited for the row before it, and the causes of the time between."""
     start = float(timeline.start[row])
     if before < 0:
         return -1, ({"waiting": start} if start > 0 else {})
@@ -203,7 +228,8 @@ def _lead(
 
 @dataclass(frozen=True, slots=True)
 class _Flows:
-    """By row of the path: its kind, start-up, time at full rate, the rest, and what limits it."""
+    """By row of the path: its kind, its start-up, its time at full rate, the delay, and what
+    limits it."""
 
     kind: NDArray[np.generic]
     launched: NDArray[np.bool_]
@@ -213,9 +239,11 @@ class _Flows:
     limits: Limits
 
     def causes(self, place: int) -> list[tuple[str, float]]:
-        """The causes of the time from start to end of one row."""
-        startup, alone = float(self.startup[place]), float(self.alone[place])
-        shared, kind = float(self.shared[place]), self.kind[place]
+        """The causes of the time from start to end of one row, in seconds."""
+        startup = float(self.startup[place])
+        alone = float(self.alone[place])
+        shared = float(self.shared[place])
+        kind = self.kind[place]
         begun = "launch" if kind == MARK else "protocol"
         if kind == COMPUTE:
             moves = "compute"
@@ -227,6 +255,7 @@ class _Flows:
 
 
 def _flows(program: Program, timeline: Timeline, rows: NDArray[np.int64], loads: Loads) -> _Flows:
+    """Divide the time of each row into start-up, time at full rate, and delay by other rows."""
     style = program.schedule.style[rows]
     spent = timeline.end[rows] - timeline.start[rows]
     startup = np.minimum(program.style_values("latency")[style], spent)
@@ -236,37 +265,43 @@ def _flows(program: Program, timeline: Timeline, rows: NDArray[np.int64], loads:
     alone = np.divide(amount, rate, out=np.zeros_like(amount), where=rate > 0)
     alone = np.where(alone >= flow * (1 - 1e-9), flow, alone)
     return _Flows(
-        program.schedule.kind[rows],
-        on_host(program, rows),
-        startup,
-        alone,
-        flow - alone,
-        limits(program, timeline, rows, flow - alone > flow * 1e-6, loads),
+        kind=program.schedule.kind[rows],
+        launched=on_host(program, rows),
+        startup=startup,
+        alone=alone,
+        shared=flow - alone,
+        limits=limits(program, timeline, rows, flow - alone > flow * 1e-6, loads),
     )
 
 
-_MOST = 400  # rows looked at: those that lost most
-_NAMED = 3
+_MOST = 400  # rows of the path that are examined; those with the largest delay are taken
+_NAMED = 3  # most GPUs of a group that are named
 
 
 @dataclass(frozen=True, slots=True)
 class Sharer:
-    """Who took how many seconds of the critical path, on which link."""
+    """The seconds by which rows on a hop delayed the critical path, on which link."""
 
     link: str
-    who: str
+    hop: str
     seconds: float
 
 
 def sharers(program: Program, split: Split, loads: Loads) -> list[Sharer]:
-    """The seconds lost by sharing, by link and by who moved data there at the time."""
-    slowed = [s for s in split.segments if s.seconds.get("sharing", 0.0) > 0 and s.link >= 0]
-    slowed.sort(key=lambda s: -s.seconds["sharing"])
+    """The delay of the critical path in seconds, by link and by the hop of the rows that used it
+    as well."""
+    slowed = [
+        segment
+        for segment in split.segments
+        if segment.seconds.get("sharing", 0.0) > 0 and segment.link >= 0
+    ]
+    slowed.sort(key=lambda segment: -segment.seconds["sharing"])
     seconds_of: dict[tuple[str, str], float] = {}
     for segment in slowed[:_MOST]:
         rows, drawn = loads.users(segment.link)
         begin, end = loads.flow(rows)
-        flow, lasting = loads.flow(np.array([segment.row]))[0][0], np.maximum(end - begin, 1e-300)
+        flow = loads.flow(np.array([segment.row]))[0][0]
+        lasting = np.maximum(end - begin, 1e-300)
         overlap = np.minimum(end, segment.end) - np.maximum(begin, flow)
         took = np.where((overlap > 0) & (rows != segment.row), drawn * overlap / lasting, 0.0)
         if not took.sum() > 0:
@@ -274,7 +309,7 @@ def sharers(program: Program, split: Split, loads: Loads) -> list[Sharer]:
         labels = _labels(program, segment.row, rows)
         part = segment.seconds["sharing"] / took.sum()
         for name in dict.fromkeys(labels):
-            chosen = np.array([one == name for one in labels])
+            chosen = np.array([label == name for label in labels])
             key = (program.links.name(segment.link), name)
             seconds_of[key] = seconds_of.get(key, 0.0) + float(part * took[chosen].sum())
     listed = [
@@ -282,17 +317,20 @@ def sharers(program: Program, split: Split, loads: Loads) -> list[Sharer]:
         for (link, labels), seconds in seconds_of.items()
         if seconds > 0
     ]
-    return sorted(listed, key=lambda one: (-one.seconds, one.link, one.who))
+    return sorted(listed, key=lambda sharer: (-sharer.seconds, sharer.link, sharer.hop))
 
 
 def _labels(
     program: Program, row: int, others: "np.ndarray[tuple[int], np.dtype[np.int64]]"
 ) -> list[str]:
+    """The hop of each of the other rows; rows of the same hop as `row` are on other channels."""
     ends = hop_label(program, row)
-    labels, label_of = [], dict[tuple[int, int, int], str]()
+    labels = []
+    label_of = dict[tuple[int, int, int], str]()
     schedule = program.schedule
     columns = (schedule.style[others], schedule.src[others], schedule.dst[others])
-    for rival, style, src, dst in zip(others.tolist(), *(c.tolist() for c in columns), strict=True):
+    values = zip(others.tolist(), *(column.tolist() for column in columns), strict=True)
+    for rival, style, src, dst in values:
         key = (schedule.styles[style].kind, src, dst)
         if key not in label_of:
             hop = hop_label(program, rival)
@@ -302,7 +340,8 @@ def _labels(
 
 
 def hop_label(program: Program, row: int) -> str:
-    """Where a row moves data: `node0.gpu1 -> node0.gpu2`, or where it works."""
+    """The hop over which a row moves data, `node0.gpu1 -> node0.gpu2`, or the GPU on which it
+    works."""
     sources, targets = program.schedule.members(row)
     if sources == targets:
         return _named(program, sources)
@@ -310,6 +349,7 @@ def hop_label(program: Program, row: int) -> str:
 
 
 def _named(program: Program, ranks: tuple[int, ...]) -> str:
+    """The names of a few ranks, or the number of many."""
     if len(ranks) > _NAMED:
         return f"{len(ranks)} GPUs"
     return ", ".join(program.gpus[rank] for rank in ranks)

@@ -1,6 +1,7 @@
-"""What a program's time depends on, and how it answers: rates and latencies of classes of links.
+"""How the time of a program depends on its parameters: rates and latencies of classes of links.
 
-Each parameter can be scaled by a factor, which gives another program with the same rows."""
+A parameter can be scaled by a factor, which gives another program with the same rows.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,20 +19,20 @@ from netsim.metrics.bound import SPOKEN
 from netsim.metrics.links import IN_SECONDS
 from netsim.program.program import Program
 from netsim.program.ways import active_entries, owners_of
-from netsim.schedule.schedule import COMPUTE, MARK
+from netsim.schedule.schedule import COMPUTE, MARK, Style
 
 LABELS = {
     **SPOKEN, "upi": "CPU interconnect", "sm": "channel's SM", "hbm": "GPU memory",
     "proxy": "proxy thread", "nic_msg": "NIC message", "nvls": "in-switch reduction",
     "host": "host launch",
 }  # fmt: skip
-ONE_FIGURE = {"bus": "pcie"}  # both ways together follow from the rate of one PCIe link
+ONE_FIGURE = {"bus": "pcie"}  # the rate of both directions follows from that of one PCIe link
 LATENCIES = {**LABELS, "nic": "entry to a NIC", "fabric": "fabric hop"}
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A program and the seconds of launch that come before its first row."""
+    """A program and the seconds of its launch, which precede its first row."""
 
     program: Program
     launch: float = 0.0
@@ -39,9 +40,11 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One figure that the time depends on. More of a rate is faster, more of a time is slower.
-    `value` is what all of its class have, in `unit`; None where they differ. `scaled` gives the
-    case with the figure times a factor."""
+    """A figure on which the time depends. A larger rate is faster, a larger latency is slower.
+
+    `value` is the figure of all members of the class in `unit`, or None if they differ. `scaled`
+    returns the case with the figure multiplied by a factor.
+    """
 
     key: str
     label: str
@@ -52,26 +55,28 @@ class Parameter:
 
 
 def parameters_of(case: Case) -> list[Parameter]:
-    """All parameters of a program that are anything but zero or infinite."""
-    kinds, entered = link_kinds(case.program), latency_kinds(case.program)
+    """All parameters of a program that are neither zero nor infinite."""
+    kinds = link_kinds(case.program)
+    entered = latency_kinds(case.program)
     names = list(dict.fromkeys(kinds[case.program.paths.link].tolist()))
     parameters = [_rate(case.program, kinds, name) for name in names]
     own_rate = _own_rate(case.program)
-    parameters = [
-        _both(one, own_rate) if own_rate and one and one.key == "sm.rate" else one
-        for one in parameters
-    ]
+    if own_rate is not None:
+        parameters = [
+            _both(rate, own_rate) if rate and rate.key == "sm.rate" else rate for rate in parameters
+        ]
     if own_rate is not None and own_rate_key(case.program) == "own.rate":
         parameters.append(own_rate)
     names = list(dict.fromkeys(entered[case.program.paths.link].tolist()))
     parameters += [_latency(case.program, entered, name) for name in names]
     parameters += _of_styles(case)
     parameters += _of_lags(case.program)
-    return [one for one in parameters if one is not None]
+    return [parameter for parameter in parameters if parameter is not None]
 
 
 def link_kinds(program: Program) -> NDArray[np.str_]:
-    """The kind of every link that paths draw on, by the figure that sets its rate; "" of others."""
+    """The kind of every link that paths use, by the figure that sets its rate; "" for other
+    links."""
     kinds = np.full(len(program.links), "", dtype="<U8")
     for link in np.unique(program.paths.link).tolist():
         kind = program.links.kind(link)
@@ -80,7 +85,8 @@ def link_kinds(program: Program) -> NDArray[np.str_]:
 
 
 def latency_kinds(program: Program) -> NDArray[np.str_]:
-    """By the figure that sets its latency, that of the node it enters: a switch takes a hop."""
+    """The kind of every link by the figure that sets its latency, which is that of the node it
+    enters."""
     kinds = link_kinds(program)
     for link in np.flatnonzero(np.isin(kinds, ("nic", "pcie"))).tolist():
         head = program.links.name(link).partition("->")[2]
@@ -92,21 +98,24 @@ def latency_kinds(program: Program) -> NDArray[np.str_]:
 
 
 def latency_parts(program: Program, kinds: NDArray[np.str_], name: str) -> NDArray[np.float64]:
-    """What the links of one kind contribute to the latency of every path."""
+    """The seconds that the links of one kind contribute to the latency of every path."""
     paths = program.paths
-    owner, latency = owners_of(paths.ptr), program.links.latency[paths.link]
+    owner = owners_of(paths.ptr)
+    latency = program.links.latency[paths.link]
     latency_here = np.where(kinds[paths.link] == name, latency, 0.0)
-    every = np.bincount(owner, latency * paths.weight, len(paths))
+    total = np.bincount(owner, latency * paths.weight, len(paths))
     part = np.bincount(owner, latency_here * paths.weight, len(paths))
-    share = np.divide(part, every, out=np.zeros(len(paths)), where=every > 0)
+    share = np.divide(part, total, out=np.zeros(len(paths)), where=total > 0)
     return share * paths.latency
 
 
 def _common(values: NDArray[np.float64]) -> float | None:
+    """The value that all values have, or None if they differ."""
     return float(values[0]) if len(values) and np.ptp(values) <= 1e-9 * values[0] else None
 
 
 def _rate(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter | None:
+    """The rate of a kind of link; None if all its links are dead or unlimited."""
     is_kind = kinds == name
     capacity = program.links.capacity[is_kind]
     capacity = capacity[np.isfinite(capacity) & (capacity > 0)]
@@ -116,11 +125,14 @@ def _rate(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter | N
     def scaled(case: Case, factor: float) -> Case:
         links = case.program.links
         room = links.capacity.copy()
-        room[is_kind & (room > 0)] *= factor  # a dead link stays dead
-        changes = tuple((t, n, c * factor if is_kind[n] and c else c) for t, n, c in links.changes)
+        room[is_kind & (room > 0)] *= factor  # a dead link has no rate to scale
+        changes = tuple(
+            (time, link, rate * factor if is_kind[link] and rate else rate)
+            for time, link, rate in links.changes
+        )
         paths = case.program.paths
         active = active_entries(paths.link, room, changes)
-        active |= paths.active & (room == inf)[paths.link]  # senders
+        active |= paths.active & (room == inf)[paths.link]  # unlimited links of senders
         program = replace(
             case.program,
             links=replace(links, capacity=room, changes=changes),
@@ -132,10 +144,18 @@ def _rate(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter | N
     common = _common(capacity)
     value = None if common is None or in_seconds else common / 1e9
     label = f"{LABELS.get(name, name)} {'speed' if in_seconds else 'rate'}"
-    return Parameter(f"{name}.rate", label, True, scaled, value, "" if in_seconds else "GB/s")
+    return Parameter(
+        key=f"{name}.rate",
+        label=label,
+        rate=True,
+        scaled=scaled,
+        value=value,
+        unit="" if in_seconds else "GB/s",
+    )
 
 
 def _latency(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter | None:
+    """The latency of a kind of link; None if it is 0."""
     is_kind = kinds == name
     latency = program.links.latency[is_kind]
     if not (latency > 0).any():
@@ -150,63 +170,96 @@ def _latency(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter 
     common = _common(latency[latency > 0])
     value = None if common is None else common * 1e6
     return Parameter(
-        f"{name}.latency", f"{LATENCIES.get(name, name)} latency", False, scaled, value, "us"
+        key=f"{name}.latency",
+        label=f"{LATENCIES.get(name, name)} latency",
+        rate=False,
+        scaled=scaled,
+        value=value,
+        unit="us",
     )
 
 
 def own_rate_key(program: Program) -> str:
-    """The parameter that rows' own rates belong to: of a block's SM where there are such."""
+    """The key of the parameter that limits rows themselves: the rate of SMs if links model
+    these."""
     links = np.unique(program.paths.link).tolist()
     return "sm.rate" if any(program.links.kind(link) == "sm" for link in links) else "own.rate"
 
 
 def _own_rate(program: Program) -> Parameter | None:
-    """The highest rates of the rows themselves, apart from compute."""
-    caps = [s.cap for s in program.schedule.styles if s.cap < inf and s.kind != COMPUTE]
+    """The highest rates of the rows themselves, without computations; None if they are
+    unlimited."""
+    caps = [
+        style.cap for style in program.schedule.styles if style.cap < inf and style.kind != COMPUTE
+    ]
     if not caps:
         return None
 
     def scaled(case: Case, factor: float) -> Case:
-        return _restyled(case, lambda s: replace(s, cap=s.cap * factor) if s.kind != COMPUTE else s)
+        return _restyled(
+            case,
+            lambda style: (
+                style if style.kind == COMPUTE else replace(style, cap=style.cap * factor)
+            ),
+        )
 
     value = _common(np.array(caps))
-    return Parameter("own.rate", "rate of one flow", True, scaled, value and value / 1e9, "GB/s")
+    return Parameter(
+        key="own.rate",
+        label="rate of one flow",
+        rate=True,
+        scaled=scaled,
+        value=value and value / 1e9,
+        unit="GB/s",
+    )
 
 
 def _both(first: Parameter, second: Parameter) -> Parameter:
+    """The first parameter, scaled together with the second."""
     return replace(
         first, scaled=lambda case, factor: second.scaled(first.scaled(case, factor), factor)
     )
 
 
 def _of_styles(case: Case) -> list[Parameter | None]:
+    """The start-up of slices and the launch, each None if it takes no time."""
     styles = case.program.schedule.styles
-    begun = any(s.latency > 0 and s.kind != MARK for s in styles)
-    launched = case.launch > 0 or any(s.latency > 0 and s.kind == MARK for s in styles)
+    has_startup = any(style.latency > 0 and style.kind != MARK for style in styles)
+    launched = case.launch > 0 or any(style.latency > 0 and style.kind == MARK for style in styles)
 
-    def later(old: Case, factor: float, *, marks: bool) -> Case:
-        factors = {marks: factor, not marks: 1.0}
-        return _restyled(old, lambda s: replace(s, latency=s.latency * factors[s.kind == MARK]))
+    def scale_latency(old: Case, factor: float, *, marks: bool) -> Case:
+        def scaled(style: Style) -> Style:
+            if (style.kind == MARK) is not marks:
+                return style
+            return replace(style, latency=style.latency * factor)
+
+        return _restyled(old, scaled)
 
     def launch(old: Case, factor: float) -> Case:
-        return replace(later(old, factor, marks=True), launch=old.launch * factor)
+        return replace(scale_latency(old, factor, marks=True), launch=old.launch * factor)
 
-    startup, value = partial(later, marks=False), case.launch * 1e6 or None
+    startup = partial(scale_latency, marks=False)
+    value = case.launch * 1e6 or None
     return [
-        Parameter("startup.latency", "start-up of a slice", False, startup) if begun else None,
-        Parameter("launch", "launch", False, launch, value, "us") if launched else None,
+        Parameter("startup.latency", "start-up of a slice", False, startup)
+        if has_startup
+        else None,
+        Parameter(key="launch", label="launch", rate=False, scaled=launch, value=value, unit="us")
+        if launched
+        else None,
     ]
 
 
-def _restyled(case: Case, change: Callable[..., object]) -> Case:
+def _restyled(case: Case, change: Callable[[Style], Style]) -> Case:
+    """The case with every style of its schedule changed."""
     schedule = case.program.schedule
-    styles = tuple(change(style) for style in schedule.styles)
-    new = replace(schedule, styles=styles)  # type: ignore[arg-type]
-    return replace(case, program=replace(case.program, schedule=new))
+    changed = replace(schedule, styles=tuple(change(style) for style in schedule.styles))
+    return replace(case, program=replace(case.program, schedule=changed))
 
 
 def _of_lags(program: Program) -> list[Parameter | None]:
-    """Synchronisation comes with arrivals; credits without."""
+    """The synchronization of the protocol (lags after arrivals) and the return of credits (other
+    lags)."""
     lags = program.schedule.lags
 
     def parameter(arrival: bool, key: str, label: str) -> Parameter | None:
@@ -231,22 +284,22 @@ def _of_lags(program: Program) -> list[Parameter | None]:
     ]
 
 
-STEP = 0.01  # by which a parameter is changed to see how steep the answer is
-SWING = 0.10  # and to draw a tornado chart
-_NOTICED = 1e-3  # of the time: an anomaly that is less is not worth a word
-MOST_ROWS = 4_000_000  # simulated again in all, to confirm what the critical path says
+STEP = 0.01  # the relative change of a parameter from which a slope is computed
+SWING = 0.10  # the relative change of a parameter for a tornado chart
+_NOTICED = 1e-3  # an anomaly that is a smaller fraction of the time is not reported
+MOST_ROWS = 4_000_000  # most rows that are simulated to confirm the critical path's slopes
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What one parameter does to the time; all times in seconds, None where not simulated.
+class ParameterAnswer:
+    """How the time depends on one parameter; all times in seconds, None if not simulated.
 
-    - `on_path`: the part of the critical path that it sets. One percent more of the parameter is
-      one percent of `on_path`, less for a rate and more for a latency. Where kinds of links are
-      equally full, less of either is slower and more of one by itself is no faster: half counts
-      for each.
-    - `better`, `worse`: the times with the parameter one step to each side.
-    - `swing`: the times with ten steps; `ideal`: infinitely fast."""
+    - `on_path`: the part of the critical path that the parameter determines. If the parameter grows
+      by one percent, the time changes by one percent of `on_path`: it falls for a rate and grows
+      for a latency. If two kinds of links are equally full, a lower rate of either is slower, but a
+      higher rate of one is not faster; each counts with half of the time.
+    - `better`, `worse`: the times with the parameter changed by `STEP` in each direction.
+    - `swing`: the times with a change by `SWING`; `ideal`: the time if it is infinitely fast."""
 
     parameter: Parameter
     on_path: float
@@ -256,7 +309,8 @@ class Answer:
     ideal: float | None = None
 
     def slope(self) -> float | None:
-        """Seconds that the time changes by with a parameter twice as large, by small steps."""
+        """The change of the time, in seconds, if the parameter doubles, extrapolated from small
+        steps."""
         if self.better is None or self.worse is None:
             return None
         change = (self.worse - self.better) / (2 * STEP)
@@ -267,9 +321,13 @@ class Answer:
         return -self.on_path if self.parameter.rate else self.on_path
 
     def anomalous(self, now: float) -> bool:
-        """Whether the time, `now`, answers in a way that no single path could: a better figure is
-        slower, a worse one faster, or the time changes by more than the figure does. Rows that
-        share links then meet others than before, and no slope can be read out of it."""
+        """Whether the time changes in a way that no single path explains; `now` is the present
+        time.
+
+        A better parameter is slower, a worse one is faster, or the time changes by a larger
+        fraction than the parameter. Rows that share links then meet other rows than before, so that
+        no slope can be stated.
+        """
         if self.better is None or self.worse is None or self.swing is None or self.ideal is None:
             return False
         faster, slower = self.swing
@@ -283,9 +341,12 @@ class Answer:
         return any(abs(time - now) > now * step / (1 - step) + least for time, step in steps)
 
 
-def what_if(case: Case, split: Split, *, engine: str, most_rows: int) -> list[Answer]:
-    """An answer for every parameter, those that matter most first. Parameters are confirmed in that
-    order as long as no more than `most_rows` rows are simulated."""
+def what_if(case: Case, split: Split, *, engine: str, most_rows: int) -> list[ParameterAnswer]:
+    """The answer of every parameter, those with the largest effect first.
+
+    Parameters are simulated in the order of their time on the critical path, as long as no more
+    than `most_rows` rows are simulated.
+    """
     parameters = parameters_of(case)
     seconds = path_seconds(case.program, split)
     parameters.sort(key=lambda entry: -seconds.get(entry.key, 0.0))
@@ -301,22 +362,32 @@ def what_if(case: Case, split: Split, *, engine: str, most_rows: int) -> list[An
         on_path = seconds.get(parameter.key, 0.0)
         at(f"{parameter.label} changed", number, len(parameters))
         if number >= able:
-            answers.append(Answer(parameter, on_path))
+            answers.append(ParameterAnswer(parameter, on_path))
             continue
         sign = 1 if parameter.rate else -1
         times = [time(parameter, 1 + sign * step) for step in (STEP, -STEP, SWING, -SWING)]
         ideal = time(parameter, inf if parameter.rate else 0.0)
-        answers.append(Answer(parameter, on_path, times[0], times[1], (times[2], times[3]), ideal))
+        answers.append(
+            ParameterAnswer(
+                parameter=parameter,
+                on_path=on_path,
+                better=times[0],
+                worse=times[1],
+                swing=(times[2], times[3]),
+                ideal=ideal,
+            )
+        )
     return sorted(answers, key=lambda entry: -_weight(entry))
 
 
-def _weight(answer: Answer) -> float:
+def _weight(answer: ParameterAnswer) -> float:
+    """The size of a parameter's effect, by which answers are sorted."""
     slope = answer.slope()
     return max(answer.on_path if slope is None else abs(slope), 1e-9 * answer.on_path)
 
 
 def path_seconds(program: Program, split: Split) -> dict[str, float]:
-    """Seconds of the critical path by the parameter that sets them."""
+    """The seconds of the critical path by the parameter that determines them."""
     kinds = link_kinds(program)
     seconds_of: dict[str, float] = {}
 
@@ -327,9 +398,11 @@ def path_seconds(program: Program, split: Split) -> dict[str, float]:
     for name, seconds in wires.items():
         add(f"{name}.latency", seconds)
     add("launch", split.seconds["launch"])
-    schedule, own_rate = program.schedule, own_rate_key(program)
+    schedule = program.schedule
+    own_rate = own_rate_key(program)
     for segment in split.segments:
-        style, parts = schedule.styles[int(schedule.style[segment.row])], segment.seconds
+        style = schedule.styles[int(schedule.style[segment.row])]
+        parts = segment.seconds
         flow = sum(parts.get(cause, 0.0) for cause in ("transfer", "sharing", "compute"))
         named = {f"{kinds[link]}.rate" if link >= 0 else own_rate for link in segment.equal_links}
         if named and not (style.kind == COMPUTE and segment.link == OWN_RATE):
@@ -347,10 +420,11 @@ def path_seconds(program: Program, split: Split) -> dict[str, float]:
 
 
 def _wire_parts(program: Program, split: Split) -> dict[str, float]:
-    """Wire latency on the path by the figure that sets it."""
+    """The seconds of link latency on the path by the parameter that sets them."""
     kinds = latency_kinds(program)
-    before = np.array([s.before for s in split.segments if s.seconds.get("wire")], np.int64)
-    seconds = np.array([s.seconds["wire"] for s in split.segments if s.seconds.get("wire")])
+    segments = [segment for segment in split.segments if segment.seconds.get("wire")]
+    before = np.array([segment.before for segment in segments], np.int64)
+    seconds = np.array([segment.seconds["wire"] for segment in segments])
     if not len(before):
         return {}
     path = program.path[before]

@@ -39,7 +39,7 @@ from netsim.extent.result import (
     Solver,
     can_run_all_operations,
 )
-from netsim.nccl.schedules.smaller import ends_by_rank
+from netsim.nccl.schedules.partitions import ends_by_rank
 
 ONE_CHANNEL = "one channel for all that meet in nothing that can be full"
 SHAKEN_SECONDS = 1e-12
@@ -83,13 +83,15 @@ def _one_channel(bench: Bench, form: Form, budget: Budget) -> OneOperation:
     operation, ranks = run_in_full(bench, form.loop_schedule, budget), form.collective.ranks
     run = operation.run
     runs = SHAKEN_RUNS if form.task.is_single else 0
+    partition = form.extent.partition
+    assert partition is not None
     begins = np.random.default_rng(0).uniform(0, SHAKEN_SECONDS, (runs, ranks))
     shaken = [run.simulator.timeline(begin).makespan for begin in begins]
     differences = [abs(seconds / run.timeline.makespan - 1) for seconds in shaken]
     ends_of_written = ends_of(run.program, run.timeline, apart=True)
     return replace(
         operation,
-        ends=ends_by_rank(form.plans[0], ends_of_written) + bench.launch.kernel,
+        ends=ends_by_rank(form.plans[0], partition, ends_of_written) + bench.launch.kernel,
         approximation=ONE_CHANNEL,
         uncertainty=2 * max(differences, default=0.0),
         follow=None,

@@ -22,8 +22,9 @@ from itertools import islice, pairwise
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.extent.steady_state import extrapolate_increments
-from netsim.nccl.schedules.plan import Plan, Transfers
+from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.ring import WALKS, shorter_chunks
+from netsim.nccl.schedules.transfers import Transfers
 
 INCREMENTS = 3
 """Increments that are compared with each other; they take one run more."""
@@ -68,7 +69,8 @@ def send_rounds(sends: Transfers, loops: int) -> Iterator[int]:
     Each has more rounds than the last by turns of all channels (fewer for sends of more `loops`),
     from the fifth on by the length of all before."""
     ranks = sends.collective.ranks
-    unit = sends.turn * max(1, ranks // sends.turn // MAX_TURNS // loops)
+    turn = sends.rounds_of_all_channels
+    unit = turn * max(1, ranks // turn // MAX_TURNS // loops)
     return _distances(2 * unit, unit, ranks)  # the first rounds are those between neighbors
 
 

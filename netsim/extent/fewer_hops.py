@@ -44,6 +44,9 @@ from netsim.extent.result import RANKS_MAY_DIFFER, MethodInput, Offer, Refusal, 
 # (`tests/extent/test_queue_pairs.py`).
 ERROR_OF_UNEQUAL_RANKS = 2.0
 
+MAX_DOUBTFUL_RANKS = 2
+"""Ranks times the error of one hop from which rings may be simulated in full after all."""
+
 TOO_DIFFERENT = Refusal("what a few hops add differs too much to extrapolate the others")
 
 
@@ -69,6 +72,25 @@ def is_extrapolated_from_hops(form: Form, budget: Budget) -> bool:
     if not form.task.is_nccl or "fewer_hops" in budget.excluded:
         return False
     return isinstance(fewer_hops(MethodInput(form, budget)), Offer)
+
+
+def rows_of_longest_run(form: Form, budget: Budget) -> int:
+    """About how many rows of rings the longest run has that the method usually needs.
+
+    `form` is the one that is written. It is all of its rows if the method is not asked, or if they
+    are so few that they are simulated in full where hops do not agree."""
+    thresholds, rows = budget.thresholds, form.ring_rows
+    ranks = form.collective.ranks
+    most_rows = thresholds.max_ring_rows
+    if ranks * thresholds.max_hop_error < MAX_DOUBTFUL_RANKS:
+        most_rows *= thresholds.doubtful_ring_factor
+    if rows <= most_rows or "fewer_hops" in budget.excluded:
+        return rows
+    distances = ring_distances(form.collective, form.plans[0], thresholds.hop_distance)
+    far = far_distance(form, budget)
+    first_far_distance = next((hops for hops in distances if hops > far), 0)
+    rows_of_far_run = rows / ranks * first_far_distance
+    return int(min(rows, max(thresholds.max_ring_rows, rows_of_far_run)))
 
 
 def far_distance(form: Form, budget: Budget) -> float:

@@ -1,8 +1,8 @@
 """Whether a task fits: its rows and bytes, estimated before anything is simulated.
 
-The methods themselves are asked for offers, which simulate nothing. Rows of NCCL's schedules are
-estimated from below before they are written, so that a task which is far too large is refused at
-once.
+Exact methods are asked for offers, which simulate nothing. Methods that simulate a part say in
+their own files how many rows their largest run has. Rows of NCCL's schedules are estimated before
+they are written, so that a task which is far too large is refused at once.
 """
 
 from __future__ import annotations
@@ -13,32 +13,24 @@ from netsim.extent import memory
 from netsim.extent.all_rows import all_rows
 from netsim.extent.budget import USUAL_BUDGET, Budget
 from netsim.extent.decisions import Decision, tell_decisions
-from netsim.extent.distance import INCREMENTS, ring_distances
-from netsim.extent.fewer_hops import far_distance, is_extrapolated_from_hops
+from netsim.extent.distance import INCREMENTS
+from netsim.extent.fewer_hops import is_extrapolated_from_hops, rows_of_longest_run
 from netsim.extent.forms import Form, form_of, written_form
 from netsim.extent.lockstep import lockstep
 from netsim.extent.long_rings import long_rings
 from netsim.extent.representatives import representatives
 from netsim.extent.result import Method, MethodInput, Offer, Refusal, can_run_all_operations
-from netsim.extent.rounds_of_sends import (
-    ROWS_PER_SEND,
-    first_rounds,
-    rows_of_rounds,
-    sends_to_all,
-)
+from netsim.extent.rounds_of_sends import ROWS_PER_SEND, rows_of_first_runs
 from netsim.extent.sketches import sketched
-from netsim.nccl.schedules.smaller import written_share
+from netsim.extent.wide_instants import MAX_RUN_LOOPS, loops_in_wide_instants
+from netsim.schedule.partition import written_share
 from netsim.workloads.task import Task
 
 EXACT_METHODS: tuple[Method, ...] = (lockstep, long_rings, representatives, all_rows)
 FOLDING_METHODS: tuple[Method, ...] = (lockstep, long_rings, representatives)
 EXACT_REMEDY = "; exact tasks, faults with times and noise of links need every row"
-MAX_RUN_LOOPS = 128
-"""Loops that a run has at most, for all but very few tasks."""
 ROWS_UP_AND_DOWN = 7
 """Rows of each rank and step of a tree, of which few are equal."""
-MAX_DOUBTFUL_RANKS = 2
-"""Ranks times the error of one hop from which rings may be simulated in full after all."""
 
 
 def why_not_fit(task: Task, budget: Budget) -> str:
@@ -52,7 +44,7 @@ def why_not_fit(task: Task, budget: Budget) -> str:
     collective, plan, loops = form.collective, form.plans[0], 1
     if collective.name == "alltoall" and collective.count:
         loops = form.loop_schedule.least
-        runs = _rows_of_first_rounds(form, budget, INCREMENTS + 1)  # which it mostly takes
+        runs = rows_of_first_runs(form, budget, INCREMENTS + 1)  # which it mostly takes
         if runs:
             bytes_needed = runs[-1] * memory.BYTES_A_ROW_IN_STEP
             reason = memory.misfit(runs[-1], bytes_needed, collective.ranks)
@@ -62,7 +54,7 @@ def why_not_fit(task: Task, budget: Budget) -> str:
         return ""
     if is_extrapolated_from_hops(form, budget):
         return ""
-    share = written_share((form.with_representatives or form).plans[0])
+    share = written_share((form.with_representatives or form).extent.partition)
     return memory.misfit_of_nccl(*question, share)
 
 
@@ -105,18 +97,6 @@ def why_no_method(form: Form, budget: Budget, decisions: Sequence[Decision]) -> 
     return f"cannot be {manner}: {last}{remedy}"
 
 
-def _rows_of_first_rounds(form: Form, budget: Budget, runs: int) -> list[int]:
-    """About how many rows the first runs of sends to all have that are extrapolated from a few
-    rounds; empty if they are not."""
-    if "rounds_of_sends" in budget.excluded:
-        return []
-    sends = sends_to_all(MethodInput(form, budget))
-    if isinstance(sends, Refusal):
-        return []
-    least = budget.thresholds.rows_of_wide_instants
-    return [int(max(rows_of_rounds(sends, rounds), least)) for rounds in first_rounds(sends, runs)]
-
-
 def textbook_size(task: Task, budget: Budget = USUAL_BUDGET) -> tuple[int, int] | None:
     """Rows and bytes of a textbook algorithm; None if it cannot be sketched."""
     form = form_of(task, budget)
@@ -128,7 +108,7 @@ def textbook_size(task: Task, budget: Budget = USUAL_BUDGET) -> tuple[int, int] 
     sketch = sketched(form)
     if sketch is None:
         return None
-    bytes_of_paths = sketch.ways(None) * memory.BYTES_A_PATH
+    bytes_of_paths = sketch.path_count(None) * memory.BYTES_A_PATH
     return sketch.full, sketch.full * memory.BYTES_A_ROW + bytes_of_paths
 
 
@@ -154,51 +134,47 @@ def nccl_bytes(task: Task, budget: Budget = USUAL_BUDGET) -> int:
 
 
 def bytes_of_form(question: Form, budget: Budget) -> int:
-    """The same for a form."""
-    form, thresholds = written_form(question, budget), budget.thresholds
-    plan, ranks = form.plans[0], form.collective.ranks
-    has_rows_apart = plan.symmetry is None or plan.transfers is not None
-    bytes_per_row = memory.BYTES_A_ROW_IN_STEP
-    if has_rows_apart and ranks > memory.TOGETHER:
-        bytes_per_row = memory.BYTES_A_ROW_APART
+    """About how many bytes the rows of the largest run of a form take at most."""
+    form = written_form(question, budget)
+    bytes_per_row = _bytes_per_row(form)
     if form.ring_rows:
         return _bytes_of_rings(form, budget, bytes_per_row)
-    rows_of_runs = _rows_of_first_rounds(question, budget, INCREMENTS + 3)
+    rows_of_runs = rows_of_first_runs(question, budget, INCREMENTS + 3)
     if rows_of_runs:
         return memory.BYTES_A_ROW_IN_STEP * rows_of_runs[-1]
-    transfers_per_step = ranks * max(1, len(plan.work))
-    if plan.transfers is not None:
-        transfers_per_step = ranks
-        if form.collective.name in ("alltoall", "alltoallv"):
-            transfers_per_step = ranks * ranks
-    elif plan.algorithm == "Tree":
-        transfers_per_step *= ROWS_UP_AND_DOWN
-    elif plan.algorithm == "PAT":
-        transfers_per_step *= max(1, ranks.bit_length())
-    share, loops = written_share(plan), min(form.loop_schedule.loops, MAX_RUN_LOOPS)
-    rows_per_loop = len(form.task.groups) * ROWS_PER_SEND * transfers_per_step * share
-    if (
-        plan.transfers is not None and share >= thresholds.min_written_share and not budget.is_exact
-    ):  # in wide instants
-        min_rows = thresholds.min_crowded_rows / len(form.task.gpus)
-        is_fixed = form.topology.router.choices <= 1 and not form.topology.changes
-        if is_fixed and min_rows <= min(rows_per_loop * loops, thresholds.rows_of_wide_instants):
-            loops_of_rows = int(thresholds.rows_of_wide_instants / rows_per_loop)
-            loops = min(loops, max(form.loop_schedule.least, loops_of_rows))
+    rows_per_loop = _rows_per_loop(form)
+    loops = loops_in_wide_instants(form, budget, rows_per_loop)
+    if loops is None:
+        loops = min(form.loop_schedule.loops, MAX_RUN_LOOPS)
     return _bytes(int(rows_per_loop * loops), bytes_per_row, form, budget)
 
 
+def _bytes_per_row(form: Form) -> int:
+    """Bytes of a row: more where ranks end at different times."""
+    has_rows_apart = form.extent.partition is None or form.plans[0].transfers is not None
+    if has_rows_apart and form.collective.ranks > memory.TOGETHER:
+        return memory.BYTES_A_ROW_APART
+    return memory.BYTES_A_ROW_IN_STEP
+
+
+def _rows_per_loop(form: Form) -> float:
+    """About how many rows a loop of all channels has, of schedules other than rings."""
+    plan, ranks = form.plans[0], form.collective.ranks
+    if plan.transfers is not None:
+        sends_to_all = form.collective.name in ("alltoall", "alltoallv")
+        transfers_per_step = ranks * ranks if sends_to_all else ranks
+    else:
+        transfers_per_step = ranks * max(1, len(plan.work))
+        if plan.algorithm == "Tree":
+            transfers_per_step *= ROWS_UP_AND_DOWN
+        elif plan.algorithm == "PAT":
+            transfers_per_step *= max(1, ranks.bit_length())
+    share = written_share(form.extent.partition)
+    return len(form.task.groups) * ROWS_PER_SEND * transfers_per_step * share
+
+
 def _bytes_of_rings(form: Form, budget: Budget, bytes_per_row: int) -> int:
-    thresholds = budget.thresholds
-    rows, ranks, plan = form.ring_rows, form.collective.ranks, form.plans[0]
-    most_rows = thresholds.max_ring_rows
-    if ranks * thresholds.max_hop_error < MAX_DOUBTFUL_RANKS:
-        most_rows *= thresholds.doubtful_ring_factor
-    if rows > most_rows and "fewer_hops" not in budget.excluded:
-        distances = ring_distances(form.collective, plan, thresholds.hop_distance)
-        far = far_distance(form, budget)
-        rows_of_far_run = rows / ranks * next((hops for hops in distances if hops > far), 0)
-        rows = int(min(rows, max(thresholds.max_ring_rows, rows_of_far_run)))
+    rows, thresholds = rows_of_longest_run(form, budget), budget.thresholds
     if rows > thresholds.min_hop_fraction * thresholds.max_ring_rows:
         return bytes_per_row * rows
     return _bytes(rows, bytes_per_row, form, budget)

@@ -1,8 +1,9 @@
 """The form in which a task is simulated, and its schedule with all loops or with fewer.
 
-A form is a task and how much of it is written: one representative for each class of equal ranks
-and channels, equal heads, one channel for several, fewer hops or rounds. Each of these is a method
-or property that returns another form, whose largest relative error is its `uncertainty`.
+A form is a task and the extent to which it is written: one representative for each class of equal
+ranks and channels, one channel for several, fewer hops or rounds. Two forms change the data a
+little: equal heads, and rings without empty chunks. Each of these is a method or property that
+returns another form, whose largest relative error is its `uncertainty`.
 `written_form` chooses the form that most methods start from.
 """
 
@@ -18,19 +19,23 @@ import numpy as np
 from netsim.base.memo import Memo, Same, kept
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
-from netsim.collectives.reduced import Stands
+from netsim.collectives.representatives import RepresentativeWriter
 from netsim.collectives.table import build, parameters_of, stamp
 from netsim.collectives.writing import piece_count
 from netsim.engines.engine import tight_entries
 from netsim.extent.budget import USUAL_BUDGET, Budget
 from netsim.extent.steady_state import LATE, LONGEST_PERIOD
 from netsim.nccl import choice
-from netsim.nccl.schedules import smaller
+from netsim.nccl.schedules.loops import loops_of, with_equal_heads, without_loops
+from netsim.nccl.schedules.partitions import partition_of_channels, partition_of_plan
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.ring import WALKS, evened, rows_of_rings
+from netsim.nccl.schedules.skeletons import sizes_of_channels
+from netsim.program.partition import Placement
 from netsim.program.place import TIGHT, place
-from netsim.program.symmetry import Where
-from netsim.schedule.schedule import Schedule, Symmetry, combine
+from netsim.schedule.extent import ALL, Extent
+from netsim.schedule.partition import Partition, written_share
+from netsim.schedule.schedule import Schedule, combine
 from netsim.topology.graph import Topology
 from netsim.workloads.task import Task
 
@@ -50,6 +55,7 @@ class Form:
     """A task in the form in which it is simulated.
 
     `may_fold`: one member may be simulated for each class of equal ranks and channels.
+    `extent`: how much of NCCL's schedules is written.
     `uncertainty` is the largest relative error of a form that is not exactly the task, such as
     NVLSTree with the same amount of data for every head.
     Schedules and other forms that follow from it are remembered outside of it (`base/memo.py`), and
@@ -59,6 +65,7 @@ class Form:
     task: Task
     may_fold: bool = False
     uncertainty: float = 0.0
+    extent: Extent = ALL
 
     @property
     def collective(self) -> Collective:
@@ -76,19 +83,25 @@ class Form:
         return self.task.plans
 
     def changed(
-        self, *, may_fold: bool | None = None, uncertainty: float | None = None, **task: Any
+        self,
+        *,
+        may_fold: bool | None = None,
+        uncertainty: float | None = None,
+        extent: Extent | None = None,
+        **task: Any,
     ) -> Form:
         """The same form of a task of which some fields differ."""
         return Form(
             replace(self.task, **task),
             self.may_fold if may_fold is None else may_fold,
             self.uncertainty if uncertainty is None else uncertainty,
+            self.extent if extent is None else extent,
         )
 
     @property
-    def where(self) -> Where:
+    def placement(self) -> Placement:
         """The topology and GPUs of the task, by which equal ranks are found."""
-        return Where(self.topology, self.task.gpus)
+        return Placement(self.topology, self.task.gpus)
 
     @property
     def iterations(self) -> int:
@@ -106,7 +119,7 @@ class Form:
         """The schedules of the task, with all of its loops or with fewer."""
         if not self.plans:
             return textbook_loops(self.task)
-        schedules = nccl_loops(self.task)
+        schedules = nccl_loops(self.task, self.extent)
         if not self.uncertainty:
             return schedules
         return replace(schedules, uncertainty=self.uncertainty)
@@ -120,12 +133,12 @@ class Form:
         """
         if not (self.may_fold and self.plans and len(self.task.groups) == 1):
             return None
-        plan = smaller.folded_plan(
-            self.collective, self.plans[0], self.where, self.task.gpus_per_process
+        partition = partition_of_plan(
+            self.collective, self.plans[0], self.placement, self.task.gpus_per_process
         )
-        if plan.symmetry is None:
+        if partition is None:
             return None
-        return self.changed(plans=(plan,), may_fold=False)
+        return self.changed(extent=replace(self.extent, partition=partition), may_fold=False)
 
     @property
     def with_equal_heads(self) -> Form:
@@ -139,12 +152,14 @@ class Form:
     def _equal_heads(self) -> Form | None:
         if [plan.algorithm for plan in self.plans] != ["NVLSTree"] or not self.may_fold:
             return None
-        collective, plan, line, more = smaller.evened(self.collective, self.plans[0])
-        if not line:
+        equal = with_equal_heads(self.collective, self.plans[0])
+        if not equal.rounding:
             return None
         least_error = EQUAL_HEADS_ERROR if self.task.is_single else LATE
-        uncertainty = EQUAL_HEADS_FACTOR * line + more + least_error
-        return self.changed(collective=collective, plans=(plan,), uncertainty=uncertainty)
+        uncertainty = EQUAL_HEADS_FACTOR * equal.rounding + equal.more + least_error
+        return self.changed(
+            collective=equal.collective, plans=(equal.plan,), uncertainty=uncertainty
+        )
 
     @property
     @kept
@@ -154,24 +169,26 @@ class Form:
 
         None if that has no fewer rows than the form with representatives.
         """
-        plan = (self.with_representatives or self).plans[0] if self.plans else None
-        is_possible = plan is not None and (plan.algorithm == "Tree" or plan.hops > 0)
+        if not self.plans or not self.may_fold:
+            return None
+        plan = self.plans[0]
         key_of_loops = self.loop_schedule.key_of
         if (
-            plan is None
-            or not (is_possible and self.may_fold)
+            (plan.algorithm != "Tree" and not self.extent.distance)
             or key_of_loops is None
             or self.task.gpus_per_process > 1
             or self.task.topology.changes
         ):
             return None
         key = ("classes of channels", key_of_loops(self.loop_schedule.least))
-        fewer = replace(plan, symmetry=plan.memo.of(key, self._equal_channels))
-        if fewer.symmetry is None or smaller.written_share(fewer) >= smaller.written_share(plan):
+        partition: Partition | None = plan.memo.of(key, self._equal_channels)
+        with_representatives = self.with_representatives or self
+        share = written_share(with_representatives.extent.partition)
+        if partition is None or written_share(partition) >= share:
             return None
-        return self.changed(plans=(fewer,), may_fold=False)
+        return self.changed(extent=replace(self.extent, partition=partition), may_fold=False)
 
-    def _equal_channels(self) -> Symmetry | None:
+    def _equal_channels(self) -> Partition | None:
         """Classes of channels that share no link which can saturate; None if there are none."""
         program = place(self.loop_schedule.shortest, self.topology, self.task.gpus.tolist())
         tight = np.zeros(len(program.links), bool)
@@ -181,8 +198,8 @@ class Form:
         kinds = {program.links.kind(number) for number in tight_resources}
         if not kinds <= set(TIGHT):
             return None
-        return smaller.channels_alike(
-            self.collective, self.plans[0], self.where, tight[:wire_count]
+        return partition_of_channels(
+            self.collective, self.plans[0], self.placement, tight[:wire_count]
         )
 
     @property
@@ -199,13 +216,9 @@ class Form:
         return form, fraction
 
     def with_distance(self, distance: int) -> Form:
-        """NCCL's ring in which chunks travel `distance` hops, or sends to all of that many
-        rounds."""
-        plan = self.plans[0]
-        if plan.transfers is None:
-            return self.changed(plans=(replace(plan, hops=distance),))
-        transfers = replace(plan.transfers, first=distance)
-        return self.changed(plans=(replace(plan, transfers=transfers, hops=0),))
+        """NCCL's ring in which chunks travel `distance` hops, or an all-to-all of the first
+        `distance` rounds."""
+        return self.changed(extent=replace(self.extent, distance=distance))
 
     @property
     def ring_rows(self) -> int:
@@ -215,7 +228,7 @@ class Form:
         plan = self.plans[0]
         if plan.algorithm != "Ring" or self.collective.name not in WALKS:
             return 0
-        return rows_of_rings(self.collective, plan)
+        return rows_of_rings(self.collective, plan, self.extent)
 
 
 FORMS = Memo(4)
@@ -318,30 +331,26 @@ def joined(schedules: Sequence[Schedule], task: Task) -> Schedule:
     return combine(by_group, task.groups, len(task.gpus))
 
 
-def nccl_loops(task: Task) -> LoopSchedule:
+def nccl_loops(task: Task, extent: Extent) -> LoopSchedule:
     """What NCCL runs for one collective on several communicators, joined."""
     collective, plans = task.collective, task.plans
-    loops_by_plan = [smaller.loops_of(collective, plan) for plan in plans]
+    loops_by_plan = [loops_of(collective, plan) for plan in plans]
     loops = max(map(max, loops_by_plan))
     fewest = min(map(min, loops_by_plan))
 
     def write(loop_count: int) -> Schedule:
-        schedules = [
-            choice.schedule_of(*smaller.shorter(collective, plan, loops - loop_count))
-            for plan in plans
-        ]
+        fewer_loops = replace(extent, loops_left_out=loops - loop_count)
+        schedules = [choice.schedule_of(collective, plan, fewer_loops) for plan in plans]
         return joined(schedules, task)
 
     def key_of(loop_count: int) -> object:
-        """All that a schedule without places depends on."""
-        shorter, plan = smaller.shorter(collective, plans[0], loops - loop_count)
+        """All that the schedule depends on, besides the communicator."""
+        shorter, plan = without_loops(collective, plans[0], loops - loop_count)
         work = tuple((w.channel, w.count, w.chunk, w.last) for w in plan.work)
-        is_loose = plan.stands is not None and plan.stands.loose is not None
-        folds = plan.symmetry and (
-            is_loose,
-            task.gpus_per_process,
-            smaller.works_alike(collective, plans[0]),
-        )
+        classes: tuple[object, ...] | None = None
+        if extent.fold is not None:
+            sizes = sizes_of_channels(collective, plans[0])
+            classes = (extent.fold.loose is not None, task.gpus_per_process, sizes)
         return (
             (
                 shorter.name,
@@ -354,15 +363,15 @@ def nccl_loops(task: Task) -> LoopSchedule:
             plan.direct,
             plan.registered,
             plan.slot,
-            plan.hops,
-            folds,
+            extent.distance,
+            classes,
             work,
         )
 
     least = min(loops, loops - fewest + LEAST)
     memory = max(plan.slots for plan in plans)
     schedules = LoopSchedule(loops, write, least, memory=memory)
-    if len(plans) > 1 or plans[0].places or plans[0].transfers is not None:
+    if len(plans) > 1 or plans[0].transfers is not None:
         return schedules
     loops_left = (max(1, count - loops + least) for count in loops_by_plan[0])
     channels = (work.channel for work in plans[0].work)
@@ -397,11 +406,11 @@ def textbook_loops(task: Task) -> LoopSchedule:
     return LoopSchedule(pieces, write, rounding=1 / elements_per_piece if rest else 0.0)
 
 
-def folded_textbook(form: Form, fold: Stands) -> LoopSchedule:
+def textbook_representatives(form: Form, writer: RepresentativeWriter) -> LoopSchedule:
     """A textbook algorithm of which only representatives of its lanes are written."""
 
     def write(_: int) -> Schedule:
-        return build(form.collective, form.task.algorithm, fold=fold, **form.task.parameters)
+        return build(form.collective, form.task.algorithm, writer=writer, **form.task.parameters)
 
     return LoopSchedule(1, write)
 

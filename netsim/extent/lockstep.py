@@ -27,9 +27,9 @@ from __future__ import annotations
 import numpy as np
 
 from netsim.extent.engine_runs import Bench, StandaloneRun
-from netsim.extent.forms import Form, folded_textbook
+from netsim.extent.forms import Form, textbook_representatives
 from netsim.extent.result import Floats, MethodInput, Offer, OneOperation, Refusal, Solver
-from netsim.extent.sketches import sketched, standing
+from netsim.extent.sketches import sketched, writer_of
 from netsim.metrics.links import link_amounts, use_of
 from netsim.schedule.schedule import MARK, SCRATCH, TRANSFER
 
@@ -45,11 +45,11 @@ def lockstep(question: MethodInput) -> Offer | Refusal:
     sketch = sketched(form)
     if sketch is None:
         return Refusal("only textbook algorithms are checked for ranks that keep step")
-    steps = sketch.together(thresholds.min_lockstep_steps * factor, thresholds.max_lockstep_spread)
+    steps = sketch.lockstep(thresholds.min_lockstep_steps * factor, thresholds.max_lockstep_spread)
     if steps is None:
         return Refusal("ranks do not keep step, or their steps are few")
-    classes = standing(steps.symmetry)
-    schedules = folded_textbook(form, classes)
+    classes = writer_of(steps.partition)
+    schedules = textbook_representatives(form, classes)
 
     def run(bench: Bench, _: Solver) -> OneOperation:
         standalone = bench.standalone(schedules.schedule())
@@ -58,7 +58,7 @@ def lockstep(question: MethodInput) -> Offer | Refusal:
         use = use_of(program, link_amounts(program), float(ends.max()))
         return OneOperation(standalone, ends + bench.launch.kernel, use)
 
-    return Offer(run, schedules, sketch.rows(classes), sketch.ways(classes))
+    return Offer(run, schedules, sketch.rows(classes), sketch.path_count(classes))
 
 
 def ends_of_all(form: Form, run: StandaloneRun, spread: float) -> Floats:

@@ -20,11 +20,17 @@ from __future__ import annotations
 import numpy as np
 
 from netsim.base.units import format_time
-from netsim.collectives.reduced import STEPS as STEPS_OF_RINGS
+from netsim.collectives.first_steps import STEPS_WRITTEN
 from netsim.engines.engine import choose, simulator
 from netsim.extent.engine_runs import Bench, StandaloneRun, taking_part
 from netsim.extent.forms import LoopSchedule
-from netsim.extent.max_plus import Relayed, causes_of, ends_back_to_back, replayed, use_of_all_steps
+from netsim.extent.max_plus import (
+    LongRings,
+    causes_of,
+    ends_back_to_back,
+    ends_of_ranks,
+    use_of_all_steps,
+)
 from netsim.extent.result import MethodInput, Offer, OneOperation, Refusal
 from netsim.extent.sketches import sketched
 
@@ -35,37 +41,37 @@ def long_rings(question: MethodInput) -> Offer | Refusal:
     sketch = sketched(question.form)
     if sketch is None or not sketch.is_long(thresholds.min_long_ring_rows):
         return Refusal("there are no long textbook rings")
-    if sketch.stands(thresholds.max_partition_rounds) is not None:
+    if sketch.representatives(thresholds.max_partition_rounds) is not None:
         return Refusal("classes of equal ranks are found quickly and have fewer rows")
-    relayed = sketch.relayed()
-    if isinstance(relayed, str):
-        return Refusal(relayed)
+    rings = sketch.long_rings()
+    if isinstance(rings, str):
+        return Refusal(rings)
     note = (
-        f"those of the first {STEPS_OF_RINGS} steps of every ring are shown, and what follows "
-        f"them; the whole takes {format_time(relayed.seconds)}"
+        f"those of the first {STEPS_WRITTEN} steps of every ring are shown, and what follows "
+        f"them; the whole takes {format_time(rings.seconds)}"
     )
     return Offer(
-        lambda bench, _: _first_steps(bench, relayed),
-        LoopSchedule(1, lambda _: relayed.schedule),
-        len(relayed.program),
-        len(relayed.program.paths),
+        lambda bench, _: _first_steps(bench, rings),
+        LoopSchedule(1, lambda _: rings.schedule),
+        len(rings.program),
+        len(rings.program.paths),
         note,
     )
 
 
-def _first_steps(bench: Bench, relayed: Relayed) -> OneOperation:
+def _first_steps(bench: Bench, rings: LongRings) -> OneOperation:
     """One operation whose first steps are simulated."""
-    program, launch = relayed.program, bench.launch
+    program, launch = rings.program, bench.launch
     engine = choose(program, bench.engine)
     runs = simulator(program, engine)
     timeline = runs.timeline(progress=bench.progress)
-    begin = np.zeros(relayed.relay.ranks)
-    ends = replayed(relayed.relay, relayed.times, begin) + launch.kernel
+    begin = np.zeros(rings.first_steps.ranks)
+    ends = ends_of_ranks(rings.first_steps, rings.times, begin) + launch.kernel
     return OneOperation(
-        StandaloneRun(relayed.schedule, program, timeline, ends[None], runs, engine),
-        ends[taking_part(relayed.schedule)],
-        use_of_all_steps(relayed, float(ends.max()) - launch.kernel),
-        causes=causes_of(relayed),
+        StandaloneRun(rings.schedule, program, timeline, ends[None], runs, engine),
+        ends[taking_part(rings.schedule)],
+        use_of_all_steps(rings, float(ends.max()) - launch.kernel),
+        causes=causes_of(rings),
         rows=len(program),
-        follow=lambda launch, times: (ends_back_to_back(relayed, launch, times), False),
+        follow=lambda launch, times: (ends_back_to_back(rings, launch, times), False),
     )

@@ -12,8 +12,8 @@ to the one in question, which takes their flights and rows, and waits in the ste
 over, best at the slowest lane that it passes.
 
 That holds only if no row is slowed by another, which `row_times` checks: no link may be asked for
-more than it has, even if all lanes are under way at once. `relayed` checks the sums against the
-engine, for the first steps.
+more than it has, even if all lanes are under way at once. `long_rings_of` checks the sums against
+the engine, for the first steps.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from netsim.base.memo import different
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
-from netsim.collectives.reduced import Laps, Message, Relay
+from netsim.collectives.first_steps import FirstSteps, Message, RingSteps
 from netsim.collectives.table import build
 from netsim.engines.engine import simulate
 from netsim.extent.engine_runs import ends_of, taking_part
@@ -116,7 +116,7 @@ class RowTimes:
     flight: Floats
 
 
-def row_times(program: Program, relay: Relay) -> RowTimes | str:
+def row_times(program: Program, first_steps: FirstSteps) -> RowTimes | str:
     """How long each row takes; or why that depends on other rows, as a clause."""
     if program.links.changes:
         return "rates of links change"
@@ -125,24 +125,24 @@ def row_times(program: Program, relay: Relay) -> RowTimes | str:
     rates = rates_alone(program)
     if not (rates > 0).all():
         return "a link has no bandwidth"
-    if crowded := _crowded(program, _lanes(program, relay), rates):
+    if crowded := _crowded(program, _lanes(program, first_steps), rates):
         return crowded
     style = program.schedule.style
     took = program.style_values("latency")[style] + program.schedule.amount / rates
-    if any(len(different(took[call.rows])) > MAX_DIFFERENT_TIMES for call in relay.calls):
+    if any(len(different(took[call.rows])) > MAX_DIFFERENT_TIMES for call in first_steps.calls):
         return f"rows take more than {MAX_DIFFERENT_TIMES} different times"
     return RowTimes(took, program.path_latency[program.path])
 
 
-def _lanes(program: Program, relay: Relay) -> Ints:
+def _lanes(program: Program, first_steps: FirstSteps) -> Ints:
     """The lane of every row. Rows of a lane run one after the other; each copy has its own."""
     lane = np.full(len(program), -1, np.int64)
-    for call in relay.calls:
+    for call in first_steps.calls:
         lane[call.rows] = call.lanes
     next_lane = int(lane.max(initial=-1)) + 1
-    for ranks, rows in relay.kept:
+    for ranks, rows in first_steps.copies:
         lane[rows] = next_lane + ranks
-        next_lane += relay.ranks
+        next_lane += first_steps.ranks
     return lane
 
 
@@ -175,13 +175,15 @@ def _crowded(program: Program, lane: Ints, rates: Floats) -> str:
 # Call by call: a message after what came before it, all steps of a ring at once.
 
 
-def replayed(relay: Relay, times: RowTimes, begin: Floats, *, short: bool = False) -> Floats:
+def ends_of_ranks(
+    first_steps: FirstSteps, times: RowTimes, begin: Floats, *, short: bool = False
+) -> Floats:
     """When each rank is done, if it begins at `begin[rank]`; `short`: with the steps that are
     written, instead of all."""
-    lanes = 1 + max(int(call.lanes.max(initial=0)) for call in relay.calls)
-    rank = np.arange(lanes) % relay.ranks
+    lanes = 1 + max(int(call.lanes.max(initial=0)) for call in first_steps.calls)
+    rank = np.arange(lanes) % first_steps.ranks
     state = _LaneTimes(begin[rank].copy(), np.full(lanes, -np.inf))
-    for call in relay.calls:
+    for call in first_steps.calls:
         if isinstance(call, Message):
             _send(state, call, times, begin[rank])
         else:
@@ -193,7 +195,7 @@ def replayed(relay: Relay, times: RowTimes, begin: Floats, *, short: bool = Fals
             state.last[call.lanes] = end
     done = begin.copy()
     np.maximum.at(done, rank, np.maximum(state.last, state.arrived))
-    for ranks, rows in relay.kept:
+    for ranks, rows in first_steps.copies:
         done[ranks] = np.maximum(done[ranks], begin[ranks] + times.took[rows])
     return done
 
@@ -227,18 +229,20 @@ SMALL_FRACTION = 1e-6
 
 
 @dataclass(frozen=True)
-class Relayed:
+class LongRings:
     """An algorithm of long rings whose lanes never meet: its first steps as a program, how its
-    other steps repeat them (`relay`), and how long its rows take."""
+    other steps repeat them (`first_steps`), and how long its rows take."""
 
-    relay: Relay
+    first_steps: FirstSteps
     program: Program
     times: RowTimes
 
     @property
     def seconds(self) -> float:
         """The time of one operation of which all ranks begin at once."""
-        return float(replayed(self.relay, self.times, np.zeros(self.relay.ranks)).max())
+        return float(
+            ends_of_ranks(self.first_steps, self.times, np.zeros(self.first_steps.ranks)).max()
+        )
 
     @property
     def schedule(self) -> Schedule:
@@ -246,56 +250,56 @@ class Relayed:
         return self.program.schedule
 
 
-def relayed(
+def long_rings_of(
     collective: Collective,
     algorithm: str,
     parameters: Mapping[str, Any],
     topology: Topology,
     gpus: NDArray[np.int32],
-) -> Relayed | str:
+) -> LongRings | str:
     """An algorithm of long rings on a topology, or why its later steps do not follow from its
     first ones, as a clause."""
-    relay = Relay()
-    schedule = build(collective, algorithm, fold=relay, **parameters)
-    if relay.refused:
-        return relay.refused
+    first_steps = FirstSteps()
+    schedule = build(collective, algorithm, writer=first_steps, **parameters)
+    if first_steps.refused:
+        return first_steps.refused
     program = place(schedule, topology, gpus.tolist())
-    times = row_times(program, relay)
+    times = row_times(program, first_steps)
     if isinstance(times, str):
         return times
     simulated = ends_of(program, simulate(program)).max(axis=0)
-    computed = replayed(relay, times, np.zeros(relay.ranks), short=True)
+    computed = ends_of_ranks(first_steps, times, np.zeros(first_steps.ranks), short=True)
     if not np.allclose(computed, simulated, rtol=AGREE, atol=0.0):
         return "its first steps end at other times than sums of their parts"
-    return Relayed(relay, program, times)
+    return LongRings(first_steps, program, times)
 
 
-def use_of_all_steps(work: Relayed, seconds: float) -> LinkUse:
+def use_of_all_steps(work: LongRings, seconds: float) -> LinkUse:
     """What passes over the links in all steps, if they take `seconds`."""
     repeats = np.ones(len(work.program))  # of every row, with the steps that are not written
-    for call in work.relay.calls:
-        if isinstance(call, Laps):
+    for call in work.first_steps.calls:
+        if isinstance(call, RingSteps):
             repeats[call.rows.ravel()] += call.steps - call.written
     return use_of(work.program, link_amounts(work.program, repeats), seconds)
 
 
-def causes_of(work: Relayed) -> Causes:
+def causes_of(work: LongRings) -> Causes:
     """How much of the time is latency, and how much transfers on each kind of link.
 
     The time is a sum of row times and latencies. How many of these are in it follows from how much
     it grows if they are raised by a small fraction."""
-    begin, times = np.zeros(work.relay.ranks), work.times
+    begin, times = np.zeros(work.first_steps.ranks), work.times
     seconds = work.seconds
 
     def seconds_due_to(took: Floats, flight: Floats) -> float:
         raised = RowTimes(
             times.took + SMALL_FRACTION * took, times.flight + SMALL_FRACTION * flight
         )
-        growth = float(replayed(work.relay, raised, begin).max()) - seconds
+        growth = float(ends_of_ranks(work.first_steps, raised, begin).max()) - seconds
         return growth / SMALL_FRACTION
 
     def transfers() -> dict[str, float]:
-        rows, seconds_by_kind = work.relay.rows, {}
+        rows, seconds_by_kind = work.first_steps.rows, {}
         path, place = np.unique(work.program.path[rows], return_inverse=True)
         example = np.zeros(len(path), np.int64)
         example[place] = rows
@@ -311,12 +315,12 @@ def causes_of(work: Relayed) -> Causes:
     return Causes({"latency": latency, "transfer": 1 - latency}, transfers)
 
 
-def ends_back_to_back(work: Relayed, launch: Launch, operations: int) -> Floats:
+def ends_back_to_back(work: LongRings, launch: Launch, operations: int) -> Floats:
     """`ends[operation, rank]` of operations back to back, for the ranks that take part."""
-    done, busy = np.zeros(work.relay.ranks), taking_part(work.schedule)
+    done, busy = np.zeros(work.first_steps.ranks), taking_part(work.schedule)
     ends = list[Floats]()
-    for launched in launch.times(operations, work.relay.ranks):
+    for launched in launch.times(operations, work.first_steps.ranks):
         begin = np.maximum(done, launched) + launch.kernel
-        done = replayed(work.relay, work.times, begin)
+        done = ends_of_ranks(work.first_steps, work.times, begin)
         ends.append(done[busy])
     return np.stack(ends)

@@ -20,7 +20,7 @@ but that of equal heads.
 from __future__ import annotations
 
 from netsim.extent.all_rows import offer_in_full, run_in_full
-from netsim.extent.forms import folded_textbook, written_form
+from netsim.extent.forms import textbook_representatives, written_form
 from netsim.extent.result import RANKS_MAY_DIFFER, MethodInput, Offer, Refusal
 from netsim.extent.sketches import sketched
 
@@ -42,14 +42,14 @@ def representatives(question: MethodInput) -> Offer | Refusal:
         return NO_CLASSES if form.may_fold else RANKS_MAY_DIFFER
     classes = None
     if sketch.is_long(budget.thresholds.min_long_ring_rows):
-        classes = sketch.stands(budget.thresholds.max_partition_rounds)
-    classes = classes or sketch.stands()
+        classes = sketch.representatives(budget.thresholds.max_partition_rounds)
+    classes = classes or sketch.representatives()
     if not classes:
         return NO_CLASSES
-    schedules = folded_textbook(form, classes)
+    schedules = textbook_representatives(form, classes)
     return Offer(
         lambda bench, _: run_in_full(bench, schedules, budget),
         schedules,
         sketch.rows(classes),
-        sketch.ways(classes),
+        sketch.path_count(classes),
     )

@@ -80,11 +80,14 @@ class OneOperation:
         return float(np.ptp(self.ends)) / last if last > 0.0 else 0.0
 
     def idle_fraction(self, launch: Launch) -> float:
-        """The fraction of the time in which the busiest link is idle."""
+        """The fraction of the time in which the busiest link is idle, from 0 to 1.
+
+        An approximate time may be less than what that link needs; then it is never idle."""
         last = self.seconds
         if last <= 0.0:  # nothing moves, and no kernel is started
             return 1.0
-        return 1.0 - float(self.use.utilisation.max(initial=0.0)) * (1.0 - launch.kernel / last)
+        busy = float(self.use.utilisation.max(initial=0.0)) * (1.0 - launch.kernel / last)
+        return max(0.0, 1.0 - busy)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from netsim.extent.distance import INCREMENTS, extrapolate_distance, send_rounds
 from netsim.extent.engine_runs import Bench
 from netsim.extent.forms import Form, written_form
 from netsim.extent.result import RANKS_MAY_DIFFER, MethodInput, Offer, OneOperation, Refusal, Solver
-from netsim.nccl.schedules.smaller import written_share
+from netsim.schedule.partition import written_share
 
 ROUNDS_TOLERANCE = 0.5
 """Largest relative difference of what rounds add: ranks at other distances take other times."""
@@ -58,7 +58,7 @@ def sends_to_all(question: MethodInput) -> Form | Refusal:
     if len(form.plans) != 1:
         return Refusal("only sends of a single communicator are extrapolated from a few rounds")
     plan, sends, ranks = form.plans[0], form.plans[0].transfers, form.collective.ranks
-    if sends is None or form.collective.name != "alltoall" or sends.first:
+    if sends is None or form.collective.name != "alltoall" or form.extent.distance:
         return Refusal("only sends to all have rounds to leave out")
     if len({len(nodes) for nodes in plan.nodes}) > 1:
         return Refusal("nodes that send to all have different numbers of ranks")
@@ -78,8 +78,19 @@ def first_rounds(form: Form, runs: int) -> list[int]:
 
 def rows_of_rounds(form: Form, rounds: int) -> float:
     """About how many rows some rounds of sends to all have, with the fewest loops."""
-    ranks, share = form.collective.ranks, written_share(form.plans[0])
+    ranks, share = form.collective.ranks, written_share(form.extent.partition)
     return ROWS_PER_SEND * form.loop_schedule.least * rounds * ranks * share
+
+
+def rows_of_first_runs(form: Form, budget: Budget, runs: int) -> list[int]:
+    """About how many rows each of the first runs has; empty if the method refuses the form."""
+    if "rounds_of_sends" in budget.excluded:
+        return []
+    sends = sends_to_all(MethodInput(form, budget))
+    if isinstance(sends, Refusal):
+        return []
+    least = budget.thresholds.rows_of_wide_instants
+    return [int(max(rows_of_rounds(sends, rounds), least)) for rounds in first_rounds(sends, runs)]
 
 
 def _from_first_rounds(
@@ -116,7 +127,7 @@ def _from_first_rounds(
     )
     words = f"{full.run} of {all_rounds} rounds of sends"
     # Of the last turn of the channels there may be a part only.
-    last_turn = sends.turn / all_rounds
+    last_turn = sends.rounds_of_all_channels / all_rounds
     uncertainty = operation.uncertainty + full.uncertainty + last_turn + max(0.0, demand.max() - 1)
     return replace(
         operation,

@@ -13,21 +13,16 @@ from numpy.typing import NDArray
 
 from netsim.base.memo import Memo, different, digest, kept
 from netsim.base.values import dataclass
-from netsim.collectives.reduced import Sketch, Stands
+from netsim.collectives.representatives import RepresentativeWriter
+from netsim.collectives.sketch import TextbookSketch
 from netsim.collectives.table import build, folds, shown_name
 from netsim.extent import max_plus
 from netsim.extent.forms import Form
-from netsim.extent.max_plus import Relayed
-from netsim.program import symmetry
-from netsim.program.symmetry import (
-    MOST_ROUNDS,
-    Together,
-    Where,
-    alike,
-    odd_one,
-    symmetry_of,
-)
-from netsim.schedule.schedule import Skeleton, Symmetry
+from netsim.extent.max_plus import LongRings
+from netsim.program.lockstep import Lockstep, find_lockstep
+from netsim.program.odd_parts import first_odd_part
+from netsim.program.partition import MAX_ROUNDS, Placement, equal_members, find_partition
+from netsim.schedule.partition import Partition, Skeleton
 from netsim.workloads.task import Task
 
 LONG_RINGS = {
@@ -47,7 +42,7 @@ class AlgorithmSketch:
     """
 
     task: Task
-    sketch: Sketch
+    sketch: TextbookSketch
     skeleton: Skeleton
     key: tuple[object, ...]
 
@@ -61,11 +56,15 @@ class AlgorithmSketch:
         name = self.task.collective.name
         return (name, self.task.algorithm) in LONG_RINGS and self.full >= rows
 
-    def stands(self, rounds: int = MOST_ROUNDS) -> Stands | None:
-        """The classes of equal lanes, if they are found in `rounds` rounds of refinement."""
-        return self._answers.of((*self.key, rounds), lambda: self._stands(rounds))
+    def representatives(self, max_rounds: int = MAX_ROUNDS) -> RepresentativeWriter | None:
+        """A writer of one lane for each class of equal ones.
 
-    def together(self, min_steps: int, max_spread: float) -> Together | None:
+        None if classes are not found in `max_rounds` rounds of refinement, or have one member
+        each."""
+        key = (*self.key, max_rounds)
+        return self._answers.of(key, lambda: self._representatives(max_rounds))
+
+    def lockstep(self, min_steps: int, max_spread: float) -> Lockstep | None:
         """How ranks keep step; None if they do not.
 
         Nor if all ranks have fewer than `min_steps` steps together, or end apart by more than the
@@ -73,43 +72,43 @@ class AlgorithmSketch:
         sketch = self.sketch
         if sketch.step_count * self.task.collective.ranks < min_steps:
             return None
-        steps = self._answers.of((*self.key, "lockstep"), self._together)
+        steps = self._answers.of((*self.key, "lockstep"), self._lockstep)
         if steps is None:
             return None
         seconds_of_steps = sketch.step_count * sketch.step_bytes / steps.rate
         return steps if steps.spread <= max_spread * seconds_of_steps else None
 
-    def relayed(self) -> Relayed | str:
+    def long_rings(self) -> LongRings | str:
         """The first steps of long rings and what follows from them, or why nothing does.
 
         The last answer is remembered; the reason why nothing follows holds at any size."""
         task = self.task
-        last = self._answers.of("relayed", lambda: Memo(1))
+        last = self._answers.of("last long rings", lambda: Memo(1))
 
-        def first_steps() -> Relayed | str:
+        def first_steps() -> LongRings | str:
             key = (self.key, task.collective)
             return last.of(
                 key,
-                lambda: max_plus.relayed(
+                lambda: max_plus.long_rings_of(
                     task.collective, task.algorithm, task.parameters, task.topology, task.gpus
                 ),
             )
 
-        answer: Relayed | str = self._answers.of(
-            ("relayed", self.key), first_steps, lambda answer: isinstance(answer, str)
+        answer: LongRings | str = self._answers.of(
+            ("long rings", self.key), first_steps, lambda answer: isinstance(answer, str)
         )
         return answer
 
-    def rows(self, stands: Stands) -> int:
+    def rows(self, writer: RepresentativeWriter) -> int:
         """The number of rows if one lane of each class is written."""
-        written = self.sketch.rows[different(stands.first)]
+        written = self.sketch.rows[different(writer.first)]
         return int(written.sum()) + self.task.collective.ranks
 
-    def ways(self, stands: Stands | None) -> int:
+    def path_count(self, writer: RepresentativeWriter | None) -> int:
         """The number of pairs of ranks between which rows go, of all lanes or of one of each
         class."""
         sources = np.concatenate([hops.src for hops in self.skeleton.hops])
-        return len(sources if stands is None else stands.written(sources))
+        return len(sources if writer is None else writer.written(sources))
 
     @property
     def _answers(self) -> Memo:
@@ -117,20 +116,20 @@ class AlgorithmSketch:
         return self.task.topology.memo.of("textbook algorithms", Memo)
 
     @property
-    def _where(self) -> Where:
-        return Where(self.task.topology, self.task.gpus)
+    def _placement(self) -> Placement:
+        return Placement(self.task.topology, self.task.gpus)
 
-    def _together(self) -> Together | None:
-        rest = self.sketch.skeleton(_launch_order(self.task), steps=False)
-        return symmetry.together(rest, self.sketch.steps(), self._where)
+    def _lockstep(self) -> Lockstep | None:
+        besides = self.sketch.skeleton(_launch_order(self.task), with_steps=False)
+        return find_lockstep(besides, self.sketch.steps(), self._placement)
 
-    def _stands(self, rounds: int) -> Stands | None:
+    def _representatives(self, max_rounds: int) -> RepresentativeWriter | None:
         checks = self.sketch.checks(_launch_order(self.task))
-        partition = symmetry_of(self.skeleton, self._where, checks, rounds)
+        partition = find_partition(self.skeleton, self._placement, checks, max_rounds)
         if partition is None:
             return None
-        stands = standing(partition)
-        return None if (stands.count == 1).all() else stands
+        writer = writer_of(partition)
+        return None if (writer.count == 1).all() else writer
 
 
 @kept
@@ -142,8 +141,8 @@ def sketched(form: Form) -> AlgorithmSketch | None:
         return None
     if not folds(collective.name, algorithm) or collective.ranks == 1:
         return None
-    sketch = Sketch()
-    build(collective, algorithm, fold=sketch, **task.parameters)
+    sketch = TextbookSketch()
+    build(collective, algorithm, writer=sketch, **task.parameters)
     if sketch.refused:
         return None
     skeleton = sketch.skeleton(_launch_order(task))
@@ -161,10 +160,10 @@ def _launch_order(task: Task) -> NDArray[np.int64]:
     return np.arange(task.collective.ranks) % task.gpus_per_process
 
 
-def standing(partition: Symmetry) -> Stands:
-    """The lanes that are written, and how many each represents, from classes of equal blocks."""
-    blocks = alike(partition.block.astype(np.uint64))
-    return Stands(partition.fold, blocks.first, blocks.count)
+def writer_of(partition: Partition) -> RepresentativeWriter:
+    """A writer of one lane for each class of blocks."""
+    lanes = equal_members(partition.block.astype(np.uint64))
+    return RepresentativeWriter(partition.fold, lanes.first, lanes.count)
 
 
 def why_in_full(form: Form) -> str:
@@ -172,7 +171,7 @@ def why_in_full(form: Form) -> str:
     collective = form.collective
     if not form.may_fold:
         reason = "fold is off, or there are several communicators"
-    elif odd := odd_one(form.where):
+    elif odd := first_odd_part(form.placement):
         reason = odd
     elif form.task.is_nccl:
         return ""

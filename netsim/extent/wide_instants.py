@@ -31,10 +31,10 @@ import numpy as np
 from netsim.base.units import format_time
 from netsim.extent.budget import Budget
 from netsim.extent.engine_runs import Bench, ends_of
-from netsim.extent.forms import LoopSchedule, written_form
+from netsim.extent.forms import Form, LoopSchedule, written_form
 from netsim.extent.result import MethodInput, Offer, OneOperation, Refusal
 from netsim.metrics.links import amounts_by, link_amounts, use_of
-from netsim.nccl.schedules.smaller import written_share
+from netsim.schedule.partition import written_share
 
 LEAST_ERROR_IN_INSTANTS = 4
 """The error that is stated at least, in widths of an instant."""
@@ -42,6 +42,8 @@ LARGE_ERROR = 0.2
 """Relative error above which instants are halved."""
 MAX_NARROWING = 64
 """How many times narrower than at first instants may become."""
+MAX_RUN_LOOPS = 128
+"""Loops that a run has at most, for all but very few tasks."""
 ERROR_BY_DOUBLE_WIDTH = 3.0
 ERROR_BY_FOURFOLD_WIDTH = 1.5
 """How many times the difference to runs with instants twice and four times as wide is stated."""
@@ -53,7 +55,7 @@ def wide_instants(question: MethodInput) -> Offer | Refusal:
     thresholds = budget.thresholds
     if budget.is_exact or not any(plan.transfers is not None for plan in form.plans):
         return Refusal("rates are solved less often for grouped sends only")
-    if written_share(form.plans[0]) < thresholds.min_written_share:
+    if written_share(form.extent.partition) < thresholds.min_written_share:
         return Refusal("one representative is simulated for each class of equal ranks")
     if form.topology.changes:
         return Refusal("links change while the operation runs")
@@ -67,6 +69,24 @@ def wide_instants(question: MethodInput) -> Offer | Refusal:
     ):
         return Refusal("fewer loops are tried first")
     return Offer(lambda bench, _: _in_wide_instants(bench, schedules, budget))
+
+
+def loops_in_wide_instants(form: Form, budget: Budget, rows_per_loop: float) -> int | None:
+    """About how many loops the method simulates, if a loop has some rows; None if it refuses the
+    form. It writes nothing, unlike the method itself."""
+    thresholds, schedules = budget.thresholds, form.loop_schedule
+    has_sends = any(plan.transfers is not None for plan in form.plans)
+    share = written_share(form.extent.partition)
+    if budget.is_exact or not has_sends or share < thresholds.min_written_share:
+        return None
+    if form.topology.router.choices > 1 or form.topology.changes:
+        return None
+    min_rows = thresholds.min_crowded_rows / len(form.task.gpus)
+    loops = min(schedules.loops, MAX_RUN_LOOPS)
+    if min_rows > min(rows_per_loop * loops, thresholds.rows_of_wide_instants):
+        return None
+    loops_of_rows = int(thresholds.rows_of_wide_instants / rows_per_loop)
+    return min(loops, max(schedules.least, loops_of_rows))
 
 
 def _in_wide_instants(

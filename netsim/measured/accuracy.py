@@ -1,6 +1,8 @@
-"""All runs of an index, simulated on several processes, with their errors, and the page on them.
+"""Simulate all runs of an index on several processes; errors, intervals and forecasts from the
+result.
 
-The same index gives the same points, however many processes share the work."""
+The same index gives the same points, whatever the number of processes.
+"""
 
 import csv
 import fcntl
@@ -31,11 +33,11 @@ from netsim.base.values import dataclass, grouped
 from netsim.measured import estimate
 from netsim.measured.compare import (
     ALL,
-    Answer,
+    ComparedPoint,
     Failed,
     Floats,
-    Part,
-    Point,
+    PartAnswer,
+    RunPart,
     answer,
     as_values,
     by_band,
@@ -45,42 +47,50 @@ from netsim.measured.compare import (
     weights_of,
 )
 from netsim.measured.estimate import Without, figures_without, looked_at, shown_by
-from netsim.measured.index import Entry, dtype_of, joined_by, mapped
+from netsim.measured.index import IndexEntry, dtype_of, joined_by, mapped
 from netsim.measured.noise_floor import noise_by_band, noise_table, repeated_times
-from netsim.measured.training import Answer as StepAnswer
-from netsim.measured.training import ComparedStep, Steps, published, rendered, run_steps
+from netsim.measured.training import (
+    ComparedStep,
+    ComparedSteps,
+    StepAnswer,
+    published,
+    rendered,
+    run_steps,
+)
 from netsim.results import row as result_rows
 from netsim.results.folder import append, few_of
 from netsim.results.sealed import damaged, sealed, unsealed
 
 CLASS = ("machine", "transport", "collective", "band")
-LARGE = 32  # ranks from which the sizes of a run are shared out
+LARGE = 32  # a run of at least this many ranks is simulated in four parts, each with some sizes
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The points of an index in its order, with what failed and what was assumed."""
+    """The compared points of an index in its order, the failures, and the assumptions by run."""
 
-    points: tuple[Point, ...]
+    points: tuple[ComparedPoint, ...]
     failed: tuple[Failed, ...] = ()
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    missing: int = 0  # parts that were not simulated: somebody interrupted
-    lost: int = 0  # parts that ended their processes
-    left_out: tuple[Point, ...] = ()  # the same, each without what its own system says of constants
-    without: tuple[Without, ...] = ()
+    missing: int = 0  # parts that were not simulated because the user interrupted
+    lost: int = 0  # parts whose worker process died
+    # The same points, each simulated with constants that were estimated without its own system.
+    left_out: tuple[ComparedPoint, ...] = ()
+    without: tuple[Without, ...] = ()  # those estimates, by constant and left-out system
 
     def json(self) -> str:
-        """The points and the error by band, healthy runs apart from others."""
+        """The points and the errors by size band as JSON text; healthy runs apart from unhealthy
+        ones."""
         values = {"points": [asdict(point) for point in self.points], "bands": bands(self.points)}
         if self.left_out:
             values["left_out"] = [asdict(point) for point in self.left_out]
             values["left_out_bands"] = bands(self.left_out)
-            values["without"] = [asdict(one) for one in self.without]
+            values["without"] = [asdict(estimated) for estimated in self.without]
         return json.dumps(values, indent=1) + "\n"
 
 
-def bands(points: Sequence[Point]) -> dict[str, Any]:
-    """Errors by band, of healthy runs and of others."""
+def bands(points: Sequence[ComparedPoint]) -> dict[str, Any]:
+    """The errors by size band, for healthy runs and for runs with a problem."""
     sides = {"healthy": True, "unhealthy": False}
     return {
         name: as_values(by_band([point for point in points if point.healthy is side]))
@@ -88,17 +98,19 @@ def bands(points: Sequence[Point]) -> dict[str, Any]:
     }
 
 
-def chosen(entries: Sequence[Entry], only: Sequence[str]) -> list[Entry]:
-    """The entries whose id is, or begins with, one of some texts; all where there are none."""
+def chosen(entries: Sequence[IndexEntry], only: Sequence[str]) -> list[IndexEntry]:
+    """The entries whose id is, or begins with, one of the texts; all entries without any text."""
     for text in only:
         if not any(entry.id.startswith(text) for entry in entries):
             hint = suggest(text, [entry.id for entry in entries])
             raise InputError(f"no run of the index is called {text!r}{hint}")
-    return [one for one in entries if not only or any(one.id.startswith(text) for text in only)]
+    if not only:
+        return list(entries)
+    return [entry for entry in entries if entry.id.startswith(tuple(only))]
 
 
 def run_index(
-    entries: Sequence[Entry],
+    entries: Sequence[IndexEntry],
     jobs: int | None,
     done: Callable[[int, int], None] | None = None,
     *,
@@ -107,44 +119,58 @@ def run_index(
     journal: "Journal | None" = None,
     figures: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
 ) -> Accuracy:
-    """Simulate all runs, or until Ctrl-C; `done` hears how many parts of how many are finished,
-    `tell` of workers that died; what `journal` has is not simulated again. `figures` of a
-    calibration take the place of the usual ones in some runs."""
-    parts: list[Part] = []
+    """Simulate all runs, or those that are finished when the user presses Ctrl-C.
+
+    Args:
+        entries: the runs.
+        jobs: the number of worker processes; None is one per processor.
+        done: called with the number of finished parts and the number of all parts.
+        memory: bytes that the workers may use together; 0 is no limit.
+        tell: called with a message for each worker that died.
+        journal: answers that are not simulated again; new ones are added to it.
+        figures: by run, values of calibration that replace the usual ones.
+    """
+    parts: list[RunPart] = []
     failed: list[Failed] = []
     for entry in entries:
         try:
             parts += _parts(entry, figures.get(entry.id, {}))
         except NetsimError as error:
             failed.append(Failed(entry.id, str(error)))
-    known = journal or Journal()
+    records = journal or Journal()
     answers = {
-        n: known.found[key] for n, part in enumerate(parts) if (key := key_of(part)) in known.found
+        number: records.answers[key]
+        for number, part in enumerate(parts)
+        if (key := key_of(part)) in records.answers
     }
-    alike = _alike(parts)
-    for first, others in alike.items():
+    same_parts = _numbers_of_same_parts(parts)
+    for first, numbers in same_parts.items():
         if first in answers:
-            answers |= {n: _told_of(answers[first], parts[n]) for n in others}
-    firsts = {n for n in alike if n not in answers}
-    order = sorted(firsts, key=lambda n: (-_work(parts[n]), n))
-    all_work, work_done = sum(_work(parts[n]) for n in firsts), 0.0
+            answers |= {number: _answer_for(answers[first], parts[number]) for number in numbers}
+    remaining = {number for number in same_parts if number not in answers}
+    largest_first = sorted(remaining, key=lambda number: (-_work(parts[number]), number))
+    work_total = sum(_work(parts[number]) for number in remaining)
+    work_done = 0.0
     workers = Processes(jobs or os.cpu_count() or 1, answered, memory=memory, tell=tell)
     lost = 0
     with suppress(KeyboardInterrupt), workers:  # what is finished is worth having
-        STAGE.others, STAGE.done, STAGE.total = workers.memory, len(answers), len(parts)
-        worked(0.0, all_work)
-        for number, found in _answers(parts, order, workers):
+        STAGE.others = workers.memory
+        STAGE.done = len(answers)
+        STAGE.total = len(parts)
+        worked(0.0, work_total)
+        for number, result in _answers(parts, largest_first, workers):
             work_done += _work(parts[number])
-            worked(work_done, all_work)
+            worked(work_done, work_total)
             at(", ".join(workers.names()), len(answers), len(parts))
-            for other in alike[number]:
-                if isinstance(found, LostError):
+            for same_number in same_parts[number]:
+                part = parts[same_number]
+                if isinstance(result, LostError):
                     lost += 1
-                    name = parts[other].entry.id
-                    answers[other] = Answer(name, failed=(Failed(name, str(found)),))
+                    failure = Failed(part.entry.id, str(result))
+                    answers[same_number] = PartAnswer(part.entry.id, failed=(failure,))
                 else:
-                    answers[other] = _told_of(found, parts[other])
-                    known.keep(key_of(parts[other]), answer=asdict(answers[other]))
+                    answers[same_number] = _answer_for(result, part)
+                    records.keep(key_of(part), answer=asdict(answers[same_number]))
             if done:
                 done(len(answers), len(parts))
     finished = _joined([answers[number] for number in sorted(answers)], failed)
@@ -152,8 +178,9 @@ def run_index(
 
 
 def _answers(
-    parts: Sequence[Part], order: list[int], workers: Processes
-) -> Iterator[tuple[int, Answer | LostError]]:
+    parts: Sequence[RunPart], order: list[int], workers: Processes
+) -> Iterator[tuple[int, PartAnswer | LostError]]:
+    """Simulate parts in an order; yield the number of each with its answer, as they finish."""
     if workers.count == 1:
         for number in order:
             try:
@@ -161,36 +188,47 @@ def _answers(
             except MemoryError:
                 yield number, LostError("out of memory")
         return
-    jobs = ((parts[n], _titled(parts[n]), _memory_needed(parts[n]), 1) for n in order)
+    jobs = (
+        (parts[number], _title(parts[number]), _memory_needed(parts[number]), 1) for number in order
+    )
     numbers = {id(part): number for number, part in enumerate(parts)}
     with closing(workers.results(jobs)) as results:
-        for part, found in results:
-            yield numbers[id(part)], found
+        for part, result in results:
+            yield numbers[id(part)], result
 
 
-def _alike(parts: Sequence[Part]) -> dict[int, list[int]]:
-    """The parts that ask the same, by the first: some runs differ only in what was measured."""
-    firsts: dict[bytes, int] = {}
-    found: dict[int, list[int]] = {}
+def _numbers_of_same_parts(parts: Sequence[RunPart]) -> dict[int, list[int]]:
+    """The numbers of the parts that need the same simulation, by the first of them.
+
+    Some runs differ only in the times that were measured."""
+    first_numbers: dict[bytes, int] = {}
+    numbers_by_first: dict[int, list[int]] = {}
     for number, part in enumerate(parts):
         try:
-            data = {key: it for key, it in mapped(part.entry).data.items() if key != "name"}
+            scenario = mapped(part.entry).data
+            data = {key: value for key, value in scenario.items() if key != "name"}
         except NetsimError:
-            data = {"run": part.entry.id}  # is told when it is simulated
+            data = {"run": part.entry.id}  # the simulation of the part reports the error
         name = part.entry.collective
-        rows = [(r.size_bytes, dtype_of(r.dtype), r.root, r.is_in_place(name)) for r in part.rows]
+        rows = [
+            (row.size_bytes, dtype_of(row.dtype), row.root, row.is_in_place(name))
+            for row in part.rows
+        ]
         key = digest(repr((data, rows, sorted(part.figures.items()))))
-        found.setdefault(firsts.setdefault(key, number), []).append(number)
-    return found
+        first = first_numbers.setdefault(key, number)
+        numbers_by_first.setdefault(first, []).append(number)
+    return numbers_by_first
 
 
-def _told_of(found: Answer, part: Part) -> Answer:
-    entry, points = part.entry, {point.size_bytes: point for point in found.points}
-    if entry.id == found.run:
-        return found
-    own = [
+def _answer_for(answer: PartAnswer, part: RunPart) -> PartAnswer:
+    """The answer for a part, made from the answer of a part that needs the same simulation."""
+    entry = part.entry
+    if entry.id == answer.run:
+        return answer
+    simulated = {point.size_bytes: point for point in answer.points}
+    points = [
         replace(
-            points[row.size_bytes],
+            simulated[row.size_bytes],
             run=entry.id,
             measured_us=seconds * 1e6,
             machine=entry.machine,
@@ -198,62 +236,77 @@ def _told_of(found: Answer, part: Part) -> Answer:
             system=entry.system,
         )
         for row in part.rows
-        if row.size_bytes in points and (seconds := row.seconds(entry.collective))
+        if row.size_bytes in simulated and (seconds := row.seconds(entry.collective))
     ]
-    failed = tuple(replace(one, run=entry.id) for one in found.failed)
-    return Answer(entry.id, tuple(own), failed, found.notes)
+    failed = tuple(replace(failure, run=entry.id) for failure in answer.failed)
+    return PartAnswer(entry.id, tuple(points), failed, answer.notes)
 
 
-def answered(part: Part) -> Iterator[Answer]:
-    """The answer of a part, as a worker gives it."""
+def answered(part: RunPart) -> Iterator[PartAnswer]:
+    """Yield the answer of a part: the function that worker processes call."""
     yield answer(part)
 
 
-def _memory_needed(part: Part) -> int:
-    """About how many bytes a process needs for a part at most; 0 where it cannot be simulated."""
+def _memory_needed(part: RunPart) -> int:
+    """An upper estimate of the bytes that a process needs for a part, 0 if that part cannot be
+    simulated."""
     with suppress(NetsimError):
         largest = max(part.rows, key=lambda row: row.size_bytes)
         sizes = [largest.size_bytes]
-        plan, dtype = mapped(part.entry), dtype_of(largest.dtype)
-        _, resolved = resolved_at(plan, sizes, dtype, largest.root)
+        plan = mapped(part.entry)
+        _, resolved = resolved_at(plan, sizes, dtype_of(largest.dtype), largest.root)
         return resolved.memory_needed(largest.size_bytes)
     return 0
 
 
-def _titled(part: Part) -> str:
+def _title(part: RunPart) -> str:
+    """What progress messages call a part: its run and the smallest and largest size."""
     sizes = [row.size_bytes for row in part.rows]
     return f"{part.entry.id} at {min(sizes)} to {max(sizes)} B" if sizes else part.entry.id
 
 
-def key_of(part: Part, constant: Constant | None = None) -> str:
-    """What an answer depends on, in a few characters: the part, this version, the constants and
-    machine files, and the constant that a run is looked at for."""
+def key_of(part: RunPart, constant: Constant | None = None) -> str:
+    """A digest of everything that the answer of a part depends on.
+
+    These are the part, the version, the constants, the machine files, and the constant that is
+    estimated from the run, if any."""
     entry = part.entry
-    own = (*part.figures.items(), *(() if constant is None else (constant.id,)))
-    asked = (entry.id, str(entry.folder), str(dict(entry.values)), part.rows, own)
-    return digest((asked, __version__, MODEL_VERSION, _files())).hex()
+    settings = [*part.figures.items()]
+    estimated = () if constant is None else (constant.id,)
+    question = (
+        entry.id,
+        str(entry.folder),
+        str(dict(entry.values)),
+        part.rows,
+        (*settings, *estimated),
+    )
+    return digest((question, __version__, MODEL_VERSION, _digest_of_files())).hex()
 
 
 @lru_cache(maxsize=1)
-def _files() -> bytes:
+def _digest_of_files() -> bytes:
+    """A digest of the table of constants and of all machine files."""
     folders = (preset_folder("topologies"), Path("topologies"))
-    machines = (file for one in folders for file in sorted(one.glob("*.y*ml")))
+    machines = (file for folder in folders for file in sorted(folder.glob("*.y*ml")))
     return digest(tuple(file.read_bytes() for file in (constant_table.FILE, *machines)))
 
 
 class Journal:
-    """The answers of earlier runs (`found`), and a file that keeps those of this one."""
+    """The answers of earlier runs, and the file to which this run appends its own.
+
+    Without a path nothing is written. `answers` are those of parts, `shown` the log ratios that
+    runs show for constants, `steps` the figures of training steps, all by `key_of`."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
-        self.found: dict[str, Answer] = {}
-        self.shown: dict[str, Floats] = {}  # what runs say of constants
-        self.steps: dict[str, StepFigures] = {}  # what training steps came to
+        self.answers: dict[str, PartAnswer] = {}
+        self.shown: dict[str, Floats] = {}
+        self.steps: dict[str, StepFigures] = {}
         self.damaged: list[str] = []
         self.file: int | None = None
 
     def keep(self, key: str, **values: Any) -> None:
-        """Keep an `answer`, what is `shown`, or a training `step`, whatever happens next."""
+        """Append an `answer`, a `shown` array or a training `step` to the file at once."""
         if self.file is None:
             return
         try:
@@ -264,49 +317,59 @@ class Journal:
             raise InputError(message, hint=hint) from None
 
     def finish(self) -> None:
-        """Nothing is left to go on with."""
+        """Delete the file: everything is simulated, so there is nothing to resume."""
         if self.path is not None and self.file is not None:
             self.path.unlink(missing_ok=True)
 
     def read(self) -> None:
-        """Take up what the file has, but for damaged lines and a last one that was cut off."""
+        """Read the answers from the file, without damaged lines and a last line that was cut off.
+
+        Complete lines that are damaged are listed in `damaged`."""
         assert self.path is not None
         for number, line in enumerate(self.path.read_bytes().splitlines(keepends=True), 1):
             try:
-                values = unsealed(line)
-                key = str(values["part"])
-                if "step" in values:
-                    self.steps[key] = _step_figures(values["step"])
-                elif "shown" in values:
-                    self.shown[key] = np.array(values["shown"], dtype=float)
-                else:
-                    told = values["answer"]
-                    points = tuple(map(_point_from, told["points"]))
-                    failed = tuple(Failed(**one) for one in told["failed"])
-                    notes = tuple(map(str, told["notes"]))
-                    self.found[key] = Answer(str(told["run"]), points, failed, notes)
+                self._read_line(line)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 if line.endswith(b"\n"):
                     why = error if type(error) is ValueError else ValueError("not of a journal")
                     self.damaged.append(damaged(self.path, number, why))
 
+    def _read_line(self, line: bytes) -> None:
+        """Read the answer of one line."""
+        values = unsealed(line)
+        key = str(values["part"])
+        if "step" in values:
+            self.steps[key] = _step_figures(values["step"])
+        elif "shown" in values:
+            self.shown[key] = np.array(values["shown"], dtype=float)
+        else:
+            answer_values = values["answer"]
+            points = tuple(map(_point_from, answer_values["points"]))
+            failed = tuple(Failed(**failure) for failure in answer_values["failed"])
+            notes = tuple(map(str, answer_values["notes"]))
+            self.answers[key] = PartAnswer(str(answer_values["run"]), points, failed, notes)
 
-# Seconds and MFU of a training step, as it is and with other values of constants; or why it has
-# none.
+
+# The seconds and the MFU of a training step, twice: with the constants of the table and with
+# changed ones. A text is the reason why the step could not be simulated.
 StepFigures = str | tuple[tuple[float, float], tuple[float, float]]
 
 
-def _step_figures(kept: Any) -> StepFigures:
-    """The figures of a step from a line of the journal."""
-    if isinstance(kept, str):
-        return kept
-    first, again = ((float(seconds), float(mfu)) for seconds, mfu in kept)
-    return first, again
+def _step_figures(values: Any) -> StepFigures:
+    """The figures of a training step from their values in a line of the journal."""
+    if isinstance(values, str):
+        return values
+    usual, changed = ((float(seconds), float(mfu)) for seconds, mfu in values)
+    return usual, changed
 
 
 @contextmanager
 def journal_of(index: Path, *, resume: bool, tell: Tell) -> Iterator[Journal]:
-    """The journal of an index, in the folder of reports; it goes when nothing is missing."""
+    """Open the journal of an index in the folder `reports`, locked for this process.
+
+    If the file cannot be opened or locked, the journal keeps nothing, or an error is raised when
+    the user asked to resume.
+    """
     name = index.absolute().parent.name if index.stem == "index" else index.stem
     journal = Journal(Path("reports") / f"accuracy-{name}.jsonl")
     path = journal.path
@@ -324,12 +387,12 @@ def journal_of(index: Path, *, resume: bool, tell: Tell) -> Iterator[Journal]:
     with file:
         if resume:
             journal.read()
-            for text in few_of([f"{one}; it is computed again" for one in journal.damaged]):
+            for text in few_of([f"{damage}; it is computed again" for damage in journal.damaged]):
                 tell(text)
             if journal.steps:
                 tell(f"{len(journal.steps)} steps are known from {path}")
             else:
-                tell(f"{len(journal.found)} parts of runs are known from {path}")
+                tell(f"{len(journal.answers)} parts of runs are known from {path}")
             if not path.read_bytes().endswith(b"\n"):
                 file.write(b"\n")  # ends a line that was cut off
                 file.flush()
@@ -339,205 +402,273 @@ def journal_of(index: Path, *, resume: bool, tell: Tell) -> Iterator[Journal]:
         yield journal
 
 
-def _parts(entry: Entry, figures: Mapping[str, float]) -> list[Part]:
-    """A run as parts; that of many ranks in four, so that processes can share it."""
+def _parts(entry: IndexEntry, figures: Mapping[str, float]) -> list[RunPart]:
+    """The parts of a run: four for a run of many ranks, so that several processes can share it."""
     rows = entry.rows()
     if entry.ranks < LARGE:
-        return [Part(entry, rows, figures)]
-    return [Part(entry, rows[first::4], figures) for first in range(4) if rows[first::4]]
+        return [RunPart(entry, rows, figures)]
+    return [RunPart(entry, rows[first::4], figures) for first in range(4) if rows[first::4]]
 
 
 def leave_out(
-    found: Accuracy,
-    entries: Sequence[Entry],
-    corpus: Sequence[Entry],
+    accuracy: Accuracy,
+    entries: Sequence[IndexEntry],
+    corpus: Sequence[IndexEntry],
     jobs: int | None,
     done: Callable[[int, int], None] | None,
     journal: "Journal | None",
     off: Sequence[Without],
 ) -> Accuracy:
-    """The same with every run simulated once more without its own system: every constant that was
-    fitted to that is estimated from the other systems of the corpus, but for those that are `off`.
+    """The result with each run also simulated as if its own system had never been measured.
+
+    Every constant that was fitted to that system is estimated from the other systems of the
+    corpus, except for the constants that are switched `off`.
     """
-    asked, gone = {entry.system for entry in entries}, {one.constant for one in off}
-    told = [one for one in _withouts(asked, corpus, jobs, journal) if one.constant not in gone]
-    changed = {
-        entry.id: figures_without(entry, [*mine, *off])
-        for entry in entries
-        if (mine := [one for one in told if one.system == entry.system])
-    }
-    runs = [entry for entry in entries if changed.get(entry.id)]
-    again = run_index(runs, jobs, done, journal=journal, figures=changed) if runs else Accuracy(())
-    own = {point.run for point in again.points}
-    others = [point for point in found.points if point.run not in own]
+    systems = {entry.system for entry in entries}
+    constants_off = {switched.constant for switched in off}
+    estimates = [
+        estimated
+        for estimated in _estimates_without(systems, corpus, jobs, journal)
+        if estimated.constant not in constants_off
+    ]
+    figures_by_run = {}
+    for entry in entries:
+        of_system = [estimated for estimated in estimates if estimated.system == entry.system]
+        if of_system:
+            figures_by_run[entry.id] = figures_without(entry, [*of_system, *off])
+    runs = [entry for entry in entries if figures_by_run.get(entry.id)]
+    if runs:
+        changed = run_index(runs, jobs, done, journal=journal, figures=figures_by_run)
+    else:
+        changed = Accuracy(())
+    changed_runs = {point.run for point in changed.points}
+    unchanged_points = [point for point in accuracy.points if point.run not in changed_runs]
     place = {entry.id: number for number, entry in enumerate(entries)}
-    points = sorted((*again.points, *others), key=lambda point: place[point.run])
-    order = sorted(told, key=lambda one: (one.system, one.constant))
-    missing, lost = found.missing + again.missing, found.lost + again.lost
-    both = replace(found, missing=missing, lost=lost, without=tuple(order))
-    return replace(both, left_out=tuple(points))
+    points = sorted((*changed.points, *unchanged_points), key=lambda point: place[point.run])
+    return replace(
+        accuracy,
+        missing=accuracy.missing + changed.missing,
+        lost=accuracy.lost + changed.lost,
+        left_out=tuple(points),
+        without=tuple(sorted(estimates, key=attrgetter("system", "constant"))),
+    )
 
 
 def steps_left_out(
-    entries: Sequence[Entry],
-    corpus: Sequence[Entry],
+    entries: Sequence[IndexEntry],
+    corpus: Sequence[IndexEntry],
     jobs: int | None,
-    done: Callable[[int, int], None],
+    done: Callable[[int, int], None] | None,
     journal: "Journal | None" = None,
-) -> Steps:
-    """Steps simulated, and once more without what their own group says of constants."""
-    members = list[Entry]()
+) -> ComparedSteps:
+    """Training steps, simulated twice: with the table's constants, and with those that were
+    estimated without the steps of the same group of publications."""
+    members = list[IndexEntry]()
     for entry in corpus:
         with suppress(NetsimError):
             group = published(entry).group
             members.append(replace(entry, values={**entry.values, "system": group}))
-    groups = {one.id: one.system for one in members}
-    asked = {groups[entry.id] for entry in entries if entry.id in groups}
-    told = sorted(_withouts(asked, members, jobs), key=attrgetter("system", "constant"))
-    values: dict[str, dict[str, float]] = {}
-    for id, group in groups.items():
-        mine = (it for it in told if it.system == group and it.ratio != 1)
-        if own := {it.constant: TABLE[it.constant].value * it.ratio for it in mine}:
-            values[id] = own
-    words = (
-        f"{it.system}: {it.constant} {TABLE[it.constant].value * it.ratio:.3g}"
-        + (f", that of {it.of}" if it.of in TABLE else ", as nothing else shows it" * bool(it.of))
-        for it in told
+    groups = {member.id: member.system for member in members}
+    groups_of_entries = {groups[entry.id] for entry in entries if entry.id in groups}
+    estimates = sorted(
+        _estimates_without(groups_of_entries, members, jobs),
+        key=attrgetter("system", "constant"),
     )
-    return replace(journaled_steps(entries, jobs, done, journal, values), without=tuple(words))
+    values: dict[str, dict[str, float]] = {}
+    for run, group in groups.items():
+        changed_values = {
+            estimated.constant: _value_of(estimated)
+            for estimated in estimates
+            if estimated.system == group and estimated.ratio != 1
+        }
+        if changed_values:
+            values[run] = changed_values
+    words = tuple(map(_words_for_estimate, estimates))
+    return replace(journaled_steps(entries, jobs, done, journal, values), without=words)
+
+
+def _value_of(estimated: Without) -> float:
+    """The value of a constant as it was estimated without a system."""
+    return TABLE[estimated.constant].value * estimated.ratio
+
+
+def _words_for_estimate(estimated: Without) -> str:
+    """A line on the value of a constant without a system, and on the constant it is taken from."""
+    words = f"{estimated.system}: {estimated.constant} {_value_of(estimated):.3g}"
+    if estimated.of in TABLE:
+        return f"{words}, that of {estimated.of}"
+    return f"{words}, as nothing else shows it" if estimated.of else words
 
 
 def journaled_steps(
-    entries: Sequence[Entry],
+    entries: Sequence[IndexEntry],
     jobs: int | None,
     done: Callable[[int, int], None] | None,
     journal: "Journal | None" = None,
     values: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
-) -> Steps:
-    """Steps simulated, but for those that the journal has; each that is finished goes into it.
-    Of one that was simulated with other `values` of constants, both answers are kept."""
+) -> ComparedSteps:
+    """Training steps, simulated unless the journal has them; each finished step is added to it.
+
+    `values` are changed values of constants by step: such a step has two answers, one with the
+    table's constants and one with the changed ones."""
     if journal is None:
         return run_steps(entries, jobs, done, values)
     keys = {entry.id: _key_of_step(entry, values.get(entry.id, {})) for entry in entries}
-    known: dict[str, StepAnswer] = {}
+    known_answers: dict[str, StepAnswer] = {}
     for entry in entries:
         figures = journal.steps.get(keys[entry.id])
         if isinstance(figures, str):
-            known[entry.id] = figures
+            known_answers[entry.id] = figures
         elif figures is not None:
             of_entry = published(entry)
-            first, again = (ComparedStep(of_entry, *pair) for pair in figures)
-            known[entry.id] = first, again
+            usual, changed = (ComparedStep(of_entry, *pair) for pair in figures)
+            known_answers[entry.id] = usual, changed
 
-    def keep(entry: Entry, answer: StepAnswer) -> None:
-        kept = answer if isinstance(answer, str) else [(it.simulated, it.mfu) for it in answer]
-        journal.keep(keys[entry.id], step=kept)
+    def keep(entry: IndexEntry, answer: StepAnswer) -> None:
+        if isinstance(answer, str):
+            journal.keep(keys[entry.id], step=answer)
+        else:
+            figures = [(compared.simulated, compared.mfu) for compared in answer]
+            journal.keep(keys[entry.id], step=figures)
 
-    return run_steps(entries, jobs, done, values, known=known, keep=keep)
-
-
-def _key_of_step(entry: Entry, values: Mapping[str, float]) -> str:
-    """What the answer of a training step depends on, in a few characters."""
-    asked = (entry.id, str(dict(entry.values)), sorted(values.items()))
-    return digest((asked, __version__, MODEL_VERSION, _files())).hex()
+    return run_steps(entries, jobs, done, values, known_answers=known_answers, keep=keep)
 
 
-def figures_off(entries: Sequence[Entry], off: Sequence[Without]) -> dict[str, Mapping[str, float]]:
-    """The figures of the runs that are simulated with some constant that is to be off."""
-    found: dict[str, Mapping[str, float]] = {}
-    for entry in entries if off else ():
-        with suppress(NetsimError):  # is told when it is simulated
-            found[entry.id] = figures_without(entry, off)
-    if off and not any(found.values()):
-        names = ", ".join(one.constant for one in off)
+def _key_of_step(entry: IndexEntry, values: Mapping[str, float]) -> str:
+    """A digest of everything that the answer of a training step depends on."""
+    question = (entry.id, str(dict(entry.values)), sorted(values.items()))
+    return digest((question, __version__, MODEL_VERSION, _digest_of_files())).hex()
+
+
+def figures_off(
+    entries: Sequence[IndexEntry], off: Sequence[Without]
+) -> dict[str, Mapping[str, float]]:
+    """By run, the values of calibration that differ when some constants are switched off.
+
+    Runs on which the constants have no effect are left out.
+
+    Raises:
+        InputError: no run of the index depends on these constants.
+    """
+    if not off:
+        return {}
+    figures_by_run: dict[str, Mapping[str, float]] = {}
+    for entry in entries:
+        with suppress(NetsimError):  # the simulation of the run reports the error
+            figures = figures_without(entry, off)
+            if figures:
+                figures_by_run[entry.id] = figures
+    if not figures_by_run:
+        names = ", ".join(switched.constant for switched in off)
         raise InputError(f"{names}: no run of the index is simulated with it")
-    return {id: figures for id, figures in found.items() if figures}
+    return figures_by_run
 
 
-def _withouts(
-    asked: Collection[str],
-    corpus: Sequence[Entry],
+def _estimates_without(
+    systems: Collection[str],
+    corpus: Sequence[IndexEntry],
     jobs: int | None,
     journal: "Journal | None" = None,
 ) -> list[Without]:
-    """The constants that were fitted to the systems asked, without what each of these says."""
-    system = {one.id: one.system for one in corpus}
+    """For each system, the constants that were fitted to it, estimated without its runs."""
+    system_of_run = {entry.id: entry.system for entry in corpus}
     constants = [
-        one
-        for one in TABLE.values()
-        if one.fitted and any(system.get(run) in asked for run in one.fitted.runs)
+        constant
+        for constant in TABLE.values()
+        if constant.fitted
+        and any(system_of_run.get(run) in systems for run in constant.fitted.runs)
     ]
     shown = _what_runs_show(constants, corpus, jobs, journal)
-    return [one for it in sorted(asked) for one in estimate.without(it, constants, corpus, shown)]
+    estimates = list[Without]()
+    for system in sorted(systems):
+        estimates += estimate.without(system, constants, corpus, shown)
+    return estimates
 
 
 def _what_runs_show(
     constants: Sequence[Constant],
-    corpus: Sequence[Entry],
+    corpus: Sequence[IndexEntry],
     jobs: int | None,
     journal: "Journal | None",
 ) -> Mapping[str, dict[str, Floats]]:
-    """What each run that is looked at says of each constant, whichever system is left out later."""
-    asked = {(one.id, run.id): (one, run) for one in constants for run in looked_at(one, corpus)}
-    keys, told = dict[tuple[str, str], str](), dict[tuple[str, str], Floats]()
-    if journal is not None:
-        keys = {pair: key_of(Part(run, run.rows()), one) for pair, (one, run) in asked.items()}
-        told = {pair: journal.shown[key] for pair, key in keys.items() if key in journal.shown}
-    order = sorted(set(asked) - set(told), key=lambda pair: -asked[pair][1].ranks)
-    workers = Processes(jobs or os.cpu_count() or 1, _shown)
-    tasks = ((asked[pair], " of ".join(pair), 0, 1) for pair in order)
-    with workers, closing(workers.results(tasks)) as results:
-        for (one, run), some in results:
-            if isinstance(some, LostError):  # without it another value would be taken
-                raise some
-            told[one.id, run.id] = some
-            if journal is not None:
-                journal.keep(keys[one.id, run.id], shown=some.tolist())
-    return {
-        one.id: {run: some for (id, run), some in told.items() if id == one.id} for one in constants
+    """By constant and run, what the constant's estimator reads from the run.
+
+    The estimates without any of the systems are made from these."""
+    pairs = {
+        (constant.id, run.id): (constant, run)
+        for constant in constants
+        for run in looked_at(constant, corpus)
     }
+    keys = dict[tuple[str, str], str]()
+    shown = dict[tuple[str, str], Floats]()
+    if journal is not None:
+        for ids, (constant, run) in pairs.items():
+            keys[ids] = key_of(RunPart(run, run.rows()), constant)
+            if keys[ids] in journal.shown:
+                shown[ids] = journal.shown[keys[ids]]
+    most_ranks_first = sorted(set(pairs) - set(shown), key=lambda ids: -pairs[ids][1].ranks)
+    workers = Processes(jobs or os.cpu_count() or 1, _shown)
+    tasks = ((pairs[ids], " of ".join(ids), 0, 1) for ids in most_ranks_first)
+    with workers, closing(workers.results(tasks)) as results:
+        for (constant, run), values in results:
+            if isinstance(values, LostError):  # without the run the estimate would differ
+                raise values
+            ids = (constant.id, run.id)
+            shown[ids] = values
+            if journal is not None:
+                journal.keep(keys[ids], shown=values.tolist())
+    by_constant: dict[str, dict[str, Floats]] = {constant.id: {} for constant in constants}
+    for (constant_id, run_id), values in shown.items():
+        by_constant[constant_id][run_id] = values
+    return by_constant
 
 
-def _shown(task: tuple[Constant, Entry]) -> Iterator[Floats]:
-    """What a run says of a constant, as a worker finds it."""
+def _shown(task: tuple[Constant, IndexEntry]) -> Iterator[Floats]:
+    """Yield what a run shows for a constant: the function that worker processes call."""
     yield shown_by(*task)
 
 
-def _work(part: Part) -> float:
+def _work(part: RunPart) -> float:
+    """The relative work of simulating a part: parts with more of it are simulated first."""
     sizes = sum(log2(row.size_bytes + 2) for row in part.rows)
     return sizes * sqrt(part.entry.ranks) ** 3
 
 
-def _joined(answers: Sequence[Answer], failed: list[Failed]) -> Accuracy:
-    points: list[Point] = []
+def _joined(answers: Sequence[PartAnswer], failed: list[Failed]) -> Accuracy:
+    """The result of all parts; a run that failed as such is listed once, not for each part."""
+    points: list[ComparedPoint] = []
     notes: dict[str, tuple[str, ...]] = {}
-    whole: dict[str, Failed] = {}
-    for one in answers:
-        points += one.points
-        for problem in one.failed:
-            if problem.size_bytes is None:
-                whole[problem.run] = problem
+    failed_runs: dict[str, Failed] = {}
+    for part_answer in answers:
+        points += part_answer.points
+        for failure in part_answer.failed:
+            if failure.size_bytes is None:
+                failed_runs[failure.run] = failure
             else:
-                failed.append(problem)
-        if one.notes:
-            notes[one.run] = tuple(dict.fromkeys((*notes.get(one.run, ()), *one.notes)))
-    place = {run: n for n, run in enumerate(dict.fromkeys(point.run for point in points))}
+                failed.append(failure)
+        if part_answer.notes:
+            run = part_answer.run
+            notes[run] = tuple(dict.fromkeys((*notes.get(run, ()), *part_answer.notes)))
+    runs = dict.fromkeys(point.run for point in points)
+    place = {run: number for number, run in enumerate(runs)}
     points.sort(key=lambda point: (place[point.run], point.size_bytes))
-    return Accuracy(tuple(points), (*failed, *whole.values()), notes)
+    return Accuracy(tuple(points), (*failed, *failed_runs.values()), notes)
 
 
 FORECAST = ("run", "system", "machine", "collective", "size_bytes", "dtype", "root", "time_us",
             "time_low_us", "time_high_us", "algorithm", "protocol", "model_version")  # fmt: skip
 
 
-def questions(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries with what they ask and no figure: sizes, data types and roots of their rows."""
-    return [replace(entry, asked=True) for entry in entries]
+def questions(entries: Sequence[IndexEntry]) -> list[IndexEntry]:
+    """The entries without their measured figures: only the sizes, data types and roots of their
+    rows stay."""
+    return [replace(entry, is_question=True) for entry in entries]
 
 
-def forecast_text(found: Accuracy, entries: Sequence[Entry]) -> str:
-    """What was simulated of questions, with its intervals, as CSV; each run without what its own
-    system says of constants, if that was simulated."""
+def forecast_text(accuracy: Accuracy, entries: Sequence[IndexEntry]) -> str:
+    """The simulated times and their intervals as CSV.
+
+    If the runs were also simulated without their own systems, these times are taken."""
     where = {entry.id: joined_by(entry) for entry in entries}
     rows = {
         (entry.id, row.size_bytes): (row.dtype, row.root)
@@ -545,92 +676,141 @@ def forecast_text(found: Accuracy, entries: Sequence[Entry]) -> str:
         for row in entry.rows()
     }
     lines: list[Sequence[object]] = [FORECAST]
-    for p in found.left_out or found.points:
-        what = p.run, p.system, p.machine, p.collective, p.size_bytes, *rows[p.run, p.size_bytes]
-        classes = result_rows.wider(where[p.run], p.collective, result_rows.band_of(p.size_bytes))
-        held = result_rows.interval_of(classes)
-        ends = [f"{p.simulated_us * at:.6g}" for at in (held.low, held.high)] if held else ["", ""]
-        time = f"{p.simulated_us:.6g}"
-        lines.append((*what, time, *ends, p.algorithm, p.protocol, MODEL_VERSION))
+    for point in accuracy.left_out or accuracy.points:
+        band = result_rows.band_of(point.size_bytes)
+        classes = result_rows.wider(where[point.run], point.collective, band)
+        interval = result_rows.interval_of(classes)
+        limits = ["", ""]
+        if interval:
+            limits = [f"{point.simulated_us * end:.6g}" for end in (interval.low, interval.high)]
+        line = (
+            *(point.run, point.system, point.machine, point.collective, point.size_bytes),
+            *rows[point.run, point.size_bytes],
+            *(f"{point.simulated_us:.6g}", *limits),
+            *(point.algorithm, point.protocol, MODEL_VERSION),
+        )
+        lines.append(line)
     return csv_of(lines)
 
 
-Key = tuple[str, int]  # a run and a size
+Key = tuple[str, int]  # the id of a run and a size in bytes
 
 
-def _forecasts(path: Path) -> tuple[dict[Key, Any], dict[Key, float], dict[Key, result_rows.Span]]:
-    """The rows of a forecast, their times, and between what these lie where it says so."""
-    table, told = csv.DictReader(text_of(path, LARGEST_TABLE).splitlines()), dict[Key, Any]()
-    times, spans = dict[Key, float](), dict[Key, result_rows.Span]()
+@dataclass(frozen=True)
+class _Forecast:
+    """The rows of a forecast file, their times and their intervals, in microseconds."""
+
+    rows: Mapping[Key, Mapping[str, str]]
+    times: Mapping[Key, float]
+    spans: Mapping[Key, result_rows.Span]  # only of rows that state an interval
+
+
+def _read_forecast(path: Path) -> _Forecast:
+    """Read a forecast that `netsim accuracy INDEX --predict` has written."""
+    table = csv.DictReader(text_of(path, LARGEST_TABLE).splitlines())
+    rows = dict[Key, Any]()
+    times = dict[Key, float]()
+    spans = dict[Key, result_rows.Span]()
     missing = [name for name in FORECAST if name not in (table.fieldnames or ())]
     if missing:
         hint = f"netsim accuracy INDEX --predict {path} writes one"
         raise InputError(f"{path}:1: {missing[0]}: no such column in this forecast", hint=hint)
 
-    def number(one: Mapping[str, str], name: str) -> float:
-        text = one[name] or ""
+    def number(row: Mapping[str, str], name: str) -> float:
+        text = row[name] or ""
         with suppress(ValueError):
-            if 0 < (found := float(text)) < inf:
-                return found
+            value = float(text)
+            if 0 < value < inf:
+                return value
         where = f"{path}:{table.line_num}: {name}"
         raise InputError(f"{where}: expected a finite number above 0, got {text or 'nothing'}")
 
-    for one in table:
-        key = one["run"], int(number(one, "size_bytes"))
-        told[key], times[key] = one, number(one, "time_us")
-        if one["time_low_us"]:
-            spans[key] = number(one, "time_low_us"), number(one, "time_high_us")
-    return told, times, spans
+    for row in table:
+        key = row["run"], int(number(row, "size_bytes"))
+        rows[key] = row
+        times[key] = number(row, "time_us")
+        if row["time_low_us"]:
+            spans[key] = number(row, "time_low_us"), number(row, "time_high_us")
+    return _Forecast(rows, times, spans)
 
 
-def from_forecast(path: Path, entries: Sequence[Entry]) -> tuple[Accuracy, str]:
-    """The points of an index with simulated times of an earlier forecast (others are told), and how
-    many of those measured lie within its intervals."""
-    told, times, spans = _forecasts(path)
-    points, failed = list[Point](), list[Failed]()
+def from_forecast(path: Path, entries: Sequence[IndexEntry]) -> tuple[Accuracy, str]:
+    """The points of an index with the simulated times of an earlier forecast.
+
+    Rows that the forecast lacks are failures. The text says how many of the measured times lie
+    within the intervals of the forecast."""
+    forecast = _read_forecast(path)
+    points = list[ComparedPoint]()
+    failed = list[Failed]()
     for entry in entries:
         for row in entry.rows():
-            key, seconds = (entry.id, row.size_bytes), row.seconds(entry.collective)
-            if key not in times:
+            key = (entry.id, row.size_bytes)
+            seconds = row.seconds(entry.collective)
+            if key not in forecast.times:
                 failed.append(Failed(entry.id, "the forecast does not have it", row.size_bytes))
             elif seconds:
-                one = told[key]
                 points.append(
-                    Point(
-                        entry.id,
-                        entry.machine,
-                        one["collective"],
-                        row.size_bytes,
-                        seconds * 1e6,
-                        times[key],
-                        one["algorithm"],
-                        one["protocol"],
-                        entry.healthy,
-                        entry.system,
+                    ComparedPoint(
+                        run=entry.id,
+                        machine=entry.machine,
+                        collective=forecast.rows[key]["collective"],
+                        size_bytes=row.size_bytes,
+                        measured_us=seconds * 1e6,
+                        simulated_us=forecast.times[key],
+                        algorithm=forecast.rows[key]["algorithm"],
+                        protocol=forecast.rows[key]["protocol"],
+                        healthy=entry.healthy,
+                        system=entry.system,
                     )
                 )
-    sure = [p for p in points if p.healthy and (p.run, p.size_bytes) in spans]
-    ends = [(p.measured_us, *spans[p.run, p.size_bytes]) for p in sure]
-    held = sum(low <= measured <= high for measured, low, high in ends)
-    within = f"{held} of {len(ends)} healthy points lie within their intervals of 80 %"
-    return Accuracy(tuple(points), tuple(failed)), within if ends else "intervals: none forecast"
+    return Accuracy(tuple(points), tuple(failed)), _words_for_intervals(points, forecast)
 
 
-def _point_from(values: Mapping[str, Any]) -> Point:
-    point = Point(**values)
+def _words_for_intervals(points: Sequence[ComparedPoint], forecast: _Forecast) -> str:
+    """How many measured times of healthy runs lie within the intervals of a forecast, in words."""
+    with_interval = [
+        (point, forecast.spans[point.run, point.size_bytes])
+        for point in points
+        if point.healthy and (point.run, point.size_bytes) in forecast.spans
+    ]
+    if not with_interval:
+        return "intervals: none forecast"
+    within = sum(low <= point.measured_us <= high for point, (low, high) in with_interval)
+    return f"{within} of {len(with_interval)} healthy points lie within their intervals of 80 %"
+
+
+def _point_from(values: Mapping[str, Any]) -> ComparedPoint:
+    """A point from its values in JSON.
+
+    Raises:
+        ValueError: a value has another type than its field, or is not a finite number above 0.
+    """
+    point = ComparedPoint(**values)
     for name, value in asdict(point).items():
         kind = type(getattr(POINT, name))
-        number = kind in (int, float) and type(value) in (int, float) and 0 < value < inf
-        if not (number or (kind in (str, bool) and type(value) is kind)):
+        is_number = kind in (int, float) and type(value) in (int, float) and 0 < value < inf
+        is_text = kind in (str, bool) and type(value) is kind
+        if not is_number and not is_text:
             raise ValueError(f"{name}: {value!r}")
     return point
 
 
-POINT = Point("", "", "", 1, 1.0, 1.0, "", "", True)
+# A point whose values have the types of the fields.
+POINT = ComparedPoint(
+    run="",
+    machine="",
+    collective="",
+    size_bytes=1,
+    measured_us=1.0,
+    simulated_us=1.0,
+    algorithm="",
+    protocol="",
+    healthy=True,
+)
 
 
-def read_accuracy(path: Path) -> tuple[Point, ...]:
-    """The points of an earlier result."""
+def read_accuracy(path: Path) -> tuple[ComparedPoint, ...]:
+    """The points in a file that `netsim accuracy --json` has written."""
     why = "expected an object with points, as written"
     try:
         return tuple(
@@ -643,178 +823,235 @@ def read_accuracy(path: Path) -> tuple[Point, ...]:
     raise InputError(f"{path}: not a result of netsim accuracy --json: {why}")
 
 
-def compared(now: Sequence[Point], before: Sequence[Point]) -> list[tuple[str, float, float]]:
-    """Runs of both results with their median errors (before, now), what changed most first."""
+def compared(
+    now: Sequence[ComparedPoint], before: Sequence[ComparedPoint]
+) -> list[tuple[str, float, float]]:
+    """The runs that two results share, with the median error before and now.
+
+    The run whose error changed most comes first."""
     errors = []
     for points in (before, now):
-        found = grouped(points, lambda point: point.run)
-        errors.append({run: by_band(list(some))["all"].median for run, some in found.items()})
-    both = [(run, errors[0][run], errors[1][run]) for run in errors[1] if run in errors[0]]
-    return sorted(both, key=lambda one: -abs(one[2] - one[1]))
+        runs = grouped(points, lambda point: point.run)
+        errors.append({run: by_band(of_run)[ALL].median for run, of_run in runs.items()})
+    shared = [(run, errors[0][run], errors[1][run]) for run in errors[1] if run in errors[0]]
+    return sorted(shared, key=lambda change: -abs(change[2] - change[1]))
 
 
-def classes_of(points: Sequence[Point], entries: Sequence[Entry]) -> str:
-    """The error of every class of healthy runs, as the file that `validated` reads."""
+def classes_of(points: Sequence[ComparedPoint], entries: Sequence[IndexEntry]) -> str:
+    """The median error of every class of healthy runs, as the JSON file that `validated` reads."""
     where = {entry.id: joined_by(entry) for entry in entries}
-    found = grouped(
+    by_class = grouped(
         (point for point in points if point.healthy),
-        lambda p: (astuple(where[p.run])[:3], p.collective, result_rows.band_of(p.size_bytes)),
+        lambda point: (
+            astuple(where[point.run])[:3],
+            point.collective,
+            result_rows.band_of(point.size_bytes),
+        ),
     )
     values = list[dict[str, Any]]()
-    for (machines, collective, band), some in sorted(found.items()):
-        error = error_of(some)
-        one = dict(zip(("machine", "transport", "gbps"), machines, strict=True))
-        one |= {"collective": collective, "band": band, "median": round(error.median, 4)}
-        values.append(one | {"runs": error.runs, "systems": error.systems})
+    for (machines, collective, band), of_class in sorted(by_class.items()):
+        error = error_of(of_class)
+        class_values = dict(zip(("machine", "transport", "gbps"), machines, strict=True))
+        class_values |= {
+            "collective": collective,
+            "band": band,
+            "median": round(error.median, 4),
+            "runs": error.runs,
+            "systems": error.systems,
+        }
+        values.append(class_values)
     return json.dumps(values, indent=1) + "\n"
 
 
-# Log ratios, each with its system.
+# Log ratios, each with its system, by the kind of interval (of times or of ratios) and the class.
 Residuals = dict[tuple[str, result_rows.Class], list[tuple[float, str]]]
 
 
-def _residuals(points: Sequence[Point], where: Mapping[str, result_rows.Joined]) -> Residuals:
-    """The log ratios of points by what an interval is of and by class."""
-    found: Residuals = {}
-    for p in points:
-        for one in result_rows.wider(where[p.run], p.collective, result_rows.band_of(p.size_bytes)):
-            found.setdefault((result_rows.TIME, one), []).append((p.log_ratio, p.system))
-    return found
+def _residuals(
+    points: Sequence[ComparedPoint], where: Mapping[str, result_rows.Joined]
+) -> Residuals:
+    """The log ratios of simulated over measured times, by class; a point is in several classes."""
+    residuals: Residuals = {}
+    for point in points:
+        band = result_rows.band_of(point.size_bytes)
+        for class_name in result_rows.wider(where[point.run], point.collective, band):
+            of_class = residuals.setdefault((result_rows.TIME, class_name), [])
+            of_class.append((point.log_ratio, point.system))
+    return residuals
 
 
-def _residuals_of_ratios(points: Sequence[Point]) -> Residuals:
-    """The same of the ratios of any two times of a system, which are of any two of its runs."""
-    found: Residuals = {}
-    for (system, size), some in grouped(points, lambda p: (p.system, p.size_bytes)).items():
-        for a, b in combinations(some, 2):
-            ratio = a.log_ratio - b.log_ratio
-            for alike in {"", result_rows.SAME * (a.collective == b.collective)}:
-                both = found.setdefault(
-                    (result_rows.RATIO, ("", "", alike, result_rows.band_of(size))), []
-                )
-                both += [(ratio, system), (-ratio, system)]
-    return found
+def _residuals_of_ratios(points: Sequence[ComparedPoint]) -> Residuals:
+    """The log errors of the ratio of two times: of any two runs of one system at the same size.
+
+    Pairs of one collective are also in the class of equal collectives."""
+    residuals: Residuals = {}
+    by_system = grouped(points, lambda point: (point.system, point.size_bytes))
+    for (system, size), of_system in by_system.items():
+        for first, second in combinations(of_system, 2):
+            ratio = first.log_ratio - second.log_ratio
+            kinds = {"", result_rows.SAME} if first.collective == second.collective else {""}
+            for kind in kinds:
+                class_name = ("", "", kind, result_rows.band_of(size))
+                both_signs = residuals.setdefault((result_rows.RATIO, class_name), [])
+                both_signs += [(ratio, system), (-ratio, system)]
+    return residuals
 
 
 def intervals_from(residuals: Residuals, without: str = "") -> result_rows.Intervals:
-    """The intervals of the classes that have enough systems, perhaps without what one system says.
-    A class of k systems is told as one of k + 1, of which the next one is any. Of a collective's
-    own class of fewer it is the middle half."""
-    found = {}
-    for (of, one), every in residuals.items():
-        some = [it for it in every if it[1] != without]
-        count = len({system for _, system in some})
+    """The intervals of the classes that have enough systems, without the residuals of one system.
+
+    The next system is taken as any of k + 1 with equal probability where k are in the class, so
+    that the interval ends beyond the plain quantile. A collective's own class with fewer systems
+    than `FEWEST` has the interval that holds the middle half of its residuals."""
+    intervals = {}
+    for (kind, class_name), all_values in residuals.items():
+        used = [(value, system) for value, system in all_values if system != without]
+        count = len({system for _, system in used})
         if count >= result_rows.FEWEST:
-            what, end = of, ((1 - result_rows.WITHIN) / 2 * (count + 1) - 0.5) / count
-        elif count and of == result_rows.TIME and one[0] and one[2]:
-            what, end = result_rows.HALF, 0.25
+            key = kind, class_name
+            end = ((1 - result_rows.WITHIN) / 2 * (count + 1) - 0.5) / count
+        elif count and kind == result_rows.TIME and class_name[0] and class_name[2]:
+            key = result_rows.HALF, class_name
+            end = 0.25
         else:
             continue
-        values, weights = np.array([it for it, _ in some]), weights_of([it for _, it in some])
+        values = np.array([value for value, _ in used])
+        weights = weights_of([system for _, system in used])
         low, high = (weighted_quantile(values, weights, part) for part in (end, 1 - end))
-        found[what, one] = result_rows.Interval(exp(-high), exp(-low), count)
-    return found
+        intervals[key] = result_rows.TimeInterval(exp(-high), exp(-low), count)
+    return intervals
 
 
-def intervals_text(points: Sequence[Point], entries: Sequence[Entry]) -> str:
-    """The intervals of every class, as the file that times are told with."""
+def intervals_text(points: Sequence[ComparedPoint], entries: Sequence[IndexEntry]) -> str:
+    """The intervals of every class as CSV: the file from which results take their intervals."""
     where = {entry.id: joined_by(entry) for entry in entries}
-    healthy = [p for p in points if p.healthy]
-    found = intervals_from(_residuals(healthy, where) | _residuals_of_ratios(healthy))
+    healthy = [point for point in points if point.healthy]
+    intervals = intervals_from(_residuals(healthy, where) | _residuals_of_ratios(healthy))
     lines: list[Sequence[object]] = [("of", *CLASS, "systems", "low", "high")]
-    for (of, one), it in sorted(found.items()):
-        lines.append((of, *one, it.systems, f"{it.low:.4f}", f"{it.high:.4f}"))
+    for (kind, class_name), interval in sorted(intervals.items()):
+        limits = (f"{interval.low:.4f}", f"{interval.high:.4f}")
+        lines.append((kind, *class_name, interval.systems, *limits))
     return csv_of(lines)
 
 
-Covered = tuple[Point, float, float, float]  # whether it is within, log of the width, score
+@dataclass(frozen=True)
+class _Covered:
+    """How the interval of a class did for a point whose system it was made without."""
+
+    point: ComparedPoint
+    is_within: float  # 1 if the measured time lies in the interval, else 0
+    width: float  # log of the upper over the lower end
+    score: float  # the interval score: the width plus a penalty for a time outside
 
 
 def _covered(
-    points: Sequence[Point], where: Mapping[str, result_rows.Joined], residuals: Residuals
-) -> Iterator[Covered]:
-    """How the interval of each point did that never saw its system."""
-    for system, some in grouped(points, lambda p: p.system).items():
-        known = intervals_from(residuals, system)
-        for p in some:
-            classes = result_rows.wider(
-                where[p.run], p.collective, result_rows.band_of(p.size_bytes)
-            )
-            if (found := result_rows.interval_of(classes, known)) is not None:
-                beyond = max(log(found.low) + p.log_ratio, -p.log_ratio - log(found.high), 0.0)
-                width = log(found.high / found.low)
-                yield p, not beyond, width, width + 2 / (1 - result_rows.WITHIN) * beyond
+    points: Sequence[ComparedPoint], where: Mapping[str, result_rows.Joined], residuals: Residuals
+) -> Iterator[_Covered]:
+    """For each point, how the interval did that was made without the point's system."""
+    for system, of_system in grouped(points, lambda point: point.system).items():
+        intervals = intervals_from(residuals, system)
+        for point in of_system:
+            band = result_rows.band_of(point.size_bytes)
+            classes = result_rows.wider(where[point.run], point.collective, band)
+            interval = result_rows.interval_of(classes, intervals)
+            if interval is not None:
+                below = log(interval.low) + point.log_ratio
+                above = -point.log_ratio - log(interval.high)
+                outside = max(below, above, 0.0)
+                width = log(interval.high / interval.low)
+                score = width + 2 / (1 - result_rows.WITHIN) * outside
+                yield _Covered(point, float(not outside), width, score)
 
 
-def _coverage(points: Sequence[Point], entries: Sequence[Entry]) -> Iterator[str]:
-    """How far intervals can be trusted, by band and by system."""
+def _coverage(points: Sequence[ComparedPoint], entries: Sequence[IndexEntry]) -> Iterator[str]:
+    """Lines of a Markdown table on how far intervals can be trusted, by band and by system.
+
+    Columns: the number of independent points, the fraction within their intervals, the range in
+    which that fraction lies by chance, the median width, the score, and the score of intervals
+    that are the same for all classes."""
     where = {entry.id: joined_by(entry) for entry in entries}
-    every = [(p.log_ratio, p.system) for p in points]
-    one = {(result_rows.TIME, ("", "", "", band)): every for band in result_rows.BANDS}
-    found, single = (list(_covered(points, where, it)) for it in (_residuals(points, where), one))
-    for name in (*result_rows.BANDS, ALL, *sorted({p.system for p, *_ in found})):
-        some, same = (
-            [
-                it
-                for it in each
-                if name in (ALL, it[0].system, result_rows.band_of(it[0].size_bytes))
-            ]
-            for each in (found, single)
-        )
-        if some:
-            weights = weights_of([p.system for p, *_ in some])
-            within, _, score = np.average([it[1:] for it in some], axis=0, weights=weights)
-            width = exp(float(np.median([it[2] for it in some])))
-            count = round(weights.sum())
-            low, high = (
-                ceil(bdtrik(part, count, result_rows.WITHIN)) / count for part in (0.05, 0.95)
-            )
-            other = np.average(
-                [it[3] for it in same], weights=weights_of([it[0].system for it in same])
-            )
-            yield (
-                f"| {name} | {count} | {within:.0%} | {low:.0%}-{high:.0%} | {width:.2f} | "
-                f"{score:.2f} | {other:.2f} |"
-            )
+    log_ratios = [(point.log_ratio, point.system) for point in points]
+    same_for_all: Residuals = {
+        (result_rows.TIME, ("", "", "", band)): log_ratios for band in result_rows.BANDS
+    }
+    by_class = list(_covered(points, where, _residuals(points, where)))
+    without_classes = list(_covered(points, where, same_for_all))
+    systems = sorted({covered.point.system for covered in by_class})
+    for name in (*result_rows.BANDS, ALL, *systems):
+        chosen_points = [covered for covered in by_class if _is_in(covered.point, name)]
+        if chosen_points:
+            same_points = [covered for covered in without_classes if _is_in(covered.point, name)]
+            yield _coverage_line(name, chosen_points, same_points)
+
+
+def _is_in(point: ComparedPoint, name: str) -> bool:
+    """Whether a point is of a band or a system; every point is in `ALL`."""
+    return name in (ALL, point.system, result_rows.band_of(point.size_bytes))
+
+
+def _coverage_line(
+    name: str, by_class: Sequence[_Covered], without_classes: Sequence[_Covered]
+) -> str:
+    """One line of the table of `_coverage`; every system has the same weight."""
+    weights = weights_of([covered.point.system for covered in by_class])
+    within = np.average([covered.is_within for covered in by_class], weights=weights)
+    score = np.average([covered.score for covered in by_class], weights=weights)
+    width = exp(float(np.median([covered.width for covered in by_class])))
+    count = round(weights.sum())
+    low, high = (ceil(bdtrik(part, count, result_rows.WITHIN)) / count for part in (0.05, 0.95))
+    score_without_classes = np.average(
+        [covered.score for covered in without_classes],
+        weights=weights_of([covered.point.system for covered in without_classes]),
+    )
+    return (
+        f"| {name} | {count} | {within:.0%} | {low:.0%}-{high:.0%} | {width:.2f} | "
+        f"{score:.2f} | {score_without_classes:.2f} |"
+    )
 
 
 def page_text(
-    found: Accuracy, entries: Sequence[Entry], pictures: Mapping[str, Sequence[str]]
+    accuracy: Accuracy, entries: Sequence[IndexEntry], pictures: Mapping[str, Sequence[str]]
 ) -> str:
-    """The text of the page; `pictures` are the files by machine, relative to the page."""
-    healthy = [point for point in found.points if point.healthy]
-    left = [point for point in found.left_out if point.healthy]
+    """The page on the accuracy, as Markdown; `pictures` are file names by machine."""
+    healthy = [point for point in accuracy.points if point.healthy]
+    left_out = [point for point in accuracy.left_out if point.healthy]
     parts = {
-        "healthy runs, left out": left,
+        "healthy runs, left out": left_out,
         "healthy runs, in sample": healthy,
-        "runs with a problem": [point for point in found.points if not point.healthy],
+        "runs with a problem": [point for point in accuracy.points if not point.healthy],
     }
     noise = noise_by_band(repeated_times(entries))
     of_healthy = {
-        name: some for name, some in {"left out": left, "in sample": healthy}.items() if some
+        name: points
+        for name, points in {"left out": left_out, "in sample": healthy}.items()
+        if points
     }
     return rendered(
         "validation.md",
         noise=noise,
         noise_rows=noise_table(of_healthy, noise),
         version=MODEL_VERSION,
-        found=found,
+        found=accuracy,
         healthy=healthy,
-        left=left,
-        parts={name: some for name, some in parts.items() if some},
+        left=left_out,
+        parts={name: points for name, points in parts.items() if points},
         pictures=pictures,
         machines=len({point.machine for point in healthy}),
         bands=(*result_rows.BANDS, ALL),
         ill=[entry for entry in entries if not entry.healthy],
         by_band=by_band,
-        by=lambda some, key: dict(sorted(grouped(some, lambda p: str(getattr(p, key))).items())),
+        by=lambda points, key: dict(
+            sorted(grouped(points, lambda point: str(getattr(point, key))).items())
+        ),
         sources={entry.id: entry.text("source") for entry in entries},
-        by_run=lambda some: grouped(some, lambda p: p.run + " (problem)" * (not p.healthy)),
-        coverage=_coverage(left, entries),
-        counted=lambda number, noun: f"{number} {noun}{'s' * (number != 1)}",
+        by_run=lambda points: grouped(
+            points, lambda point: point.run + ("" if point.healthy else " (problem)")
+        ),
+        coverage=_coverage(left_out, entries),
+        counted=lambda number, noun: f"{number} {noun}{'' if number == 1 else 's'}",
     )
 
 
 def results_path(index: Path, name: str = result_rows.STORED) -> Path:
-    """Where the classes of an index, or the `intervals`, are stored: beside it."""
+    """The file beside an index in which its classes, or its `intervals`, are stored."""
     return index.parent / name

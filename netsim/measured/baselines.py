@@ -45,8 +45,8 @@ NCCL_MODEL = "nccl-model"
 ALPHA_BETA = "alpha-beta"
 MICROSECONDS = 1e6
 BYTES_PER_GBIT = 1e9 / 8
-OUTLIER = 0.1  # log ratio from which an error counts in proportion and no more by its square
-FIRST_ALPHA_US = 5.0  # where the fit begins: 5 us for a step, and links that are used to 80 %
+OUTLIER = 0.1  # log ratio above which an error counts linearly, and not with its square
+FIRST_ALPHA_US = 5.0  # initial values of the fit: 5 us for a step, and links that are used to 80 %
 FIRST_SLOWNESS = 1.25
 
 Floats = NDArray[np.float64]
@@ -55,7 +55,7 @@ FitClass = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Baseline:
-    """The predictions of a simple model, and notes on what it could not predict or how it did."""
+    """The predictions of a simple model, and notes on the questions that it could not answer."""
 
     predictions: Predictions
     notes: tuple[str, ...]
@@ -115,22 +115,25 @@ def _tuner_times(run: BenchmarkRun) -> dict[QuestionKey, Prediction]:
 
 @dataclass(frozen=True)
 class AlphaBeta:
-    """The parameters of the model, and the number of systems that they were fitted to.
+    """The parameters of the model, and the number of systems to which they were fitted.
 
-    `slowness` is 1 / efficiency: the factor by which data takes longer than at the full rate."""
+    `slowness` is 1 / efficiency: the time of the data over its time at the full rate.
+    """
 
     alpha_us: float
     slowness: float
     systems: int
 
     def time_us(self, steps: Floats, transfer_us: Floats) -> Floats:
-        """The times of collectives by their steps, and by what their data takes at full rate."""
+        """The times of collectives in microseconds, from their steps and the times of their data
+        at full rate."""
         times: Floats = self.alpha_us * steps + self.slowness * transfer_us
         return times
 
 
 def step_count(ranks: int) -> int:
-    """The steps for which the model counts alpha: those of data once around a ring, at least 1.
+    """The number of steps for which the model counts alpha: those of data once around a ring, at
+    least 1.
 
     >>> step_count(8)
     7
@@ -249,11 +252,12 @@ class FittedPoints:
         return self._fits[key]
 
     def _fit(self, members: NDArray[np.intp]) -> AlphaBeta:
-        """The parameters that fit some points best, every system weighing the same."""
-        steps, transfer_us = self._steps[members], self._transfer_us[members]
+        """The parameters that fit some points best; every system has the same weight."""
+        steps = self._steps[members]
+        transfer_us = self._transfer_us[members]
         measured = np.log(self._measured_us[members])
         systems = self._systems[members].tolist()
-        # Squares of residuals are weighed, so the residuals themselves by the root of a weight.
+        # Weights apply to squares of residuals, so a residual is multiplied by their roots.
         roots = np.sqrt(weights_of(systems))
 
         def residuals(logs: Floats) -> Floats:

@@ -18,7 +18,7 @@ import yaml
 from netsim.base.errors import InputError, NetsimError, suggest
 from netsim.base.files import LARGEST_TABLE, csv_of, text_of
 from netsim.base.values import dataclass, grouped
-from netsim.measured.index import Entry, dtype_of, joined_by, mapped
+from netsim.measured.index import IndexEntry, dtype_of, joined_by, mapped
 from netsim.results.row import Joined, Span
 
 BENCHMARK = "netsim-collectives"
@@ -48,7 +48,7 @@ class BenchmarkQuestion:
 class BenchmarkRun:
     """A run of the benchmark: what is known of its cluster, and its questions."""
 
-    entry: Entry
+    entry: IndexEntry
     collective: str
     joined: Joined
     has_switch_reduction: bool
@@ -77,8 +77,11 @@ class BenchmarkRun:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """The runs of a benchmark. `excluded` are other runs of the index by name, with the reason why
-    they are not part of it, `unchosen` those that the user did not choose."""
+    """The runs of a benchmark.
+
+    `excluded` are other runs of the index by name, with the reason why they are not part of it;
+    `unchosen` are the runs that the user did not choose.
+    """
 
     runs: tuple[BenchmarkRun, ...]
     excluded: Mapping[str, str]
@@ -89,12 +92,13 @@ class Benchmark:
         return sum(len(run.questions) for run in self.runs)
 
 
-def benchmark_of(entries: Sequence[Entry], corpus: Sequence[Entry] = ()) -> Benchmark:
-    """The benchmark that the healthy runs of some entries make. `corpus` is the whole index, of
-    which predictions may have more runs.
+def benchmark_of(entries: Sequence[IndexEntry], corpus: Sequence[IndexEntry] = ()) -> Benchmark:
+    """The benchmark of the healthy runs among some entries.
 
-    A run with a problem is excluded: its time says nothing about a simulator. So is a run whose
-    table or machine cannot be read. Raises an InputError if no run is left."""
+    `corpus` is the complete index, of which predictions may have more runs. A run with a problem is
+    excluded, because its time does not depend on the simulator alone. A run whose table or machine
+    cannot be read is excluded as well. Raises an InputError if no run is left.
+    """
     runs: list[BenchmarkRun] = []
     excluded: dict[str, str] = {}
     for entry in entries:
@@ -112,7 +116,7 @@ def benchmark_of(entries: Sequence[Entry], corpus: Sequence[Entry] = ()) -> Benc
     return Benchmark(tuple(runs), excluded, unchosen)
 
 
-def _run_of(entry: Entry) -> BenchmarkRun:
+def _run_of(entry: IndexEntry) -> BenchmarkRun:
     """One run of the benchmark. Raises a NetsimError if the entry or its table is wrong."""
     plan = mapped(entry)
     collective = plan.data["workload"]["collective"]
@@ -143,9 +147,9 @@ def _run_of(entry: Entry) -> BenchmarkRun:
     )
 
 
-def _all_sizes(entry: Entry) -> frozenset[int]:
-    """The sizes of all rows of a table, those without a measured time included."""
-    return frozenset(row.size_bytes for row in replace(entry, asked=True).rows())
+def _all_sizes(entry: IndexEntry) -> frozenset[int]:
+    """The sizes of all rows of a table, also of rows without a measured time."""
+    return frozenset(row.size_bytes for row in replace(entry, is_question=True).rows())
 
 
 # **** Questions ****
@@ -180,18 +184,18 @@ def run_facts(run: BenchmarkRun) -> dict[str, Any]:
 
 
 def _count(text: str, default: int | None) -> int | None:
-    """A count of the index; the default if the index does not tell it."""
+    """A count of the index, or the default if the index does not state it."""
     return int(text) if text.isdecimal() and int(text) > 0 else default
 
 
 def _number(text: str) -> float | None:
-    """A rate of the index in Gb/s; None if the index does not tell it."""
+    """A rate of the index in Gb/s, or None if the index does not state it."""
     with suppress(ValueError):
         return float(text)
     return None
 
 
-def _variables(entry: Entry) -> dict[str, str]:
+def _variables(entry: IndexEntry) -> dict[str, str]:
     """The environment variables that were set for a run."""
     variables = entry.values.get("env")
     names = variables if isinstance(variables, Mapping) else {}
@@ -251,7 +255,7 @@ def questions_yaml(benchmark: Benchmark) -> str:
 
 
 def _call_of_question(question: BenchmarkQuestion) -> tuple[str, int, bool]:
-    """What a question asks besides its size: data type, root, and whether buffers are in place."""
+    """The data type, the root, and whether buffers are in place: a question without its size."""
     return question.dtype, question.root, question.is_in_place
 
 
@@ -267,7 +271,8 @@ def questions_text(benchmark: Benchmark, path: Path) -> str:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A predicted time in microseconds; `interval` is to hold 80 % of the measured times."""
+    """A predicted time in microseconds, and the interval that should hold 80 % of the measured
+    times."""
 
     time_us: float
     interval: Span | None = None
@@ -275,8 +280,11 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Predictions:
-    """The predicted times by question, and the number of rows that answer no question: those of
-    excluded runs, and of sizes without a measured time."""
+    """The predicted times by question.
+
+    The number of other rows is that of rows which answer no question: of excluded runs, or of sizes
+    without a measured time.
+    """
 
     name: str
     times: Mapping[QuestionKey, Prediction]
@@ -323,7 +331,7 @@ def parse_predictions(text: str, name: str, benchmark: Benchmark) -> Predictions
 
 
 def _check_header(columns: Sequence[str], name: str) -> None:
-    """Refuse a file that lacks a column, or that has one twice."""
+    """Raise an error for a file that lacks a column or has one twice."""
     for column in REQUIRED_COLUMNS:
         if column not in columns:
             raise InputError(
@@ -351,7 +359,8 @@ class _PredictionRow:
 
     def key(self) -> QuestionKey:
         """The question that the row answers."""
-        name, size = self.cells["run"], self.cells["size_bytes"]
+        name = self.cells["run"]
+        size = self.cells["size_bytes"]
         if not name:
             raise self.error("run: expected the name of a run, got nothing")
         if not (size.isascii() and size.isdecimal()):
@@ -359,7 +368,7 @@ class _PredictionRow:
         return name, int(size)
 
     def check_version(self) -> None:
-        """Refuse a row that answers another version of the benchmark."""
+        """Raise an error for a row that answers another version of the benchmark."""
         version = self.cells.get(VERSION_COLUMN, "")
         if version not in ("", str(VERSION)):
             raise self.error(
@@ -421,7 +430,8 @@ class _PredictionRow:
 
 
 def predictions_csv(benchmark: Benchmark, times: Mapping[QuestionKey, Prediction]) -> str:
-    """Predictions as CSV, a line for each question; those without a prediction have no time."""
+    """Predictions as CSV, one line for each question; questions without a prediction have no
+    time."""
     lines: list[Iterable[object]] = [(VERSION_COLUMN, *REQUIRED_COLUMNS, *INTERVAL_COLUMNS)]
     for run in benchmark.runs:
         for key in run.question_keys():

@@ -30,7 +30,7 @@ NO_FIGURE = "-"
 
 @dataclass(frozen=True)
 class ScoredQuestion:
-    """A question with its answer, if there is one: logarithm of predicted over measured time."""
+    """A question with the logarithm of predicted over measured time, if there is a prediction."""
 
     run: BenchmarkRun
     size_bytes: int
@@ -47,8 +47,10 @@ class ScoredQuestion:
 class BandScore:
     """The score of the questions of a size band; errors are fractions, None without an answer.
 
-    `median`, `p90` and `bias` (the signed median) count every system the same, `median_by_run`
-    every run. `within` is the fraction of intervals that hold the measured time, over systems."""
+    In `median`, `p90` and `bias` (the signed median) every system has the same weight, in
+    `median_by_run` every run. `within` is the fraction of intervals that hold the measured time,
+    averaged over systems.
+    """
 
     questions: int
     answered: int
@@ -128,7 +130,7 @@ def score_of(
 def _scored(
     run: BenchmarkRun, size_bytes: int, measured_us: float, predictions: Predictions
 ) -> ScoredQuestion:
-    """A question beside its prediction."""
+    """A question with its prediction."""
     key: QuestionKey = (run.name, size_bytes)
     prediction = predictions.times.get(key)
     if prediction is None:
@@ -143,7 +145,7 @@ def _scored(
 
 
 def _transport_name(run: BenchmarkRun) -> str:
-    """What carries the data of a run between its GPUs, in words."""
+    """The transport between the GPUs of a run, in words."""
     if run.joined.transport == ONE_HOST:
         return f"one host, {run.joined.kind}"
     if run.joined.transport == NVLINK:
@@ -152,7 +154,7 @@ def _transport_name(run: BenchmarkRun) -> str:
 
 
 def _class_name(run: BenchmarkRun) -> str:
-    """The class of a run, of which the machine and its transport are known."""
+    """The class of a run in words."""
     return f"{run.joined.machine}, {run.joined.transport}, {run.collective}"
 
 
@@ -166,12 +168,12 @@ CLASSES: dict[str, Callable[[BenchmarkRun], str]] = {
 
 
 def _class_of_run(class_name: Callable[[BenchmarkRun], str]) -> Callable[[ScoredQuestion], str]:
-    """A function that gives the class of a question by that of its run."""
+    """A function that returns the class of a question, which is that of its run."""
     return lambda question: class_name(question.run)
 
 
 def _by_band(scored: Sequence[ScoredQuestion]) -> dict[str, BandScore]:
-    """The score in every band that has questions, and of all."""
+    """The scores by band, without empty bands, and the score of all questions."""
     by_band = grouped(scored, lambda question: question.band)
     scores = {band: _band_score(by_band[band]) for band in BANDS if band in by_band}
     scores[ALL] = _band_score(scored)
@@ -252,7 +254,7 @@ def score_lines(score: Score) -> Iterator[str]:
 
 
 def _noise_lines(score: Score) -> Iterator[str]:
-    """The noise of the measurements, and what is left of the error beyond it."""
+    """Lines on the noise of the measurements, and on the error that remains beyond it."""
     if not score.noise:
         return
     floors = {band: noise.floor for band, noise in score.noise.items()}
@@ -287,7 +289,7 @@ def _signed_percent(fraction: float | None) -> str | None:
 
 
 def _answered(score: BandScore) -> str:
-    """How many of the questions are answered."""
+    """The number of answered questions and of all questions, in words."""
     return f"{score.answered}/{score.questions}"
 
 

@@ -1,4 +1,4 @@
-"""Calibration: which few parameters, what each changes, and how they are fitted to logs."""
+"""Calibrate a system: which parameters may change, what each changes, and how they fit its logs."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,12 +18,12 @@ from netsim.base.startup import STAGE, at
 from netsim.base.values import dataclass, grouped
 from netsim.measured import compare
 from netsim.measured.index import with_figures
-from netsim.measured.logs import LogRun, Measured
+from netsim.measured.logs import LogRun, MeasuredRow
 from netsim.measured.selection import (
     FLOOR,
     MOST_FITTED,
     FittedSet,
-    Linear,
+    LinearModel,
     Members,
     alternatives,
     common_members,
@@ -40,15 +40,18 @@ from netsim.tasks.resolve import ResolvedCell
 from netsim.topology.machine import TRANSPORTS, USABLE, Figure, kind_of, written
 from netsim.yamlio.read import Source
 
-# Factors within which a parameter may lie: of rates, of latencies, of messages (where a plugin
-# posts and polls them in software, Slingshot's take ten times those of InfiniBand).
-SURE, LOOSE, FOREIGN = 1.6, 3.0, 10.0
+# A parameter lies within its usual value divided by, and multiplied by, one of these factors.
+SURE = 1.6  # rates
+LOOSE = 3.0  # latencies
+FOREIGN = 10.0  # messages of a network; with plugins of software they are far slower (Slingshot)
 
 
 @dataclass(frozen=True)
-class Parameter:
-    """One parameter: the constants that it scales together, each with its usual value. A fit moves
-    x, the logarithm of the factor; `low` and `high` bound that factor."""
+class CalibratedParameter:
+    """Constants that are scaled by the same factor, each with its usual value.
+
+    A fit changes x, the natural logarithm of the factor; `low` and `high` bound the factor.
+    """
 
     name: str
     usual: Mapping[str, float]
@@ -57,39 +60,45 @@ class Parameter:
     only: str = ""  # the protocol or algorithm of the points that it can change; empty: all
 
     def figures(self, x: float) -> dict[str, float]:
-        """The constants at a factor of exp(x)."""
+        """The values of the constants at the factor exp(x)."""
         return {name: value * exp(x) for name, value in self.usual.items()}
 
 
-def parameters_of(resolved: ResolvedCell) -> list[Parameter]:
-    """What can be fitted on a system; what its runs do not show is sorted out by the fit."""
+def parameters_of(resolved: ResolvedCell) -> list[CalibratedParameter]:
+    """The parameters that may be fitted on a system. The fit leaves out those that its runs do
+    not show."""
     job = resolved.jobs[0]
     machine = job.cluster.machine_of(0)
     parameters = [
-        Parameter("launch by the host", {"launch.host": HOST}, 1 / LOOSE, LOOSE),
-        Parameter("launch on the GPU", {"launch.kernel": KERNEL}, 1 / LOOSE, LOOSE),
+        CalibratedParameter("launch by the host", {"launch.host": HOST}, 1 / LOOSE, LOOSE),
+        CalibratedParameter("launch on the GPU", {"launch.kernel": KERNEL}, 1 / LOOSE, LOOSE),
     ]
 
     def scaled(name: str, *constants: str, factor: float = LOOSE, only: str = "") -> None:
-        usual = {one: constant(job.mechanism, one) for one in constants if one in names}
+        """Add a parameter that scales those of the constants which this system has."""
+        usual = {key: constant(job.mechanism, key) for key in constants if key in names}
         if usual:
-            parameters.append(Parameter(name, usual, 1 / factor, factor, only))
+            parameters.append(
+                CalibratedParameter(name=name, usual=usual, low=1 / factor, high=factor, only=only)
+            )
 
     names = names_of(job.mechanism)
     fitted = machine.scale_up is not None and machine.scale_up.fitted
 
     for name in ("LL", "LL128", "Simple"):
-        kind, key = ("nvlink" if fitted else "pcie"), name.casefold()
+        kind = "nvlink" if fitted else "pcie"
+        key = name.casefold()
         scaled(f"hop of {name}", f"step_cost.{key}", f"{kind}.sync.{key}", only=name)
         scaled(f"channel rate of {name}", f"rate.{key}", factor=SURE, only=name)
     if job.comm.nvls_channels and machine.scale_up is not None and machine.scale_up.multicast:
         scaled("part of NVLink's rate in NVLS", "nvls_efficiency", factor=1.3, only="NVLS")
-        hops = [one for one in names if one.startswith("nvls_") and kind_of(one) == "time"]
+        hops = [key for key in names if key.startswith("nvls_") and kind_of(key) == "time"]
         scaled("hop of NVLS", *hops, only="NVLS")
         scaled("rate of NVLS's copies", "nvls_copy_rate", factor=SURE, only="NVLS")
     if job.comm.n_nodes > 1:
-        ways = [f"network.delivery.{key}" for key in ("ll", "ll128", "simple")]
-        scaled("transport latency", "network.notice", *ways, "network.credit", factor=FOREIGN)
+        deliveries = [f"network.delivery.{key}" for key in ("ll", "ll128", "simple")]
+        latencies = ["network.notice", *deliveries, "network.credit"]
+        scaled("transport latency", *latencies, factor=FOREIGN)
         scaled(
             "time of a post",
             "network.post.ll",
@@ -97,76 +106,80 @@ def parameters_of(resolved: ResolvedCell) -> list[Parameter]:
             "network.post.simple",
             factor=FOREIGN,
         )
-        # Only the times: the copy rate is infinite without a plugin, which no file can say, and
-        # more time is less of a rate.
+        # Only times are scaled, not the copy rate: it is infinite without a plugin, which a file
+        # cannot state, and a factor on it would act in the opposite direction.
         handling = [
-            one
-            for one in names
-            if one.startswith("network.path.handling.") and kind_of(one) == "time"
+            key
+            for key in names
+            if key.startswith("network.path.handling.") and kind_of(key) == "time"
         ]
-        if any(constant(job.mechanism, one) for one in handling):
+        if any(constant(job.mechanism, key) for key in handling):
             scaled("handling of a message", *handling)
         now = machine.calibration.get(USABLE)
         transport = job.cluster.transport or TRANSPORTS[machine.transport]
         usable = transport.usable if now is None else float(now.value)
         parameters.append(
-            Parameter("usable part of the NICs' rate", {USABLE: usable}, 0.4, 1 / usable)
+            CalibratedParameter("usable part of the NICs' rate", {USABLE: usable}, 0.4, 1 / usable)
         )
     up = machine.scale_up
     if up is not None and up.fitted:
         rate = {"scale_up.link_bandwidth": up.link_bandwidth}
-        parameters.append(Parameter("rate of a link between GPUs", rate, 0.5, 1.3))
+        parameters.append(CalibratedParameter("rate of a link between GPUs", rate, 0.5, 1.3))
     if not machine.p2p or up is None:
         memory = {"cpu.memory_bandwidth": machine.cpu.memory_bandwidth}
-        parameters.append(Parameter("bandwidth of the hosts' memory", memory, 0.3, 2.5))
+        parameters.append(CalibratedParameter("bandwidth of the hosts' memory", memory, 0.3, 2.5))
     return parameters
 
 
-def concerns(parameter: Parameter, algorithm: str, protocol: str) -> bool:
+def concerns(parameter: CalibratedParameter, algorithm: str, protocol: str) -> bool:
     """Whether a parameter can change points of an algorithm and protocol at all."""
     only = parameter.only
     return not only or only == protocol or (only == "NVLS" and algorithm.startswith("NVLS"))
 
 
-# Log ratios of simulated over measured times at any parameters, on several processes.
-# No point is simulated twice with parameters that are alike for it.
+# Log ratios of simulated over measured times at any values of the parameters, computed by several
+# processes. A point is not simulated again if only parameters change on which it does not depend.
 
-IMPOSSIBLE = 3.0  # log ratio of what cannot be simulated with some parameters
-LARGE = 8  # ranks from which other processes are worth what it takes to start them
+IMPOSSIBLE = 3.0  # log ratio of a point that cannot be simulated with some parameters
+LARGE = 8  # ranks from which worker processes save more time than they take to start
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Set:
-    """A run, the scenario it is held against, and those of its rows that are used."""
+class CalibrationSet:
+    """A measured run, the scenario it is compared with, and the rows that are used."""
 
     source: Source
     run: LogRun
-    rows: tuple[Measured, ...]
+    rows: tuple[MeasuredRow, ...]
 
 
 @dataclass
 class MeasuredCells:
-    """The resolved cells of all sets at some parameters; the last ones are remembered."""
+    """The resolved cells of all sets at values of the parameters; the last ones are remembered."""
 
-    parameters: Sequence[Parameter]
-    sets: Sequence[Set]
+    parameters: Sequence[CalibratedParameter]
+    sets: Sequence[CalibrationSet]
     last: Memo = field(default_factory=lambda: Memo(1))
 
     def at(self, x: Floats) -> list[ResolvedCell]:
-        """The cell of every set."""
+        """The cell of every set at x, the logarithms of the factors."""
         return self.last.of(x.tobytes(), lambda: self._made(x))
 
     def _made(self, x: Floats) -> list[ResolvedCell]:
+        """Resolve the cell of every set at x."""
         figures: dict[str, float] = {}
         for parameter, value in zip(self.parameters, x.tolist(), strict=True):
-            figures |= parameter.figures(value) if value else {}
-        sources = (with_figures(one.source, figures) for one in self.sets)
-        return list(map(compare.resolved_for, sources, (one.run for one in self.sets)))
+            if value:
+                figures |= parameter.figures(value)
+        return [
+            compare.resolved_for(with_figures(each_set.source, figures), each_set.run)
+            for each_set in self.sets
+        ]
 
-    def ratio(self, x: Floats, place: int, row: Measured) -> float:
-        """The log ratio of one row of a set."""
+    def ratio(self, x: Floats, place: int, row: MeasuredRow) -> float:
+        """The log ratio of simulated over measured time of one row of the set at `place`."""
         collective = self.sets[place].run.collective
         seconds = row.seconds(collective)
         assert seconds is not None  # readers keep only rows with a time
@@ -176,28 +189,43 @@ class MeasuredCells:
             return IMPOSSIBLE
 
 
-Asked = tuple[Floats, int, Measured]  # parameters, the number of a set, one of its rows
+# The logarithms of the factors, the number of a set, and one of its rows.
+PointQuestion = tuple[Floats, int, MeasuredRow]
 
 
-def _ratio(question: Asked, cells: MeasuredCells) -> Iterator[float]:
+def _ratio(question: PointQuestion, cells: MeasuredCells) -> Iterator[float]:
+    """Yield the log ratio of a point: the function that worker processes call."""
     yield cells.ratio(*question)
 
 
 class PointLost(Exception):
-    """A point whose simulation ended its process is to be left out."""
+    """The simulation of a point ended its process; the fit starts again without the point."""
 
 
 @dataclass
 class Ratios:
-    """The log ratios of all points at any parameters. with Ratios(parameters, sets, jobs) as
-    ratios: ratios.at([x, y], which)"""
+    """The log ratios of all points at any values of the parameters.
 
-    parameters: Sequence[Parameter]
-    sets: Sequence[Set]
+    Used as `with Ratios(parameters, sets, jobs) as ratios: ratios.at([x, y], which)`.
+
+    Fields:
+        parameters, sets: what is calibrated, with which runs.
+        jobs: the number of worker processes; None is one per processor.
+        large: ranks from which worker processes are started.
+        depends: by the number of a point, on which parameters its time depends.
+        known_ratios: by a point and the parameters it depends on, the log ratio.
+        narrowed: points for which `narrow` has set `depends`.
+        lost: by the number of a point, why its worker process died.
+        memory: bytes that the workers may use together; 0 is no limit.
+        tell: called with a message for each worker that died.
+    """
+
+    parameters: Sequence[CalibratedParameter]
+    sets: Sequence[CalibrationSet]
     jobs: int | None = None
     large: int = LARGE
     depends: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
-    known: dict[tuple[int, bytes], float] = field(default_factory=dict)
+    known_ratios: dict[tuple[int, bytes], float] = field(default_factory=dict)
     narrowed: set[int] = field(default_factory=set)
     lost: dict[int, str] = field(default_factory=dict)
     memory: int = 0
@@ -210,9 +238,12 @@ class Ratios:
         self.usual = cells
         for number, (place, row) in enumerate(self.points):
             plan = cells[place].planned(row.size_bytes)
-            assert plan is not None  # checked by whoever calibrates
+            assert plan is not None  # `calibrate` has checked it
             self.depends[number] = np.array(
-                [concerns(one, plan.algorithm, plan.protocol) for one in self.parameters]
+                [
+                    concerns(parameter, plan.algorithm, plan.protocol)
+                    for parameter in self.parameters
+                ]
             )
         jobs = self.jobs or min(os.cpu_count() or 1, len(self.points))
         if jobs > 1 and max(len(cell.gpus) for cell in cells) >= self.large:
@@ -226,76 +257,92 @@ class Ratios:
             self.pool.__exit__(*error)
 
     @property
-    def points(self) -> list[tuple[int, Measured]]:
-        """The number of its set, and the row, of every point."""
-        return [(n, row) for n, one in enumerate(self.sets) for row in one.rows]
+    def points(self) -> list[tuple[int, MeasuredRow]]:
+        """Every point: the number of its set, and its row."""
+        return [(number, row) for number, each_set in enumerate(self.sets) for row in each_set.rows]
 
     def at(self, places: Sequence[Floats], which: Sequence[int]) -> list[Floats]:
-        """The log ratios of some points at some places; a PointLost where one has none."""
-        missing: dict[tuple[int, bytes], Asked] = {}
+        """The log ratios of the points `which`, an array for each of the `places`.
+
+        Raises:
+            PointLost: the simulation of one of the points ended its process.
+        """
+        missing: dict[tuple[int, bytes], PointQuestion] = {}
         for x in places:
             for number in which:
                 key = self._key(x, number)
-                if key not in self.known:
+                if key not in self.known_ratios:
                     missing.setdefault(key, (x, *self.points[number]))
-        for n, (key, ratio) in enumerate(self._simulated(missing), 1):
-            at(self._name(missing[key]), n, len(missing))
+        for number_done, (key, ratio) in enumerate(self._simulated(missing), 1):
+            at(self._name(missing[key]), number_done, len(missing))
             if isinstance(ratio, LostError):
                 self.lost.setdefault(key[0], str(ratio))
             else:
-                self.known[key] = ratio
+                self.known_ratios[key] = ratio
         if self.lost.keys() & set(which):
             raise PointLost
-        return [np.array([self.known[self._key(x, n)] for n in which]) for x in places]
+        return [
+            np.array([self.known_ratios[self._key(x, number)] for number in which]) for x in places
+        ]
 
     def _simulated(
-        self, missing: Mapping[tuple[int, bytes], Asked]
+        self, missing: Mapping[tuple[int, bytes], PointQuestion]
     ) -> Iterator[tuple[tuple[int, bytes], Any]]:
+        """Simulate points; yield the key of each with its log ratio, or with a `LostError`."""
         if self.pool is None or len(missing) == 1:
             yield from ((key, self.cells.ratio(*question)) for key, question in missing.items())
             return
         keys = {id(question): key for key, question in missing.items()}
-        jobs = ((one, self._name(one), self._memory(one), 1) for one in missing.values())
+        jobs = (
+            (question, self._name(question), self._memory(question), 1)
+            for question in missing.values()
+        )
         with closing(self.pool.results(jobs)) as results:
             for question, ratio in results:
                 yield keys[id(question)], ratio
 
-    def _memory(self, question: Asked) -> int:
+    def _memory(self, question: PointQuestion) -> int:
+        """The bytes that a process needs at most to simulate a point."""
         _, place, row = question
         return self.usual[place].memory_needed(row.size_bytes)
 
-    def _name(self, question: Asked) -> str:
+    def _name(self, question: PointQuestion) -> str:
+        """What progress messages call a point."""
         _, place, row = question
         return f"{self.sets[place].run.file} at {row.size_bytes} B"
 
     def _key(self, x: Floats, number: int) -> tuple[int, bytes]:
+        """The number of a point, and the values of the parameters on which it depends."""
         return number, x[self.depends[number]].tobytes()
 
     def narrow(self, depends: NDArray[np.bool_], which: Sequence[int]) -> None:
-        """Hear on which parameters some points depend: others no longer count for them."""
+        """Record on which parameters the points `which` depend (one row of `depends` per point).
+
+        From then on they are not simulated again when only other parameters change."""
         for number, row in zip(which, depends, strict=True):
             if number not in self.narrowed:
                 self.narrowed.add(number)
                 before = self.depends[number]
                 self.depends[number] = before & row
-                kept_row = row[before]
-                for (one, key), value in list(self.known.items()):
-                    if one == number:
-                        self.known[one, np.frombuffer(key)[kept_row].tobytes()] = value
+                still_depends = row[before]
+                for (key_number, key), ratio in list(self.known_ratios.items()):
+                    if key_number == number:
+                        values = np.frombuffer(key)[still_depends]
+                        self.known_ratios[number, values.tobytes()] = ratio
 
     def errors(self, x: Floats, which: Sequence[int]) -> dict[str, compare.Error]:
-        """The error of some points by band."""
+        """The errors of the points `which` by size band, at x."""
         return self.by_band(self.at([x], which)[0], which)
 
     def by_band(self, ratios: Floats, which: Sequence[int]) -> dict[str, compare.Error]:
-        """Log ratios of some points as errors by band."""
+        """Log ratios of the points `which` as errors by size band."""
         bands = []
         for number, ratio in zip(which, ratios.tolist(), strict=True):
             place, row = self.points[number]
             run = self.sets[place].run
             micros = (row.seconds(run.collective) or 0.0) * compare.MICRO
             bands.append(
-                compare.Point(
+                compare.ComparedPoint(
                     run.file,
                     "",
                     run.collective,
@@ -310,19 +357,23 @@ class Ratios:
         return compare.by_band(bands)
 
 
-# The fit: sets of few parameters are fitted to the simulation itself, not only to straight lines.
+# The fit. A linear model of the log ratios proposes sets of a few parameters; each proposed set is
+# then fitted to the simulation itself.
 
-Narrow = Callable[[NDArray[np.bool_]], None]  # told which points depend on which parameters
+# Called with an array `[point, parameter]`: whether the point depends on the parameter.
+Narrow = Callable[[NDArray[np.bool_]], None]
 
-STEP = 0.1  # of a parameter, for differences: simulated times are piecewise smooth
-WIDE_STEP = 0.4  # the same for parameters that only count beyond some value
-DEPENDS = 1e-3  # change of a log time by a factor of e from which a point depends on a parameter
-SHOWS = 0.03  # the same from which a point shows it
-CLOSE = 30.0  # a set whose score by straight lines is worse by this is not simulated
+STEP = 0.1  # change of a log factor from which derivatives are computed
+WIDE_STEP = 0.4  # the same for parameters that have no effect near their usual values
+DEPENDS = 1e-3  # a point depends on a parameter if d(log time) / d(log factor) is larger
+SHOWS = 0.03  # a point shows a parameter if d(log time) / d(log factor) is larger
+CLOSE = (
+    30.0  # a set whose score in the linear model is worse than the best by more is not simulated
+)
 MOST_SETS = 4  # sets of each count of parameters that are simulated in a round
-SIMULATED_ROUNDS = 4  # simulations of a set, each where the ones before suggest
-STILL = 0.01  # a move of all parameters that changes nothing any more
-EXPLAINED = 0.01  # root mean square of residuals up to which a few parameters explain them
+SIMULATED_ROUNDS = 4  # simulations of a set, each at the values that earlier ones suggest
+STILL = 0.01  # a fit has converged when the log factors change by less than a quarter of this
+EXPLAINED = 0.01  # few parameters explain the points if the root mean square residual is smaller
 VAGUE = "the points do not determine it"
 UNSEEN = "the points do not show it"
 NOT_NEEDED = "the points are explained without it"
@@ -331,10 +382,13 @@ NO_BETTER = "without a point, no fit forecasts it better than the usual values d
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """One parameter: its logarithm, the 90 % interval, and why it was left alone, if it was."""
+class FittedParameter:
+    """A parameter with the logarithm of its factor and the 90 % interval of that.
 
-    parameter: Parameter
+    `left` is the reason why it keeps its usual value; empty if it was fitted.
+    """
+
+    parameter: CalibratedParameter
     x: float
     low: float
     high: float
@@ -342,41 +396,48 @@ class Fitted:
 
     @property
     def at_edge(self) -> bool:
-        """Whether it would go beyond what is physical; a part that is nearly all may be all."""
+        """Whether the fit would exceed the physical bounds of the parameter.
+
+        An upper bound just above the usual value does not count: a fraction near 1 may be 1.
+        """
         low, high = np.log([self.parameter.low, self.parameter.high])
         return bool(self.x < low + STILL or (self.x > high - STILL and high > 0.05))
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """Parameters with their logarithms that explain what the points show beside the fitted ones."""
+    """Parameters and log factors that explain what the points show beyond the fitted ones."""
 
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[CalibratedParameter, ...]
     x: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The parameters, and how far each point is off where a fit without it forecasts it. Of the
-    `alternatives`, each explains as well as the others what the fitted parameters do not: the
-    points cannot separate them, so that none of them is fitted."""
+    """The fitted parameters, and the log ratio of each point by a fit to the other points.
 
-    fitted: tuple[Fitted, ...]
+    All `alternatives` explain the points equally well. The points cannot separate them, so none of
+    them is fitted.
+    """
+
+    fitted: tuple[FittedParameter, ...]
     forecast: Floats
     alternatives: tuple[Alternative, ...] = ()
 
     @property
     def x(self) -> Floats:
         """The logarithms of all factors."""
-        return np.array([one.x for one in self.fitted])
+        return np.array([fitted.x for fitted in self.fitted])
 
 
-def fit(parameters: Sequence[Parameter], residuals: Residuals, narrow: Narrow) -> Fit:
-    """The parameters that the points determine; the others at their usual values.
+def fit(parameters: Sequence[CalibratedParameter], residuals: Residuals, narrow: Narrow) -> Fit:
+    """The parameters that the points determine; the others keep their usual values.
 
-    If few parameters explain all that the points show, they are fitted, and what cannot be
-    separated is left alone. Else the points have noise, or the system differs in many parameters;
-    then a fit of all of them with a pull to the usual values is made if it forecasts better."""
+    If a few parameters explain the points, these are fitted, and parameters that cannot be
+    separated keep their usual values. Otherwise the points have noise, or the system differs in
+    many parameters. Then all parameters are fitted with a penalty on the distance from the usual
+    values, if this forecasts a left-out point better.
+    """
     count = len(parameters)
     low = np.log([parameter.low for parameter in parameters])
     high = np.maximum(np.log([parameter.high for parameter in parameters]), low + 0.01)
@@ -386,13 +447,13 @@ def fit(parameters: Sequence[Parameter], residuals: Residuals, narrow: Narrow) -
     narrow(np.maximum(np.abs(near_slopes), np.abs(wide_slopes)) > DEPENDS)
     seen_near = _is_seen(near_slopes)
     seen = seen_near | _is_seen(wide_slopes)
-    lines = [Linear(usual, slopes) for slopes in (near_slopes, wide_slopes)]
+    lines = [LinearModel(usual, slopes) for slopes in (near_slopes, wide_slopes)]
     simulated, line = _simulated(residuals, lines, seen, low, high)
     sets = plausible(simulated)
     sparse = _fit_of(parameters, sets, line, usual, seen, (low, high))
     if float(np.sqrt(np.mean(sets[0].residuals ** 2))) < EXPLAINED:
         return sparse
-    rates = np.array([all(kind_of(n) != "time" for n in p.usual) for p in parameters], dtype=bool)
+    rates = np.array([_is_rate(parameter) for parameter in parameters], dtype=bool)
     spread = shrunken_fit(
         residuals, partial(_differences, residuals, high=high), seen_near, rates, low, high
     )
@@ -401,48 +462,59 @@ def fit(parameters: Sequence[Parameter], residuals: Residuals, narrow: Narrow) -
     return _spread_fit(parameters, spread, seen)
 
 
+def _is_rate(parameter: CalibratedParameter) -> bool:
+    """Whether none of the constants of a parameter is a time."""
+    return all(kind_of(name) != "time" for name in parameter.usual)
+
+
 def _simulated(
     residuals: Residuals,
-    lines: Sequence[Linear],
+    lines: Sequence[LinearModel],
     seen: NDArray[np.bool_],
     low: Floats,
     high: Floats,
-) -> tuple[list[FittedSet], Linear]:
-    """The sets of parameters that may be plausible, as simulated, and straight lines near the best
-    of them. They are sought by the lines given, around the usual values, and then by others around
-    the best set."""
+) -> tuple[list[FittedSet], LinearModel]:
+    """Sets of parameters, each fitted to the simulation, and a linear model near the best set.
+
+    The `lines` are linear models near the usual values. They propose the first sets; a linear
+    model near the best of these proposes further ones."""
     nothing = np.zeros(len(seen))
     usual = lines[0].usual
     simulated: dict[Members, FittedSet] = {
         (): FittedSet((), nothing, usual, score_of(usual, nothing, 0))
     }
 
-    def add(line: Linear, most: int) -> FittedSet:
-        """Simulate the sets of at most so many parameters that are close by a line; the best set
-        so far."""
-        candidates = fitted_sets(line, np.flatnonzero(seen).tolist(), low, high, most)
-        missing = [one for one in candidates if most == 1 or one.members not in simulated]
-        for one in _simulated_sets(_close_sets(missing), line, residuals, low, high):
-            before = simulated.get(one.members)
-            if before is None or one.score < before.score:
-                simulated[one.members] = one
-        return min(simulated.values(), key=lambda one: one.score)
+    def add(line: LinearModel, most: int) -> FittedSet:
+        """Simulate the sets of at most `most` parameters that a linear model proposes.
 
-    # One parameter that explains everything is not compared with several that do.
+        Return the best set so far."""
+        proposed = fitted_sets(line, np.flatnonzero(seen).tolist(), low, high, most)
+        missing = [
+            candidate for candidate in proposed if most == 1 or candidate.members not in simulated
+        ]
+        for fitted in _simulated_sets(_close_sets(missing), line, residuals, low, high):
+            before = simulated.get(fitted.members)
+            if before is None or fitted.score < before.score:
+                simulated[fitted.members] = fitted
+        return min(simulated.values(), key=lambda fitted: fitted.score)
+
+    # If one parameter explains everything, sets of several parameters are not tried.
     for most in (1, MOST_FITTED):
         for line in lines:
             best = add(line, most)
         if _is_perfect(best):
             break
     slopes = _differences(residuals, best.x, high)
-    line = Linear(best.residuals - slopes @ best.x, slopes)
+    line = LinearModel(best.residuals - slopes @ best.x, slopes)
     if not _is_perfect(best):
         add(line, MOST_FITTED)
     return list(simulated.values()), line
 
 
-def _spread_fit(parameters: Sequence[Parameter], spread: Shrunken, seen: NDArray[np.bool_]) -> Fit:
-    """A fit of many parameters as the result."""
+def _spread_fit(
+    parameters: Sequence[CalibratedParameter], spread: Shrunken, seen: NDArray[np.bool_]
+) -> Fit:
+    """The result of a fit of many parameters with a penalty (`shrunken_fit`)."""
     unfitted = VAGUE if spread.fitted.any() else NO_BETTER
     fitted = []
     for number, parameter in enumerate(parameters):
@@ -451,32 +523,43 @@ def _spread_fit(parameters: Sequence[Parameter], spread: Shrunken, seen: NDArray
         else:
             left = unfitted if seen[number] else UNSEEN
         low, high = spread.intervals[number].tolist()
-        fitted.append(Fitted(parameter, float(spread.x[number]), low, high, left))
+        fitted.append(
+            FittedParameter(
+                parameter=parameter, x=float(spread.x[number]), low=low, high=high, left=left
+            )
+        )
     return Fit(tuple(fitted), spread.forecast)
 
 
 def _close_sets(candidates: Sequence[FittedSet]) -> list[FittedSet]:
-    """The sets that are worth a simulation, of those in order of their scores: a few of each
-    count of parameters, so that many large sets do not keep out the small ones among them."""
+    """The proposed sets that are worth a simulation: at most `MOST_SETS` of each size.
+
+    The candidates are in order of their scores. The limit for each size makes sure that many large
+    sets do not keep out the small ones."""
     if not candidates:
         return []
     limit = candidates[0].score + CLOSE
-    close = [one for one in candidates if one.score <= limit and one.members]
-    by_count = grouped(close, lambda one: len(one.members))
-    return [one for sets in by_count.values() for one in sets[:MOST_SETS]]
+    close = [
+        candidate for candidate in candidates if candidate.score <= limit and candidate.members
+    ]
+    by_count = grouped(close, lambda candidate: len(candidate.members))
+    return [candidate for sets in by_count.values() for candidate in sets[:MOST_SETS]]
 
 
 def _simulated_sets(
-    sets: Sequence[FittedSet], line: Linear, residuals: Residuals, low: Floats, high: Floats
+    sets: Sequence[FittedSet], line: LinearModel, residuals: Residuals, low: Floats, high: Floats
 ) -> list[FittedSet]:
-    """The sets, each fitted to what is simulated where its fit to straight lines ends, and again
-    with lines that pass through the last two places that were simulated (Broyden's method)."""
+    """Fit each set to the simulation, starting from its fit to a linear model.
+
+    After each simulation the slopes are corrected so that they pass through the last two simulated
+    places (Broyden's method), and the set is simulated at the optimum of the corrected model.
+    """
     if not sets:
         return []
     best: dict[Members, FittedSet] = {}
     nothing = np.zeros(line.slopes.shape[1])
-    places = {one.members: (nothing, line.usual, line.slopes) for one in sets}
-    aims = {one.members: one.x for one in sets}
+    places = {proposed.members: (nothing, line.usual, line.slopes) for proposed in sets}
+    aims = {proposed.members: proposed.x for proposed in sets}
     for _ in range(SIMULATED_ROUNDS):
         there_by_set = dict(zip(aims, residuals(list(aims.values())), strict=True))
         for members, there in there_by_set.items():
@@ -489,10 +572,10 @@ def _simulated_sets(
             missed = there - residuals_before - slopes @ move
             slopes = slopes + np.outer(missed, move) / max(float(move @ move), STILL**4)
             places[members] = (x, there, slopes)
-            aim = solved(Linear(there - slopes @ x, slopes), members, low, high)
+            aim = solved(LinearModel(there - slopes @ x, slopes), members, low, high)
             if np.abs(aim - x).max() > STILL / 4:
                 aims[members] = aim
-        limit = min(one.score for one in best.values()) + CLOSE
+        limit = min(fitted.score for fitted in best.values()) + CLOSE
         aims = {members: aim for members, aim in aims.items() if best[members].score <= limit}
         if not aims:
             break
@@ -500,64 +583,73 @@ def _simulated_sets(
 
 
 def _is_perfect(fitted: FittedSet) -> bool:
-    """Whether no parameter, or one, leaves nothing to explain."""
+    """Whether a set of at most one parameter explains every point."""
     return len(fitted.members) <= 1 and float(np.abs(fitted.residuals).max()) < FLOOR
 
 
 def _fit_of(
-    parameters: Sequence[Parameter],
+    parameters: Sequence[CalibratedParameter],
     sets: Sequence[FittedSet],
-    line: Linear,
+    line: LinearModel,
     usual: Floats,
     seen: NDArray[np.bool_],
     bounds: tuple[Floats, Floats],
 ) -> Fit:
-    """What plausible sets, the best one first, say together."""
+    """The result of the plausible sets, of which the best comes first.
+
+    Parameters that are in all sets are fitted, unless their interval is too wide."""
     best = sets[0]
     determined = common_members(sets)
     forecast = usual
     if determined:
         forecast = forecast_residuals(line, determined, *bounds)
         if len(sets) == 1 and forecast_score(forecast) >= forecast_score(usual):
-            left = [NO_BETTER if one else UNSEEN for one in seen]
-            unfitted = zip(parameters, left, strict=True)
-            fitted = [Fitted(one, 0.0, 0.0, 0.0, why) for one, why in unfitted]
+            fitted = []
+            for parameter, is_seen in zip(parameters, seen, strict=True):
+                why = NO_BETTER if is_seen else UNSEEN
+                fitted.append(
+                    FittedParameter(parameter=parameter, x=0.0, low=0.0, high=0.0, left=why)
+                )
             return Fit(tuple(fitted), usual, (_alternative(parameters, best, best.members),))
-    rivals = {number for one in alternatives(sets) for number in one}
-    spans = [one.x[:, None] + interval_moves(line, one) for one in sets]
+    rivals = {number for members in alternatives(sets) for number in members}
+    spans = [fitted_set.x[:, None] + interval_moves(line, fitted_set) for fitted_set in sets]
     low = np.min([span[:, 0] for span in spans], axis=0)
     high = np.max([span[:, 1] for span in spans], axis=0)
     fitted = []
     for number, parameter in enumerate(parameters):
         ends = float(low[number]), float(high[number])
         if number in determined and ends[1] - ends[0] > WIDE:
-            fitted.append(Fitted(parameter, 0.0, 0.0, 0.0, VAGUE))
+            fitted.append(
+                FittedParameter(parameter=parameter, x=0.0, low=0.0, high=0.0, left=VAGUE)
+            )
         elif number in determined:
-            fitted.append(Fitted(parameter, float(best.x[number]), *ends))
+            fitted.append(FittedParameter(parameter, float(best.x[number]), *ends))
         else:
             if number in rivals:
                 why = AMBIGUOUS
             else:
                 why = NOT_NEEDED if seen[number] else UNSEEN
-            fitted.append(Fitted(parameter, 0.0, 0.0, 0.0, why))
+            fitted.append(FittedParameter(parameter=parameter, x=0.0, low=0.0, high=0.0, left=why))
     return Fit(tuple(fitted), forecast, _alternatives(parameters, sets))
 
 
 def _alternatives(
-    parameters: Sequence[Parameter], sets: Sequence[FittedSet]
+    parameters: Sequence[CalibratedParameter], sets: Sequence[FittedSet]
 ) -> tuple[Alternative, ...]:
-    """What the sets have beside the parameters that all of them have."""
+    """For each set, the parameters that are not in all sets."""
     common = set(common_members(sets))
-    rests = [[number for number in one.members if number not in common] for one in sets]
-    return tuple(
-        _alternative(parameters, one, rest) for one, rest in zip(sets, rests, strict=True) if rest
-    )
+    found_alternatives = []
+    for fitted_set in sets:
+        rest = [number for number in fitted_set.members if number not in common]
+        if rest:
+            found_alternatives.append(_alternative(parameters, fitted_set, rest))
+    return tuple(found_alternatives)
 
 
 def _alternative(
-    parameters: Sequence[Parameter], fitted: FittedSet, members: Sequence[int]
+    parameters: Sequence[CalibratedParameter], fitted: FittedSet, members: Sequence[int]
 ) -> Alternative:
-    """Some members of a set, with their values."""
+    """An alternative that consists of some members of a set."""
     return Alternative(
         tuple(parameters[number] for number in members),
         tuple(float(fitted.x[number]) for number in members),
@@ -565,14 +657,18 @@ def _alternative(
 
 
 def _differences(residuals: Residuals, x: Floats, high: Floats) -> Floats:
-    """The derivatives of residuals (rows) by parameters, from a small step of each."""
+    """The derivatives of residuals (rows) by the parameters (columns), from a small step of
+    each."""
     steps = np.where(x + STEP <= high, STEP, -STEP)
     return _slopes(residuals, x, np.diag(steps))
 
 
 def _wide_differences(residuals: Residuals, x: Floats, low: Floats, high: Floats) -> Floats:
-    """The same from a wide step up or down, whichever shows more: what a host takes to launch, or a
-    part of a rate, only counts once it is the bottleneck."""
+    """The derivatives from a wide step up or down, whichever changes the residuals more.
+
+    Some parameters only have an effect once they are the bottleneck, for example the time that a
+    host takes for a launch.
+    """
     best = np.zeros((len(residuals([x])[0]), len(x)))
     for sign in (1.0, -1.0):
         steps = np.clip(x + sign * WIDE_STEP, low, high) - x
@@ -587,7 +683,11 @@ def _wide_differences(residuals: Residuals, x: Floats, low: Floats, high: Floats
 
 
 def _slopes(residuals: Residuals, x: Floats, moves: Floats) -> Floats:
-    """The changes of residuals (rows) by moves of a parameter each, over the lengths of moves."""
+    """The change of residuals (rows) by each of the moves (columns), divided by the length of the
+    move.
+
+    Each move changes one parameter.
+    """
     here, *there = residuals([x, *(x + moves)])
     lengths = moves.sum(axis=1)
     columns = [(now - here) / length for now, length in zip(there, lengths, strict=True)]
@@ -595,35 +695,38 @@ def _slopes(residuals: Residuals, x: Floats, moves: Floats) -> Floats:
 
 
 def _is_seen(slopes: Floats) -> NDArray[np.bool_]:
-    """Which parameters at least one point shows."""
+    """For each parameter, whether it changes the time of at least one point noticeably."""
     seen: NDArray[np.bool_] = np.abs(slopes).max(axis=0, initial=0.0) > SHOWS
     return seen
 
 
-# A calibration: measured runs of one system, the parameters that fit them, the error that is left.
-# Of runs with many sizes some are fitted; others, which the fit never sees, tell the error
-# elsewhere. What the fit forecasts of a size without it tells the same of few.
+# A calibration fits parameters to the measured runs of one system. Some sizes of a run with many
+# sizes are held back: the fit does not use them, so that their error is that of other sizes. With
+# few sizes, the error of other sizes is that of each size by a fit to the remaining ones.
 
-FEWEST = 3  # sizes of which anything can be fitted
-MOST = 11  # sizes of one run that are simulated again and again
+FEWEST = 3  # sizes that are needed for a fit
+MOST = 11  # sizes of one run that are fitted
 MOST_HELD = 8  # sizes of one run that are held back
-HUGE = 4 * 2**30  # larger sizes show no more than this one does, and take long
+HUGE = 4 * 2**30  # bytes; larger sizes take long and show no more than this one
 
 
 @dataclass(frozen=True)
 class Calibrated:
-    """What was fitted, and the error by band before and after. `forecast` is of every fitted size
-    where the others alone are fitted, `held` of sizes that no fit has seen, where there are any."""
+    """The fitted parameters and the errors by size band before and after the fit.
 
-    fitted: tuple[Fitted, ...]
+    `forecast` are the errors of every fitted size by a fit to the others, `held` and `held_before`
+    those of the sizes that were held back, if any.
+    """
+
+    fitted: tuple[FittedParameter, ...]
     figures: dict[str, Figure]
     before: dict[str, compare.Error]
     after: dict[str, compare.Error]
     forecast: dict[str, compare.Error]
     held_before: dict[str, compare.Error]
     held: dict[str, compare.Error]
-    lost: tuple[str, ...] = ()  # points that are left out, each with what its worker died of
-    alternatives: tuple[Alternative, ...] = ()  # of which the logs cannot tell which one holds
+    lost: tuple[str, ...] = ()  # for each point that is left out, why its worker process died
+    alternatives: tuple[Alternative, ...] = ()  # explanations that the logs cannot separate
 
 
 def calibrate(
@@ -633,23 +736,34 @@ def calibrate(
     memory: int = 0,
     tell: Tell = silent,
 ) -> Calibrated:
-    """Fit the parameters of one system to some runs of it; `tell` hears of workers that died."""
-    sets, held = list[Set](), list[Set]()
+    """Fit the parameters of one system to measured runs of it.
+
+    Args:
+        pairs: each run with the scenario that describes the system.
+        jobs: the number of worker processes; None is one per processor.
+        memory: bytes that the workers may use together; 0 is no limit.
+        tell: called with a message for each worker that died.
+
+    Raises: InputError: too few sizes, or an algorithm that is not NCCL's.
+    """
+    sets = list[CalibrationSet]()
+    held = list[CalibrationSet]()
     for source, run in pairs:
         usual = [row for row in run.rows if row.size_bytes <= HUGE]
         used = compare.few(usual if len(usual) >= MOST else run.rows, MOST)
-        sets.append(Set(source, run, used))
-        held.append(Set(source, run, compare.few([r for r in usual if r not in used], MOST_HELD)))
-    count = sum(len(one.rows) for one in sets)
+        unused = [row for row in usual if row not in used]
+        sets.append(CalibrationSet(source, run, used))
+        held.append(CalibrationSet(source, run, compare.few(unused, MOST_HELD)))
+    count = sum(len(fitted_set.rows) for fitted_set in sets)
     if count < FEWEST:
+        sizes = f"{count} size" if count == 1 else f"{count} sizes"
         raise InputError(
-            f"{sets[0].run.file}: {count} size{'s' * (count != 1)}: nothing can be fitted to fewer "
-            f"than {FEWEST}"
+            f"{sets[0].run.file}: {sizes}: nothing can be fitted to fewer than {FEWEST}"
         )
     first = compare.resolved_for(sets[0].source, sets[0].run)
     if not first.jobs:
         raise InputError("only NCCL's own algorithms can be calibrated; leave algorithm at auto")
-    both = [*sets, *(one for one in held if one.rows)]
+    both = [*sets, *(held_set for held_set in held if held_set.rows)]
     with Ratios(parameters_of(first), both, jobs, memory=memory, tell=tell) as ratios:
         while True:
             fitted = [number for number in range(count) if number not in ratios.lost]
@@ -664,28 +778,36 @@ def calibrate(
 
 
 def _calibrated(ratios: Ratios, fit: Fit, fitted: Sequence[int], count: int) -> Calibrated:
+    """The result of a fit to the points `fitted`; those from number `count` on were held back."""
     usual = np.zeros(len(ratios.parameters))
-    held = [one for one in range(count, len(ratios.points)) if one not in ratios.lost]
+    held = [number for number in range(count, len(ratios.points)) if number not in ratios.lost]
     return Calibrated(
-        fit.fitted,
-        _figures(fit.fitted),
-        ratios.errors(usual, fitted),
-        ratios.errors(fit.x, fitted),
-        ratios.by_band(fit.forecast, fitted),
-        ratios.errors(usual, held) if held else {},
-        ratios.errors(fit.x, held) if held else {},
-        tuple(ratios.lost.values()),
-        fit.alternatives,
+        fitted=fit.fitted,
+        figures=_figures(fit.fitted),
+        before=ratios.errors(usual, fitted),
+        after=ratios.errors(fit.x, fitted),
+        forecast=ratios.by_band(fit.forecast, fitted),
+        held_before=ratios.errors(usual, held) if held else {},
+        held=ratios.errors(fit.x, held) if held else {},
+        lost=tuple(ratios.lost.values()),
+        alternatives=fit.alternatives,
     )
 
 
-def _figures(fitted: Sequence[Fitted]) -> dict[str, Figure]:
+def _figures(fitted: Sequence[FittedParameter]) -> dict[str, Figure]:
+    """The fitted constants with their 90 % intervals, by name, as machine files state them."""
     figures: dict[str, Figure] = {}
-    for number in fitted:
-        if number.left:
+    for fitted_parameter in fitted:
+        if fitted_parameter.left:
             continue
-        low, high = number.parameter.figures(number.low), number.parameter.figures(number.high)
-        for name, value in number.parameter.figures(number.x).items():
-            texts = [written(name, number) for number in (value, low[name], high[name])]
-            figures[name] = Figure(value=texts[0], stamp="calibrated", low=texts[1], high=texts[2])
+        parameter = fitted_parameter.parameter
+        low = parameter.figures(fitted_parameter.low)
+        high = parameter.figures(fitted_parameter.high)
+        for name, value in parameter.figures(fitted_parameter.x).items():
+            figures[name] = Figure(
+                value=written(name, value),
+                stamp="calibrated",
+                low=written(name, low[name]),
+                high=written(name, high[name]),
+            )
     return figures

@@ -1,4 +1,5 @@
-"""One measured run against one resolved cell: points, errors, and both times in results."""
+"""Compare a measured run with its simulation: points, errors by size band, and rows with both
+times."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -17,8 +18,8 @@ from netsim.base.files import named_in
 from netsim.base.startup import at
 from netsim.base.values import dataclass, grouped
 from netsim.collectives.collective import HAS_IN_PLACE, CollectiveError
-from netsim.measured.index import ONLY_CHOICE, Entry, Mapped, dtype_of, mapped
-from netsim.measured.logs import LogRun, Measured, read_log
+from netsim.measured.index import ONLY_CHOICE, IndexEntry, Mapped, dtype_of, mapped
+from netsim.measured.logs import LogRun, MeasuredRow, read_log
 from netsim.results.row import BANDS, Row, band_of
 from netsim.scenario.cells import Cell
 from netsim.scenario.models import Workload
@@ -35,8 +36,8 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Point:
-    """One size of one run; the fields are the keys of the JSON."""
+class ComparedPoint:
+    """The measured and the simulated time of one size of a run; the fields are the keys in JSON."""
 
     run: str
     machine: str
@@ -51,13 +52,15 @@ class Point:
 
     @property
     def log_ratio(self) -> float:
-        """How much too slow (above 0) or too fast the simulation is."""
+        """The natural logarithm of simulated over measured time; above 0 if the simulation is
+        too slow."""
         return log(self.simulated_us / self.measured_us)
 
 
 @dataclass(frozen=True)
 class Failed:
-    """What could not be simulated, and why; without a size, the whole run."""
+    """A size of a run, or without a size the whole run, that could not be simulated, and the
+    reason."""
 
     run: str
     reason: str
@@ -65,68 +68,76 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Part:
-    """Some rows of a run that one process simulates, perhaps with other figures of calibration."""
+class RunPart:
+    """The rows of a run that one process simulates; `figures` replace values of calibration."""
 
-    entry: Entry
-    rows: tuple[Measured, ...]
+    entry: IndexEntry
+    rows: tuple[MeasuredRow, ...]
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What became of a part."""
+class PartAnswer:
+    """The points of a simulated part, its failures, and notes on what was assumed."""
 
     run: str
-    points: tuple[Point, ...] = ()
+    points: tuple[ComparedPoint, ...] = ()
     failed: tuple[Failed, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def answer(part: Part) -> Answer:
-    """The points of a part; what fails is told and does not stop the rest."""
+def answer(part: RunPart) -> PartAnswer:
+    """Simulate a part; a size that fails is listed with its reason, and the others are still
+    simulated."""
     entry = part.entry
     try:
         plan = replace(mapped(entry), figures=part.figures)
-        points: list[Point] = []
+        points: list[ComparedPoint] = []
         failed: list[Failed] = []
         for key, rows in groupby(part.rows, key=lambda row: (dtype_of(row.dtype), row.root)):
-            chosen = list(rows)
-            sizes = sorted({row.size_bytes for row in chosen})
+            of_kind = list(rows)
+            sizes = sorted({row.size_bytes for row in of_kind})
             plan, resolved = resolved_at(plan, sizes, *key)
-            for row in chosen:
+            for row in of_kind:
                 try:
                     points += point_of(entry, resolved, row)
                 except NetsimError as error:
                     failed.append(Failed(entry.id, str(error), row.size_bytes))
     except NetsimError as error:
-        return Answer(entry.id, failed=(Failed(entry.id, str(error)),))
-    return Answer(entry.id, tuple(points), tuple(failed), plan.notes)
+        return PartAnswer(entry.id, failed=(Failed(entry.id, str(error)),))
+    return PartAnswer(entry.id, tuple(points), tuple(failed), plan.notes)
 
 
 def resolved_at(
     plan: Mapped, sizes: list[int], dtype: str, root: int
 ) -> tuple[Mapped, ResolvedCell]:
-    """The resolved cell; variables that force what cannot be had are left out, and told."""
+    """The resolved cell of a run at some sizes, and the mapping that it follows from.
+
+    If the run's environment forces a choice that NCCL does not have here, the variables that force
+    it are left out, and the notes of the mapping say so.
+    """
     try:
         return plan, _resolve(plan, sizes, dtype, root)
     except NetsimError as error:
-        other = plan.without(ONLY_CHOICE, str(error))
-        if other is None:
+        relaxed = plan.without(ONLY_CHOICE, str(error))
+        if relaxed is None:
             raise
-        return other, _resolve(other, sizes, dtype, root)
+        return relaxed, _resolve(relaxed, sizes, dtype, root)
 
 
 def _resolve(plan: Mapped, sizes: list[int], dtype: str, root: int) -> ResolvedCell:
+    """The resolved cell of a run at some sizes."""
     source = plan.source(plan.data["name"], sizes, dtype, root)
     resolved = resolve(checked_cells(source)[0])
-    for size in sizes:  # a forced algorithm may be impossible only at some
+    for size in sizes:  # a forced algorithm may be impossible at one size and possible at others
         resolved.planned(size)
     return resolved
 
 
-def point_of(entry: Entry, resolved: ResolvedCell, row: Measured) -> Iterator[Point]:
-    """The point of a row; none where it has no time."""
+def point_of(
+    entry: IndexEntry, resolved: ResolvedCell, row: MeasuredRow
+) -> Iterator[ComparedPoint]:
+    """Yield the compared point of a row, or nothing if the row has no time."""
     seconds = row.seconds(entry.collective)
     if seconds is None or row.size_bytes <= 0:
         return
@@ -138,23 +149,24 @@ def point_of(entry: Entry, resolved: ResolvedCell, row: Measured) -> Iterator[Po
         plan = resolved.planned(size)
     except CollectiveError as error:
         raise InputError(error.message) from None
-    yield Point(
-        entry.id,
-        entry.machine,
-        work.collective,
-        row.size_bytes,
-        seconds * MICRO,
-        timing.seconds * MICRO,
-        plan.algorithm if plan else work.algorithm,
-        plan.protocol if plan else "",
-        entry.healthy,
-        entry.system,
+    yield ComparedPoint(
+        run=entry.id,
+        machine=entry.machine,
+        collective=work.collective,
+        size_bytes=row.size_bytes,
+        measured_us=seconds * MICRO,
+        simulated_us=timing.seconds * MICRO,
+        algorithm=plan.algorithm if plan else work.algorithm,
+        protocol=plan.protocol if plan else "",
+        healthy=entry.healthy,
+        system=entry.system,
     )
 
 
-# The one definition of error, of sizes, steps, kinds of calls and causes: that of a point is
-# simulated / measured - 1; of several, the median of |log ratio|, its 90th percentile, and the
-# signed median (bias). All are parts: 0.15 means that both differ by a factor of 1.15.
+# This is the only definition of an error, for sizes, training steps, kinds of calls and causes.
+# The error of a point is simulated / measured - 1. Several points have the median of the absolute
+# log ratio, its 90th percentile, and the signed median (bias). All three are given as fractions:
+# 0.15 means that the simulated and the measured time differ by a factor of 1.15.
 
 K = TypeVar("K", bound=Hashable)
 
@@ -163,7 +175,8 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Error:
-    """How far simulated times are from measured ones, every system weighing the same."""
+    """How far simulated times are from measured ones, as fractions; every system has the same
+    weight."""
 
     points: int
     runs: int
@@ -176,8 +189,8 @@ class Error:
         return f"{self.median:.1%} [{self.p90:.0%}] {self.bias:+.0%}"
 
 
-def error_of(points: Sequence[Point]) -> Error:
-    """The error of some points, at least one."""
+def error_of(points: Sequence[ComparedPoint]) -> Error:
+    """The error of at least one point."""
     systems = [point.system or point.run for point in points]
     figures = error_figures([point.log_ratio for point in points], weights_of(systems))
     return Error(len(points), len({point.run for point in points}), len({*systems}), *figures)
@@ -186,63 +199,72 @@ def error_of(points: Sequence[Point]) -> Error:
 def error_figures(
     ratios: Sequence[float] | Floats, weights: Floats | None = None
 ) -> tuple[float, float, float]:
-    """Median error, 90th percentile and bias of log ratios that may count differently."""
+    """The median error, its 90th percentile and the bias of log ratios, as fractions.
+
+    Without `weights` all ratios count the same."""
     signed = np.asarray(ratios, dtype=float)
-    weights, size = np.ones(len(signed)) if weights is None else weights, np.abs(signed)
-    median, p90, bias = (
-        float(np.expm1(weighted_quantile(values, weights, part)))
-        for values, part in ((size, 0.5), (size, 0.9), (signed, 0.5))
-    )
-    return median, p90, bias
+    if weights is None:
+        weights = np.ones(len(signed))
+    absolute = np.abs(signed)
+    median = float(np.expm1(weighted_quantile(absolute, weights, 0.5)))
+    percentile_90 = float(np.expm1(weighted_quantile(absolute, weights, 0.9)))
+    bias = float(np.expm1(weighted_quantile(signed, weights, 0.5)))
+    return median, percentile_90, bias
 
 
 def weights_of(systems: Sequence[str]) -> Floats:
-    """What points count for, so that every system counts for the same."""
+    """The weight of each point, given its system: all points of a system together weigh 1."""
     count = Counter(systems)
     return np.array([1 / count[system] for system in systems])
 
 
 def weighted_quantile(values: Floats, weights: Floats, part: float) -> float:
-    """A quantile of values that count differently, each in the middle of its share."""
+    """The quantile at the fraction `part` of weighted values, interpolated between two of them.
+
+    Each value is at the middle of its weight.
+    """
     order = np.argsort(values)
     middle = np.cumsum(weights[order]) - weights[order] / 2
     return float(np.interp(part * weights.sum(), middle, values[order]))
 
 
-def by_band(points: Sequence[Point]) -> dict[str, Error]:
-    """The error in every band that has points, and of all."""
-    found = grouped(points, lambda point: band_of(point.size_bytes))
-    errors = {band: error_of(found[band]) for band in BANDS if band in found}
-    return errors | ({ALL: error_of(points)} if points else {})
+def by_band(points: Sequence[ComparedPoint]) -> dict[str, Error]:
+    """The errors by size band, without empty bands, and the error of all points under `all`."""
+    bands = grouped(points, lambda point: band_of(point.size_bytes))
+    errors = {band: error_of(bands[band]) for band in BANDS if band in bands}
+    if points:
+        errors[ALL] = error_of(points)
+    return errors
 
 
 def as_values(errors: dict[str, Error]) -> dict[str, dict[str, float]]:
-    """Errors as plain values."""
+    """The errors as plain values, which can be written as JSON."""
     return {band: asdict(error) for band, error in errors.items()}
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A run with its rows; those that could not be simulated have a status."""
+    """A measured run and its rows with both times; rows that could not be simulated have a
+    status."""
 
     run: LogRun
     rows: tuple[Row, ...]
-    rate: float | None = None  # of the NICs of a GPU, which plots show
+    rate: float | None = None  # bytes/s of the NICs of a GPU, which plots show
 
     @property
-    def points(self) -> list[Point]:
+    def points(self) -> list[ComparedPoint]:
         """The rows that were simulated, as points."""
         return [
-            Point(
-                self.run.file,
-                row.topology,
-                row.collective,
-                row.size_bytes or 0,
-                row.measured_time_us or 0.0,
-                row.time_us,
-                row.algorithm,
-                row.protocol,
-                True,
+            ComparedPoint(
+                run=self.run.file,
+                machine=row.topology,
+                collective=row.collective,
+                size_bytes=row.size_bytes or 0,
+                measured_us=row.measured_time_us or 0.0,
+                simulated_us=row.time_us,
+                algorithm=row.algorithm,
+                protocol=row.protocol,
+                healthy=True,
             )
             for row in self.rows
             if row.status == "ok" and row.time_us is not None
@@ -250,49 +272,58 @@ class Compared:
 
     @property
     def bands(self) -> dict[str, Error]:
-        """The error by size band."""
+        """The errors by size band."""
         return by_band(self.points)
 
     @property
     def slower(self) -> float:
-        """How much longer the run took than simulated where it is worst: log ratio of a band."""
-        bands = grouped(self.points, lambda point: point.size_bytes > 2**20).values()
-        found = (sorted(-point.log_ratio for point in some)[len(some) // 2] for some in bands)
-        return max(found, default=0.0)
+        """The largest log ratio of measured over simulated time at a size above 1 MiB, at least 0.
+
+        Of several points of a size, the median counts."""
+        large_sizes = grouped(self.points, lambda point: point.size_bytes > 2**20).values()
+        medians = []
+        for points in large_sizes:
+            ratios = sorted(-point.log_ratio for point in points)
+            medians.append(ratios[len(ratios) // 2])
+        return max(medians, default=0.0)
 
 
 def resolved_for(source: Source, run: LogRun) -> ResolvedCell:
-    """The cell of a source at the sizes, type and collective of a run."""
+    """The resolved cell of a scenario at the sizes, the data type and the collective of a run."""
     sizes = sorted({row.size_bytes for row in run.rows})
     first = run.rows[0]
-    said = run.file
+    origin = run.file
     for key, value in (
         ("workload.collective", run.collective),
         ("workload.sizes", sizes),
         ("workload.dtype", dtype_of(first.dtype)),
         ("workload.root", max(first.root, 0)),
     ):
-        source = override(source, key, value, said)
+        source = override(source, key, value, origin)
     return resolve(checked_cells(source)[0])
 
 
 def rows_of(resolved: ResolvedCell, run: LogRun) -> Iterator[Row]:
-    """Every row of a run beside its simulation, as it is done."""
+    """Simulate the rows of a run; yield each as a result row with both times."""
     for done, row in enumerate(run.rows):
         at(f"{run.file} at {row.size_bytes} B", done, len(run.rows))
         yield _row(resolved, row, run.collective)
 
 
 def simulated_size(resolved: ResolvedCell, size_bytes: int) -> int:
-    """The size that is simulated for a row of a log: its own, or where newer versions of nccl-tests
-    would round that to nothing (alltoall of 8 B on 16 ranks), the next power of 2 times it of
-    which they would not. The system that wrote the log did move the row's bytes."""
+    """The size in bytes that is simulated for a row of a log, usually that of the row.
+
+    Newer versions of nccl-tests round small sizes to a multiple of the ranks, which can be nothing
+    (alltoall of 8 B on 16 ranks). The system that wrote the log did move the row's bytes, so the
+    row's size is doubled until it is not rounded to nothing.
+    """
     while size_bytes and not resolved.collective(size_bytes).size_bytes:
         size_bytes *= 2
     return size_bytes
 
 
-def _row(resolved: ResolvedCell, measured: Measured, collective: str) -> Row:
+def _row(resolved: ResolvedCell, measured: MeasuredRow, collective: str) -> Row:
+    """The result row of a measured row, with both times and the error in percent."""
     seconds = measured.seconds(collective)
     assert seconds is not None  # readers keep only rows with a time
     size = simulated_size(resolved, measured.size_bytes)
@@ -319,26 +350,27 @@ def _row(resolved: ResolvedCell, measured: Measured, collective: str) -> Row:
     )
 
 
-def simulated_seconds(resolved: ResolvedCell, measured: Measured, collective: str) -> float:
-    """The simulated time of what a row measured."""
+def simulated_seconds(resolved: ResolvedCell, measured: MeasuredRow, collective: str) -> float:
+    """The simulated time of a measured row, in seconds."""
     in_place = measured.is_in_place(collective) and collective in HAS_IN_PLACE
     size = simulated_size(resolved, measured.size_bytes)
     return simulate_one(resolved, size, in_place=in_place, engine="compiled").seconds
 
 
 def few(rows: Sequence[K], most: int) -> tuple[K, ...]:
-    """At most so many rows, evenly over the sizes, the largest among them."""
+    """At most `most` of the rows, at even distances counted from the last one, which is among
+    them."""
     step = max(1, -(-len(rows) // most))
     return tuple(rows[::-1][::step][::-1])
 
 
-def times_of(resolved: ResolvedCell, rows: Sequence[Measured], collective: str) -> Floats:
-    """The simulated times of some rows."""
+def times_of(resolved: ResolvedCell, rows: Sequence[MeasuredRow], collective: str) -> Floats:
+    """The simulated times of rows, in seconds."""
     return np.array([simulated_seconds(resolved, row, collective) for row in rows])
 
 
 def fit_of(source: Source, run: LogRun, most: int) -> Floats:
-    """The log ratios of a source's times over some of a run's."""
+    """The log ratios of simulated over measured time at up to `most` sizes of a run."""
     rows = few(run.rows, most)
     measured = np.array([row.seconds(run.collective) for row in rows], dtype=float)
     ratios: Floats = np.log(times_of(resolved_for(source, run), rows, run.collective) / measured)
@@ -346,7 +378,8 @@ def fit_of(source: Source, run: LogRun, most: int) -> Floats:
 
 
 def overlaid(row: Row, cell: Cell) -> Row:
-    """The row with the measured time of its size and the error, where its file has it."""
+    """The row with the measured time of its size and the error, if the scenario's log has that
+    size."""
     if cell.scenario.measured is None or row.time_us is None or row.size_bytes is None:
         return row
     measured = _times_of_cell(cell, cell.scenario.measured, row.collective).get(row.size_bytes)
@@ -356,7 +389,8 @@ def overlaid(row: Row, cell: Cell) -> Row:
 
 
 def check(cell: Cell) -> None:
-    """Refuse a file that cannot be read, before anything runs."""
+    """Read the log that a scenario names, to refuse one that cannot be read before anything
+    runs."""
     if cell.scenario.measured is not None:
         workload = cell.scenario.workload
         collective = workload.collective if isinstance(workload, Workload) else ""
@@ -364,6 +398,7 @@ def check(cell: Cell) -> None:
 
 
 def _times_of_cell(cell: Cell, name: str, collective: str) -> dict[int, float]:
+    """The measured times by size in the log that a cell names; errors point at the scenario."""
     try:
         return _times(str(named_in(cell.source.name, name)), collective)
     except InputError as error:
@@ -372,11 +407,12 @@ def _times_of_cell(cell: Cell, name: str, collective: str) -> dict[int, float]:
 
 @lru_cache(maxsize=32)
 def _times(path: str, collective: str) -> dict[int, float]:
-    found: dict[int, float] = {}
+    """The measured times of a collective in a log, in microseconds by size in bytes."""
+    times_us: dict[int, float] = {}
     for run in read_log(Path(path), presumed=collective):
         if run.collective == collective:
             for row in run.rows:
-                found.setdefault(row.size_bytes, (row.seconds(collective) or 0.0) * 1e6)
-    if not found:
+                times_us.setdefault(row.size_bytes, (row.seconds(collective) or 0.0) * 1e6)
+    if not times_us:
         raise InputError(f"{path}: has no run of {collective}")
-    return found
+    return times_us

@@ -1,7 +1,8 @@
-"""The constants of the table once more, each estimated from the runs that it was fitted to.
+"""Estimate the constants of the table once more from the runs that they were fitted to.
 
-An estimator reads the runs that a constant names and nothing else, so that one of them can be left
-out and the constant estimated again. What the table has is not changed here."""
+Each estimator reads only the runs that a constant names, so that a run can be left out and the
+constant estimated again. The values in the table are not changed here.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
@@ -13,8 +14,8 @@ from netsim.base.constants import ANY_SIZE, TABLE, Constant, Fitted
 from netsim.base.errors import InputError, suggest
 from netsim.base.values import dataclass, grouped
 from netsim.measured.compare import Floats, few, resolved_at, simulated_seconds
-from netsim.measured.index import Entry, dtype_of, mapped, nics_gbps, with_figures
-from netsim.measured.logs import Measured
+from netsim.measured.index import IndexEntry, dtype_of, mapped, nics_gbps, with_figures
+from netsim.measured.logs import MeasuredRow
 from netsim.measured.training import compared, published
 from netsim.nccl.constants import ELSEWHERE, GENERATIONS, names_of
 from netsim.nccl.constants import constant as usual_value
@@ -26,19 +27,24 @@ from netsim.topology.machine import TRANSPORTS
 from netsim.yamlio.models import override
 
 MOST = 6  # sizes of one run that are simulated
-SHOWS = 0.02  # change of a log time over all values that are tried, from which a point shows one
-STEPS_TRIED = 7  # values that steps are simulated with
-TRIED = 9  # values that are simulated; between them, log times are taken as straight
-FINE = 400  # values between these that are looked at
-TIMES, RATES = 4.0, 2.0  # factors up and down that are tried: of times, and of rates and parts
-LL_WIRE = 2  # bytes on the wire for each of data
+# A point depends on a constant if its log time changes by more than this over all tried values.
+SHOWS = 0.02
+STEPS_TRIED = 7  # values of a constant with which training steps are simulated
+TRIED = 9  # values with which collectives are simulated; log times are interpolated between them
+FINE = 400  # values within the tried range among which the best is chosen
+TIMES = 4.0  # a constant in seconds is tried from a quarter of its value to four times its value
+RATES = 2.0  # rates and fractions are tried from half their value to twice their value
+LL_WIRE = 2  # bytes on the wire for each byte of data with protocol LL
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What runs say of a constant: its value, from how many points, and what is left of them.
+    """A constant estimated from runs: its value, the number of points, and the errors that remain.
+
     `before` and `after` are the median |log ratio| of those points with the table's value and with
-    this one (nan where nothing is simulated); `at_edge`: it would go beyond what was tried."""
+    the estimate (nan if nothing is simulated). `at_edge` says that the best value is the smallest
+    or largest that was tried.
+    """
 
     constant: Constant
     value: float
@@ -49,64 +55,78 @@ class Estimate:
 
     @property
     def ratio(self) -> float:
-        """Of the estimate over the table's value."""
+        """The estimate divided by the table's value."""
         return self.value / self.constant.value
 
 
-def shown_by(constant: Constant, entry: Entry) -> Floats:
-    """What one run says of a constant, by its estimator: log ratios of points (rows) at the values
-    that are tried, or values of its own."""
+def shown_by(constant: Constant, entry: IndexEntry) -> Floats:
+    """What a constant's estimator reads from one run.
+
+    This is an array of log ratios, one row per point and one column per tried value of the
+    constant; or, for estimators that do not simulate, a list of values of the constant.
+    """
     return _estimator(constant)(constant, entry)
 
 
 def _fitted(constant: Constant) -> Fitted:
-    """What a constant was fitted to, as all are that are estimated."""
+    """What a constant was fitted to; only constants that have this are estimated."""
     assert constant.fitted is not None
     return constant.fitted
 
 
-def _estimator(constant: Constant) -> Callable[[Constant, Entry], Floats]:
+def _estimator(constant: Constant) -> Callable[[Constant, IndexEntry], Floats]:
+    """The function that estimates a constant from a run."""
     return ESTIMATORS[_fitted(constant).estimator.rpartition(":")[2]]
 
 
 def estimate_of(constant: Constant, shown: Sequence[Floats]) -> Estimate:
-    """The estimate from what runs say: where simulated and measured times of the points that show
-    it agree best, or the geometric mean of each run's median value."""
-    every = np.concatenate(shown)
-    if every.ndim == 1:
-        medians = [np.median(one) for one in shown if len(one)]
+    """The estimate of a constant from what its estimator read from each run.
+
+    From log ratios it is the value at which simulated and measured times agree best; from values
+    it is the geometric mean of the median value of each run."""
+    of_all_runs = np.concatenate(shown)
+    if of_all_runs.ndim == 1:
+        medians = [np.median(values) for values in shown if len(values)]
         value = float(np.exp(np.mean(np.log(medians)))) if medians else float("nan")
-        return Estimate(constant, value, len(every))
-    every = every[np.ptp(every, axis=1) > SHOWS]
-    if not len(every):
+        return Estimate(constant, value, len(of_all_runs))
+    dependent_points = of_all_runs[np.ptp(of_all_runs, axis=1) > SHOWS]
+    if not len(dependent_points):
         return Estimate(constant, float("nan"), 0)
-    return best_of(constant, tried_values(constant), every)
+    return best_of(constant, tried_values(constant), dependent_points)
 
 
-def by_steps(constant: Constant, entry: Entry) -> Floats:
-    """Log ratios of simulated over published times of a step at some values."""
+def by_steps(constant: Constant, entry: IndexEntry) -> Floats:
+    """The log ratios of simulated over published time of a training step at the tried values."""
     step = published(entry)
     values = tried_values(constant).tolist()
-    return np.array([[compared(step, {constant.id: one}).log_ratio for one in values]])
+    return np.array([[compared(step, {constant.id: value}).log_ratio for value in values]])
 
 
 def best_of(constant: Constant, values: Floats, ratios: Floats) -> Estimate:
-    """The value whose mean |log ratio| is least, given those of points (rows) at some values: a few
-    points that say something else hardly move it, and no half of them decides by itself."""
+    """The value of a constant with the least mean |log ratio| over all points.
+
+    `ratios` has a row per point and a column per tried value. With absolute values, unlike
+    squares, a few points that disagree with the others hardly move the estimate."""
     fine = np.unique(np.append(np.linspace(values[0], values[-1], FINE), constant.value))
-    left = np.abs(np.array([np.interp(fine, values, point) for point in ratios]))
-    median = np.median(left, axis=0)
-    far = np.abs(fine / constant.value - 1)  # of values alike, the nearest
-    best = int(np.argmin(left.mean(axis=0) + 1e-9 * far))
+    absolute = np.abs(np.array([np.interp(fine, values, point) for point in ratios]))
+    median = np.median(absolute, axis=0)
+    # Of values that fit equally well, the nearest to that of the table is taken.
+    distance = np.abs(fine / constant.value - 1)
+    best = int(np.argmin(absolute.mean(axis=0) + 1e-9 * distance))
     now = int(np.flatnonzero(fine == constant.value)[0])
-    at_edge = best in (0, len(fine) - 1)
     return Estimate(
-        constant, float(fine[best]), len(ratios), float(median[now]), float(median[best]), at_edge
+        constant,
+        value=float(fine[best]),
+        points=len(ratios),
+        before=float(median[now]),
+        after=float(median[best]),
+        at_edge=best in (0, len(fine) - 1),
     )
 
 
 def tried_values(constant: Constant) -> Floats:
-    """Values around that of the table, which is among them."""
+    """The values of a constant that are simulated, in ascending order; the table's is among
+    them."""
     if _fitted(constant).estimator.endswith(by_steps.__name__):
         values = constant.value * np.linspace(1 / RATES, RATES, STEPS_TRIED)
         values[np.argmin(np.abs(values - constant.value))] = constant.value
@@ -117,29 +137,33 @@ def tried_values(constant: Constant) -> Floats:
     return np.sort(constant.value * factors)
 
 
-def by_simulation(constant: Constant, entry: Entry) -> Floats:
-    """Log ratios of simulated over measured times of some sizes (rows) at some values."""
+def by_simulation(constant: Constant, entry: IndexEntry) -> Floats:
+    """The log ratios of simulated over measured time: a row per size, a column per tried value."""
     values = tried_values(constant)
-    plan, rows = mapped(entry), _rows_of(entry, *_fitted(constant).sizes)
+    plan = mapped(entry)
+    rows = _rows_of(entry, *_fitted(constant).sizes)
     if not rows:
         return np.empty((0, len(values)))
     kind = _kind(rows)
     plan, resolved = resolved_at(plan, *kind)
     collective = resolved.cell.scenario.collective.collective
-    estimates = []
+    measured = [row.seconds(entry.collective) or 0.0 for row in rows]
+    ratios_by_value = []
     for value in values.tolist():
         source = plan.source(plan.data["name"], *kind)
         source = with_figures(source, _figures(constant, resolved, value))
         cell = resolve(checked_cells(source)[0])
-        times = (simulated_seconds(cell, row, collective) for row in rows)
-        measured = (row.seconds(entry.collective) or 0.0 for row in rows)
-        estimates.append([log(ours / theirs) for ours, theirs in zip(times, measured, strict=True)])
-    return np.array(estimates).T
+        simulated = [simulated_seconds(cell, row, collective) for row in rows]
+        ratios_by_value.append(
+            [log(ours / theirs) for ours, theirs in zip(simulated, measured, strict=True)]
+        )
+    return np.array(ratios_by_value).T
 
 
 def _rows_of(
-    entry: Entry, smallest: int, largest: int, *, most: int = MOST
-) -> tuple[Measured, ...]:
+    entry: IndexEntry, smallest: int, largest: int, *, most: int = MOST
+) -> tuple[MeasuredRow, ...]:
+    """Up to `most` rows of a run from `smallest` to `largest` bytes, all of one type and root."""
     rows = [
         row
         for row in entry.rows()
@@ -149,84 +173,100 @@ def _rows_of(
     return few(same_kind, most)
 
 
-def _kind(rows: Sequence[Measured]) -> tuple[list[int], str, int]:
+def _kind(rows: Sequence[MeasuredRow]) -> tuple[list[int], str, int]:
+    """The sizes of rows of one kind, their data type and their root."""
     first = rows[0]
     return sorted({row.size_bytes for row in rows}), dtype_of(first.dtype), max(first.root, 0)
 
 
-def _resolved(entry: Entry, rows: Sequence[Measured]) -> ResolvedCell:
+def _resolved(entry: IndexEntry, rows: Sequence[MeasuredRow]) -> ResolvedCell:
+    """The resolved cell of a run at the sizes of its rows."""
     return resolved_at(mapped(entry), *_kind(rows))[1]
 
 
 def _figures(constant: Constant, resolved: ResolvedCell, value: float) -> Mapping[str, float]:
+    """The values of calibration, by name, that give a constant a value.
+
+    A figure that depends on the transport differs from the constant by the same amount as before,
+    and is at least 0."""
     mechanism = resolved.jobs[0].mechanism
-    names, more = names_of(mechanism), value - constant.value
+    names = names_of(mechanism)
+    difference = value - constant.value
     usual = {
         name: usual_value(mechanism, name) if name in names else constant.value
         for name in constant.figures
     }
-    return {name: max(0.0, now + more) for name, now in usual.items()}
+    return {name: max(0.0, figure + difference) for name, figure in usual.items()}
 
 
-def floor_of_launches(constant: Constant, entry: Entry) -> Floats:
-    """What one process takes to launch on each of its GPUs where calls are so small that only that
-    counts, in all rows."""
+def floor_of_launches(constant: Constant, entry: IndexEntry) -> Floats:
+    """The seconds that one process takes per launch, from every row of a run.
+
+    In the rows within the constant's sizes, calls are so small that only launches take time.
+    """
     return np.array([seconds for _, seconds in _seconds_per_launch(constant, entry)])
 
 
-def slope_by_channels(constant: Constant, entry: Entry) -> Floats:
-    """What one process takes more for each further channel and GPU where calls are small: the
-    slopes between all pairs of rows."""
+def slope_by_channels(constant: Constant, entry: IndexEntry) -> Floats:
+    """The seconds by which a launch grows with each channel, from every pair of rows of a run."""
     slopes = list[float]()
     rows = _rows_of(entry, *_fitted(constant).sizes, most=len(entry.rows()))
     resolved = _resolved(entry, rows)
-    for (one, first), (other, second) in combinations(_seconds_per_launch(constant, entry), 2):
-        channels = [_channels(resolved, row.size_bytes) for row in (one, other)]
-        if channels[0] != channels[1]:
-            slopes.append((second - first) / (channels[1] - channels[0]))
+    launches = [
+        (_channels(resolved, row.size_bytes), seconds)
+        for row, seconds in _seconds_per_launch(constant, entry)
+    ]
+    for (channels_a, seconds_a), (channels_b, seconds_b) in combinations(launches, 2):
+        if channels_a != channels_b:
+            slopes.append((seconds_b - seconds_a) / (channels_b - channels_a))
     return np.array(slopes)
 
 
-def _seconds_per_launch(constant: Constant, entry: Entry) -> Iterator[tuple[Measured, float]]:
-    """The measured rows of a run within the constant's sizes, and the seconds of one launch.
+def _seconds_per_launch(
+    constant: Constant, entry: IndexEntry
+) -> Iterator[tuple[MeasuredRow, float]]:
+    """Yield the measured rows of a run within the constant's sizes, each with the seconds of a
+    launch.
 
     The sizes are so small that launches take longer than the operations. So n operations of one
-    process with N GPUs take n * N launches and, after the last launch, one operation alone, which
-    is simulated: a launch takes (measured - operation alone / n) / N seconds, where measured is
-    the time divided by n that nccl-tests prints. Nothing for a process per GPU."""
+    process with N GPUs take n * N launches and, after the last launch, one operation from an idle
+    cluster, which is simulated: a launch takes (measured - standalone time / n) / N seconds, where
+    measured is the time divided by n that nccl-tests prints. Yields nothing for a process per GPU.
+    """
     plan = mapped(entry)
     rows = _rows_of(entry, *_fitted(constant).sizes, most=len(entry.rows()))
-    gpus = int(entry.text("topology", "gpus_per_node"))
+    gpu_count = int(entry.text("topology", "gpus_per_node"))
     if plan.data["launch"] != "single_process" or not rows:
         return
     source = plan.source(plan.data["name"], *_kind(rows))
-    alone = resolve(checked_cells(override(source, "timing", "single", "an estimate"))[0])
+    standalone = resolve(checked_cells(override(source, "timing", "single", "an estimate"))[0])
     iterations = plan.data.get("timing", {}).get("iterations", ITERATIONS)
-    collective = alone.cell.scenario.collective.collective
+    collective = standalone.cell.scenario.collective.collective
     for row in rows:
-        host = alone.launch(row.size_bytes).host
-        one_alone = simulated_seconds(alone, row, collective) - host
+        host = standalone.launch(row.size_bytes).host
+        standalone_seconds = simulated_seconds(standalone, row, collective) - host
         seconds = row.seconds(entry.collective) or 0.0
-        yield row, (seconds - one_alone / iterations) / gpus
+        yield row, (seconds - standalone_seconds / iterations) / gpu_count
 
 
 def _channels(resolved: ResolvedCell, size: int) -> int:
+    """The number of channels that NCCL uses for a size, 0 if NCCL does not run the operation."""
     plan = resolved.planned(size)
     return plan.n_channels if plan else 0
 
 
-def usable_part(constant: Constant, entry: Entry) -> Floats:
-    """The largest bus bandwidth over the line rate of a host's NICs."""
+def usable_part(constant: Constant, entry: IndexEntry) -> Floats:
+    """The largest bus bandwidth of a run as a fraction of the line rate of a host's NICs."""
     return np.array([max(_bandwidths(entry)) / (nics_gbps(entry) / 8 * 1e9)])
 
 
-def most_of_a_nic(constant: Constant, entry: Entry) -> Floats:
-    """The largest bus bandwidth over the number of a host's NICs."""
+def most_of_a_nic(constant: Constant, entry: IndexEntry) -> Floats:
+    """The largest bus bandwidth of a run in bytes/s per NIC of a host."""
     return np.array([max(_bandwidths(entry)) / int(entry.text("topology", "nics_per_node"))])
 
 
-def step_up(constant: Constant, entry: Entry) -> Floats:
-    """The bytes on the wire beyond which time steps up most, in calls of LL."""
+def step_up(constant: Constant, entry: IndexEntry) -> Floats:
+    """The bytes on the wire after which the time grows most from one size to the next, with LL."""
     least, most = _fitted(constant).sizes
     rows = sorted(entry.rows(), key=lambda row: row.size_bytes)
     chosen = [row for row in rows if least <= row.size_bytes <= most]
@@ -235,7 +275,8 @@ def step_up(constant: Constant, entry: Entry) -> Floats:
     return np.array([float(LL_WIRE * chosen[step].size_bytes)])
 
 
-def _bandwidths(entry: Entry) -> Iterator[float]:
+def _bandwidths(entry: IndexEntry) -> Iterator[float]:
+    """The measured bus bandwidth of every row of a run, in bytes/s."""
     rows = _rows_of(entry, *ANY_SIZE, most=len(entry.rows()))
     resolved = _resolved(entry, rows)
     for row in rows:
@@ -244,22 +285,32 @@ def _bandwidths(entry: Entry) -> Iterator[float]:
         yield collective.size_bytes * collective.bus_factor / seconds
 
 
-ESTIMATORS: dict[str, Callable[[Constant, Entry], Floats]] = {
-    one.__name__: one
-    for one in (
-        *(by_simulation, floor_of_launches, slope_by_channels),
-        *(usable_part, most_of_a_nic, step_up, by_steps),
+# Estimators by the name that the table of constants uses.
+ESTIMATORS: dict[str, Callable[[Constant, IndexEntry], Floats]] = {
+    estimator.__name__: estimator
+    for estimator in (
+        by_simulation,
+        floor_of_launches,
+        slope_by_channels,
+        usable_part,
+        most_of_a_nic,
+        step_up,
+        by_steps,
     )
 }
 
-FEW_RUNS, FEW_STEPS = 4, 9  # of a system that are looked at when a constant is estimated without
-# Where no run is left, a constant is taken over from the next wider class.
+# The most runs, or training steps, of a system from which a constant is estimated again.
+FEW_RUNS = 4
+FEW_STEPS = 9
+# A constant of a system that alone has measured it is taken over from another generation or
+# transport.
 WIDER = {
     "sm_70": "sm_80", "sm_80": "sm_90", "sm_90": "sm_100", "sm_100": "sm_90",
     "sm_103": "sm_100", "infiniband": "roce", "roce": "infiniband", "efa": "roce", "tcpxo": "efa",
     "slingshot": "roce",
 }  # fmt: skip
-# The same kernels on another generation, or the nearest type, where a generation has none wider.
+# A constant of kernels, and the constant from which it is taken over in place of `WIDER`: the same
+# kernels on another generation, or of the nearest data type.
 NEXT = {
     "sm_90.gemm.fp8.row": "sm_90.gemm.fp8",
     "sm_100.gemm.fp4": "sm_103.gemm.fp4",
@@ -268,8 +319,11 @@ NEXT = {
 
 @dataclass(frozen=True)
 class Without:
-    """A constant without what one system says of it: its value becomes `ratio` times as large, by
-    its estimator on the other runs or, where there are none, `of` a wider class."""
+    """A constant estimated without the runs of one system: `ratio` times the table's value.
+
+    The estimate is made from the runs of other systems. Without such runs, it is taken over from
+    the constant `of`.
+    """
 
     constant: str
     system: str
@@ -277,105 +331,138 @@ class Without:
     of: str = ""
 
 
-def looked_at(constant: Constant, entries: Sequence[Entry]) -> list[Entry]:
-    """Runs that it is estimated from without each of its systems: a few of each; none where it was
-    fitted to one system only."""
+def looked_at(constant: Constant, entries: Sequence[IndexEntry]) -> list[IndexEntry]:
+    """The runs from which a constant is estimated without a system: a few runs of each system.
+
+    Empty if the constant was fitted to one system only."""
     fitted_entries = [entry for entry in entries if entry.id in _fitted(constant).runs]
     systems = grouped(fitted_entries, lambda entry: entry.system).values()
+    if len(systems) <= 1:
+        return []
     most = FEW_STEPS if _fitted(constant).estimator.endswith(by_steps.__name__) else FEW_RUNS
-    return [one for some in systems for one in few(some, most)] if len(systems) > 1 else []
+    return [entry for of_system in systems for entry in few(of_system, most)]
 
 
 def without(
     system: str,
     constants: Sequence[Constant],
-    entries: Sequence[Entry],
+    entries: Sequence[IndexEntry],
     shown: Mapping[str, Mapping[str, Floats]],
 ) -> Iterator[Without]:
-    """All constants that were fitted to a system, without it, from what each of the runs that are
-    `looked_at` says; no calibration has some. One after the other, in the order of the table: what
-    an earlier one adds to a run's times is no longer there for a later one to explain."""
+    """Yield each constant that was fitted to a system, estimated without that system's runs.
+
+    Constants are estimated one after the other in the order of the table. Time that an earlier
+    estimate adds to a run is taken into account, so that a later constant does not explain it a
+    second time.
+
+    Args:
+        system: the system that is left out.
+        constants: the constants of the table that were fitted to anything.
+        entries: the runs of the index.
+        shown: by constant and run, what the estimator read from the runs of `looked_at`.
+    """
     added = dict[str, list[Callable[[Floats], Floats]]]()
     for constant in constants:
         shown_runs = shown[constant.id]
-        if not any(one.system == system for one in entries if one.id in _fitted(constant).runs):
+        fitted_runs = [entry for entry in entries if entry.id in _fitted(constant).runs]
+        if not any(entry.system == system for entry in fitted_runs):
             continue
         looked = [entry for entry in looked_at(constant, entries) if entry.id in shown_runs]
-        every = (
-            estimate_of(constant, [shown_runs[one.id] for one in looked]).value if looked else nan
-        )
-        others = [one for one in looked if one.system != system]
-        runs = [
-            _with_added(constant, one, shown_runs[one.id], added.get(one.id, [])) for one in others
-        ]
-        value = estimate_of(constant, runs).value if runs else nan
-        ratio = value / every if every else nan
-        if not ratio > 0:
+        with_all_systems = nan
+        if looked:
+            values = [shown_runs[entry.id] for entry in looked]
+            with_all_systems = estimate_of(constant, values).value
+        remaining = [entry for entry in looked if entry.system != system]
+        value = nan
+        if remaining:
+            adjusted = [
+                _with_added(constant, entry, shown_runs[entry.id], added.get(entry.id, []))
+                for entry in remaining
+            ]
+            value = estimate_of(constant, adjusted).value
+        ratio = value / with_all_systems if with_all_systems else nan
+        if not ratio > 0:  # also if nan: there is no estimate
             yield _wider(constant, system)
             continue
         ratio = float(np.clip(ratio, 1 / TIMES, TIMES))
         yield Without(constant.id, system, ratio)
-        for one in others:
-            if by_size := _adds(constant, one, shown_runs[one.id], constant.value * ratio):
-                added.setdefault(one.id, []).append(by_size)
+        for entry in remaining:
+            by_size = _adds(constant, entry, shown_runs[entry.id], constant.value * ratio)
+            if by_size:
+                added.setdefault(entry.id, []).append(by_size)
 
 
-def _points(constant: Constant, entry: Entry) -> tuple[Floats, Floats]:
-    """Sizes and measured seconds of what `by_simulation` shows of a run."""
+def _points(constant: Constant, entry: IndexEntry) -> tuple[Floats, Floats]:
+    """The sizes in bytes and the measured seconds of the rows that `by_simulation` simulates."""
     rows = _rows_of(entry, *_fitted(constant).sizes)
     seconds = (row.seconds(entry.collective) or 0.0 for row in rows)
     return np.array([float(row.size_bytes) for row in rows]), np.array(list(seconds))
 
 
 def _adds(
-    constant: Constant, entry: Entry, ratios: Floats, value: float
+    constant: Constant, entry: IndexEntry, ratios: Floats, value: float
 ) -> Callable[[Floats], Floats] | None:
-    """The seconds that another value adds to a run's times by size: nothing below the sizes that
-    show it, beyond them what it adds to the largest."""
+    """A function of sizes that returns the seconds which another value adds to a run's times.
+
+    It returns 0 below the smallest size that was simulated, and above the largest what is added
+    there. None if the constant is not estimated by simulation.
+    """
     if _estimator(constant) is not by_simulation or not len(ratios):
         return None
     sizes, measured = _points(constant, entry)
     values = tried_values(constant)
-    now, then = (
-        np.array([np.exp(np.interp(at, values, row)) for row in ratios])
-        for at in (constant.value, value)
-    )
-    more = measured * (then - now)
-    return lambda asked: np.interp(asked, sizes, more, left=0.0)
+    ratios_now = np.exp([np.interp(constant.value, values, point) for point in ratios])
+    ratios_then = np.exp([np.interp(value, values, point) for point in ratios])
+    added_seconds = measured * (ratios_then - ratios_now)
+    return lambda wanted_sizes: np.interp(wanted_sizes, sizes, added_seconds, left=0.0)
 
 
 def _with_added(
-    constant: Constant, entry: Entry, ratios: Floats, added: Sequence[Callable[[Floats], Floats]]
+    constant: Constant,
+    entry: IndexEntry,
+    ratios: Floats,
+    added: Sequence[Callable[[Floats], Floats]],
 ) -> Floats:
-    """What a run says of a constant once others have added to its times."""
+    """What a run shows for a constant after the estimates of earlier constants added to its
+    times."""
     if _estimator(constant) is not by_simulation or not added:
         return ratios
     sizes, measured = _points(constant, entry)
-    more = sum((one(sizes) for one in added), np.zeros(len(sizes))) / measured
-    return np.log(np.maximum(np.exp(ratios) + more[:, None], 1e-3))
+    added_seconds = sum((seconds_at(sizes) for seconds_at in added), np.zeros(len(sizes)))
+    added_ratio = added_seconds / measured
+    return np.log(np.maximum(np.exp(ratios) + added_ratio[:, None], 1e-3))
 
 
 def _wider(constant: Constant, system: str) -> Without:
+    """A constant without a system, taken over from another generation, transport or data type.
+
+    Rates of matrix products are scaled by the clocks of the two generations. A constant that
+    nothing can replace keeps its value."""
     kind, _, rest = constant.id.partition(".")
-    other = NEXT.get(constant.id, f"{WIDER.get(kind, '')}.{rest}")
-    wider = TABLE.get(other) or TABLE.get(rest)
+    other_id = NEXT.get(constant.id, f"{WIDER.get(kind, '')}.{rest}")
+    wider = TABLE.get(other_id) or TABLE.get(rest)
     if wider is None or not constant.value:
         return Without(constant.id, system, 1.0, "nothing: it stays as it is")
-    ratio = _clock(kind) / _clock(wider.id.partition(".")[0]) if ".gemm" in wider.id else 1.0
+    ratio = 1.0
+    if ".gemm" in wider.id:
+        ratio = _clock(kind) / _clock(wider.id.partition(".")[0])
     return Without(constant.id, system, wider.value * ratio / constant.value, wider.id)
 
 
 def _clock(arch: str) -> float:
-    """What a generation's clock under products is of that at which its peak is told."""
+    """The clock of a generation under matrix products as a fraction of that of its peak rate."""
     return TABLE.get(f"{arch}.clock", TABLE["sm_90.clock"]).value
 
 
-OFF = {"s": 0.0, "bytes": 1e15, "1": 1.0, "bytes/s": 1e15}  # values with which nothing is lost
+OFF = {"s": 0.0, "bytes": 1e15, "1": 1.0, "bytes/s": 1e15}  # by unit, the value that costs no time
 
 
 def switched_off(id: str) -> Without:
-    """A constant as if nobody knew it: that of all GPUs in place of one generation's, else a value
-    that costs nothing."""
+    """A constant without its effect, for `--without`.
+
+    The constant of one GPU generation is replaced by that of all GPUs, any other by a value that
+    costs no time.
+    """
     if id not in TABLE:
         raise InputError(f"no constant is called {id!r}{suggest(id, TABLE)}")
     constant = TABLE[id]
@@ -386,32 +473,42 @@ def switched_off(id: str) -> Without:
     return Without(id, "", value / constant.value, wider.id if wider else "nothing")
 
 
-def figures_without(entry: Entry, found: Sequence[Without]) -> Mapping[str, float]:
-    """The figures of a calibration that say so of a run, from what holds for its machines."""
+def figures_without(entry: IndexEntry, changes: Sequence[Without]) -> Mapping[str, float]:
+    """The values of calibration for a run when constants change, without those that do not apply.
+
+    Changes of several constants that set the same value are added."""
     resolved = _resolved(entry, _rows_of(entry, *ANY_SIZE, most=1))
-    changed: dict[str, float] = {}
-    for one in (some for some in found if not isclose(some.ratio, 1.0)):
-        constant = TABLE[one.constant]
-        names = {"latencies.nvlink", *ELSEWHERE, *names_of(resolved.jobs[0].mechanism)}
-        if not (names.issuperset(constant.figures) and _holds(constant.id, resolved, entry)):
+    names = {"latencies.nvlink", *ELSEWHERE, *names_of(resolved.jobs[0].mechanism)}
+    figures: dict[str, float] = {}
+    for change in changes:
+        if isclose(change.ratio, 1.0):
             continue
-        value = constant.value * one.ratio
-        for name, figure in _figures(constant, resolved, value).items():
-            usual = _figures(constant, resolved, constant.value)[name]
-            changed[name] = changed.get(name, usual) + figure - usual
-    return {name: max(0.0, figure) for name, figure in changed.items()}
+        constant = TABLE[change.constant]
+        if not names.issuperset(constant.figures) or not _holds(constant.id, resolved, entry):
+            continue
+        usual = _figures(constant, resolved, constant.value)
+        for name, figure in _figures(constant, resolved, constant.value * change.ratio).items():
+            figures[name] = figures.get(name, usual[name]) + figure - usual[name]
+    return {name: max(0.0, figure) for name, figure in figures.items()}
 
 
-def _holds(id: str, resolved: ResolvedCell, entry: Entry) -> bool:
-    comm, kind = resolved.jobs[0].comm, id.partition(".")[0]
-    generation = f"sm_{max(sm for sm in GENERATIONS if sm <= max(comm.min_cc, GENERATIONS[0]))}"
+def _holds(constant_id: str, resolved: ResolvedCell, entry: IndexEntry) -> bool:
+    """Whether a run depends on a constant: by its GPU generation, its transport, its version of
+    NCCL, or because it has several nodes."""
+    comm = resolved.jobs[0].comm
+    kind = constant_id.partition(".")[0]
+    compute_capability = max(comm.min_cc, GENERATIONS[0])
+    generation = f"sm_{max(sm for sm in GENERATIONS if sm <= compute_capability)}"
     if kind == "network":
         return comm.n_nodes > 1
-    if id == "wire.nvlink_direct":
-        up = resolved.cell.scenario.cluster.members[0].loaded.machine.scale_up
-        return up is not None and not up.switches
-    if kind == "cxi" or kind in {*TRANSPORTS} - {"nvlink"}:  # which joins GPUs of a host, too
+    if constant_id == "wire.nvlink_direct":
+        scale_up = resolved.cell.scenario.cluster.members[0].loaded.machine.scale_up
+        return scale_up is not None and not scale_up.switches
+    # nvlink is a transport between GPUs of a host; the others are networks
+    if kind == "cxi" or kind in {*TRANSPORTS} - {"nvlink"}:
         return entry.transport == ("slingshot" if kind == "cxi" else kind)
-    if id.startswith("launch.each_channel"):
-        return id.endswith("2_13") == (comm.version >= parse_version("2.13"))
-    return kind == generation if kind.startswith("sm_") else f"{generation}.{id}" not in TABLE
+    if constant_id.startswith("launch.each_channel"):
+        return constant_id.endswith("2_13") == (comm.version >= parse_version("2.13"))
+    if kind.startswith("sm_"):
+        return kind == generation
+    return f"{generation}.{constant_id}" not in TABLE

@@ -1,6 +1,7 @@
-"""How far healthy systems of a corpus were from their simulation: the margins of gates.
+"""The errors of healthy systems of the corpus, from which the margins of gates follow.
 
-`netsim/results/margins.py` says what margins are and reads the table that is written here."""
+`netsim/results/margins.py` says what margins are, and reads the table that is written here.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import sqrt
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from netsim.base.files import csv_of
 from netsim.base.values import dataclass, grouped
-from netsim.measured.compare import Point, weighted_quantile, weights_of
+from netsim.measured.compare import ComparedPoint, weighted_quantile, weights_of
 from netsim.results.margins import (
     CONFIDENCES,
     QUANTILE,
@@ -37,8 +38,10 @@ class HealthyPoint:
     error: float
 
 
-def healthy_points(points: Sequence[Point], where: Mapping[str, Joined]) -> list[HealthyPoint]:
-    """The errors of the healthy points; `where` is what joins the GPUs of each run."""
+def healthy_points(
+    points: Sequence[ComparedPoint], where: Mapping[str, Joined]
+) -> list[HealthyPoint]:
+    """The errors of the healthy points; `where` is the transport between the GPUs of each run."""
     return [
         HealthyPoint(
             run=point.run,
@@ -54,7 +57,7 @@ def healthy_points(points: Sequence[Point], where: Mapping[str, Joined]) -> list
 
 
 class ErrorsByClass:
-    """The mean square error of every class, by system, so that systems can be left out."""
+    """The mean square error of every class, by system, so that a system can be left out."""
 
     def __init__(self, points: Sequence[HealthyPoint]) -> None:
         squares: dict[Class, dict[str, list[float]]] = {}
@@ -68,7 +71,7 @@ class ErrorsByClass:
         }
 
     def without(self, system: str = "") -> dict[Class, ClassError]:
-        """The errors of all classes, with every system but one weighing the same."""
+        """The errors of all classes without one system; all other systems have the same weight."""
         errors = {}
         for name, by_system in self._means.items():
             means = [mean for member, mean in by_system.items() if member != system]
@@ -78,7 +81,8 @@ class ErrorsByClass:
 
 
 def scaled_errors(points: Sequence[HealthyPoint], errors: ErrorsByClass) -> Floats:
-    """The error of every point divided by its scale, which does not know its system."""
+    """The error of every point divided by its scale, which is computed without the point's own
+    system."""
     scales: dict[tuple[str, tuple[Class, ...]], float] = {}
     for system, members in grouped(points, lambda point: point.system).items():
         margins = Margins(errors.without(system), {})
@@ -88,16 +92,21 @@ def scaled_errors(points: Sequence[HealthyPoint], errors: ErrorsByClass) -> Floa
 
 
 def level_of(confidence: float, systems: int) -> float:
-    """The level at which the quantile of `systems` systems is taken for a confidence. A quantile of
-    few is too narrow for a further one; half a system more makes the coverage left out right."""
+    """The level of the quantile of the errors of `systems` systems for a confidence.
+
+    A plain quantile of few systems is too narrow for a further system. With half a system more, the
+    coverage of left-out systems is right.
+    """
     return min(1.0, confidence * (systems + 0.5) / systems)
 
 
 def quantiles_of(
     points: Sequence[HealthyPoint], scaled: Floats, without: str = ""
 ) -> dict[str, list[float]]:
-    """The quantiles of scaled errors of every band at `CONFIDENCES`, every system weighing the
-    same, perhaps without one system."""
+    """The quantiles of scaled errors by band at `CONFIDENCES`, perhaps without one system.
+
+    Every system has the same weight.
+    """
     quantiles = {}
     for band in BANDS:
         members = [
@@ -119,13 +128,13 @@ def quantiles_of(
 
 
 def margins_of(points: Sequence[HealthyPoint]) -> Margins:
-    """The margins by all points."""
+    """The margins computed from all points."""
     errors = ErrorsByClass(points)
     return Margins(errors.without(), quantiles_of(points, scaled_errors(points, errors)))
 
 
 def margins_left_out(points: Sequence[HealthyPoint]) -> Iterator[tuple[str, Margins]]:
-    """For every system, the margins that know neither its errors nor errors scaled by them."""
+    """For every system, the margins without its own errors, in the quantiles and in the scales."""
     errors = ErrorsByClass(points)
     scaled = scaled_errors(points, errors)
     for system in dict.fromkeys(point.system for point in points):
@@ -133,7 +142,7 @@ def margins_left_out(points: Sequence[HealthyPoint]) -> Iterator[tuple[str, Marg
 
 
 def margins_text(points: Sequence[HealthyPoint]) -> str:
-    """The margins by all points, as the table that gates read."""
+    """The margins computed from all points, as the table that gates read."""
     margins = margins_of(points)
     lines: list[Sequence[object]] = [COLUMNS]
     for name, error in sorted(margins.errors.items()):

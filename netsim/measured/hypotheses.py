@@ -1,7 +1,9 @@
-"""What would explain a run that is far from its simulation: single causes, each simulated.
+"""Causes that would explain why a run is far from its simulation, each simulated.
 
-A cause changes one thing of the scenario: of the whole cluster, or of a single part of it. Causes
-are ranked by how well the changed simulation fits; those that no size tells apart are one."""
+Every cause changes one thing of the scenario: in the whole cluster, or in a single part of it.
+Causes are ordered by how well the changed simulation fits the measured times. Causes whose times
+agree at every size are listed together.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,32 +17,34 @@ from netsim.base.startup import at
 from netsim.base.values import dataclass
 from netsim.measured.compare import Floats, error_figures, few, resolved_for, times_of
 from netsim.measured.index import CLOUDS
-from netsim.measured.logs import LogRun, Measured
+from netsim.measured.logs import LogRun, MeasuredRow
 from netsim.measured.single_parts import Cause, single_part_causes
 from netsim.tasks.resolve import ResolvedCell
-from netsim.topology.machine import Machine
+from netsim.topology.machine import Machine, ScaleUp
 from netsim.yamlio.models import override
 from netsim.yamlio.read import Source
 
-SIZES = 6  # of a run that are simulated for each cause
-WORTH = 0.67  # a cause that leaves more of the error than this explains nothing
-SLOW_HOST = (3.0, 6.0, 12.0, 24.0)  # times the usual cost of a launch
-FLAGS = ("transport", "nic", "nics-per-node")
-DEVIATES = 0.05  # |log ratio| of simulated over measured time from which a size is to be explained
-LEFT_BY_CAUSE = (
-    0.33  # a size is explained by a cause that leaves at most this part of its log ratio
-)
-ALIKE = 0.01  # the largest difference of log times up to which two causes are one
+SIZES = 6  # sizes of a run that are simulated for each cause
+WORTH = 0.67  # a cause that leaves more than this fraction of the distance explains nothing
+SLOW_HOST = (3.0, 6.0, 12.0, 24.0)  # factors on the usual time of a launch
+FLAGS = ("transport", "nic", "nics-per-node")  # options of the command line
+DEVIATES = 0.05  # |log ratio| of simulated over measured time above which a size needs a cause
+# A cause explains a size if it leaves at most this fraction of the size's log ratio.
+LEFT_BY_CAUSE = 0.33
+SAME = 0.01  # two causes are listed together if their log times differ by less at every size
 
 
 @dataclass(frozen=True)
 class Explained:
-    """How well a cause fits: the error (measured/compare.py says of what), and as it was without.
-    `distance` and `usual` are the same as means of |log ratio|, in which every size counts. `same`
-    are the causes that nothing tells apart from it, `nothing` says that it changes nothing.
+    """How well a cause fits: the median error with it, and `before`, without it.
+
+    `distance` and `usual` are the mean |log ratio| with and without the cause, in which every size
+    counts. `same` are the causes that have the same times at every size. `nothing` says that the
+    cause does not change the times.
 
     Of the sizes that deviate from the simulation without the cause, it explains some and leaves
-    others unexplained; `worse_sizes` agree with the simulation only without it."""
+    others unexplained; `worse_sizes` agree with the simulation only without it.
+    """
 
     cause: str
     error: float
@@ -55,37 +59,41 @@ class Explained:
 
     @property
     def explains(self) -> bool:
-        """Whether it takes most of the error away."""
+        """Whether the cause takes most of the distance away."""
         return not self.nothing and self.distance < WORTH * self.usual
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that it may be."""
+        """The cause and all causes that have the same times."""
         return (self.cause, *self.same)
 
 
 @dataclass(frozen=True)
 class Tried:
-    """The times of some rows as simulated, by cause; `usual` where nothing is changed."""
+    """The simulated times of a run's rows in seconds, by cause; `usual` without any cause."""
 
-    rows: tuple[Measured, ...]
+    rows: tuple[MeasuredRow, ...]
     usual: Floats
     times: Mapping[str, Floats]
 
 
 def explanations(source: Source, run: LogRun) -> list[Explained]:
-    """All causes that can be tried, the best fit first; what changes nothing last."""
+    """Simulate all causes that are possible on a system; the one that fits best comes first.
+
+    Causes that change nothing come last.
+    """
     return ranked(tried(source, run), run.collective)
 
 
 def tried(source: Source, run: LogRun) -> Tried:
-    """Simulate every cause at some sizes of a run; those that this system cannot have are left."""
+    """Simulate every cause at some sizes of a run, except for causes that this system cannot
+    have."""
     rows = few(run.rows, SIZES)
     resolved = resolved_for(source, run)
     times: dict[str, Floats] = {}
-    every = list(causes(source, resolved))
-    for done, cause in enumerate(every):
-        at(f"{run.file}, cause tried: {cause.title}", done, len(every))
+    all_causes = list(causes(source, resolved))
+    for done, cause in enumerate(all_causes):
+        at(f"{run.file}, cause tried: {cause.title}", done, len(all_causes))
         changed = source
         for key, value in cause.changes:
             changed = override(changed, key, value, cause.name)
@@ -94,16 +102,16 @@ def tried(source: Source, run: LogRun) -> Tried:
     return Tried(rows, times_of(resolved, rows, run.collective), times)
 
 
-def ranked(found: Tried, collective: str) -> list[Explained]:
-    """The causes by how well they fit what was measured."""
-    measured = np.array([row.seconds(collective) for row in found.rows], dtype=float)
-    logs = {name: np.log(times / measured) for name, times in found.times.items()}
-    usual = np.log(found.usual / measured)
+def ranked(simulated: Tried, collective: str) -> list[Explained]:
+    """The causes in order of their distance from the measured times, the nearest first."""
+    measured = np.array([row.seconds(collective) for row in simulated.rows], dtype=float)
+    logs = {name: np.log(times / measured) for name, times in simulated.times.items()}
+    usual = np.log(simulated.usual / measured)
     groups: dict[str, list[str]] = {}
-    for name, seconds in found.times.items():
-        twin = next((first for first in groups if _alike(found.times[first], seconds)), name)
+    for name, seconds in simulated.times.items():
+        twin = next((first for first in groups if _is_same(simulated.times[first], seconds)), name)
         groups.setdefault(twin, []).append(name)
-    sizes = [row.size_bytes for row in found.rows]
+    sizes = [row.size_bytes for row in simulated.rows]
     explained = [
         Explained(
             cause=first,
@@ -112,19 +120,22 @@ def ranked(found: Tried, collective: str) -> list[Explained]:
             distance=float(np.abs(logs[first]).mean()),
             usual=float(np.abs(usual).mean()),
             same=tuple(others),
-            nothing=_alike(found.times[first], found.usual),
+            nothing=_is_same(simulated.times[first], simulated.usual),
             **_sizes_explained(sizes, usual, logs[first]),
         )
         for first, *others in groups.values()
     ]
-    return sorted(explained, key=lambda one: (one.nothing, one.distance))
+    return sorted(explained, key=lambda cause: (cause.nothing, cause.distance))
 
 
 def _sizes_explained(
     sizes: Sequence[int], usual: Floats, changed: Floats
 ) -> dict[str, tuple[int, ...]]:
-    """The sizes that a cause explains, leaves unexplained and makes worse, from the log ratios of
-    simulated over measured times without and with the cause."""
+    """The sizes that a cause explains, leaves unexplained and makes worse.
+
+    `usual` and `changed` are the log ratios of simulated over measured time without and with the
+    cause.
+    """
     deviates = np.abs(usual) > DEVIATES
     agrees = np.abs(changed) <= np.maximum(DEVIATES, np.abs(usual) * LEFT_BY_CAUSE)
     size_array = np.array(sizes)
@@ -135,12 +146,14 @@ def _sizes_explained(
     }
 
 
-def _alike(one: Floats, other: Floats) -> bool:
-    return float(np.abs(np.log(one / other)).max()) < ALIKE
+def _is_same(first_times: Floats, second_times: Floats) -> bool:
+    """Whether two causes have the same times at every size, within `SAME`."""
+    return float(np.abs(np.log(first_times / second_times)).max()) < SAME
 
 
 def causes(source: Source, resolved: ResolvedCell) -> Iterator[Cause]:
-    """What may be wrong with a system of this kind."""
+    """Yield the causes that are possible on a system: its network, its hosts, and NCCL's
+    choices."""
     config = resolved.cell.scenario.cluster
     if config.graph is not None:
         return
@@ -163,6 +176,7 @@ def causes(source: Source, resolved: ResolvedCell) -> Iterator[Cause]:
 
 
 def _network(source: Source, resolved: ResolvedCell, machine: Machine) -> Iterator[Cause]:
+    """Yield causes in the network: missing NICs, NICs at lower rates, and other networks."""
     config = resolved.cell.scenario.cluster
     nics = machine.nics
     assert nics is not None
@@ -172,9 +186,10 @@ def _network(source: Source, resolved: ResolvedCell, machine: Machine) -> Iterat
         node = {"node": 0, "nics": list(range(1, count))}
         yield Cause("one NIC missing on one host", _add(source, node))
         yield Cause("one NIC missing on every host", (("cluster.nics_per_node", count - 1),))
-        slow = [f"{each * 8 / (1 + (n == 0)) / 1e9:g}Gbps" for n, each in enumerate(nics.rates)]
-        one = {"node": 0, "machine": {"nics": {"rate_each": slow}}}
-        yield Cause("one NIC of one host at half its rate", _add(source, one))
+        rates = [nics.rates[0] / 2, *nics.rates[1:]]
+        texts = [f"{bytes_per_second * 8 / 1e9:g}Gbps" for bytes_per_second in rates]
+        slow_nic = {"node": 0, "machine": {"nics": {"rate_each": texts}}}
+        yield Cause("one NIC of one host at half its rate", _add(source, slow_nic))
     for part in (2, 4, 8):
         left = count // part
         if 0 < left < count - 1:
@@ -189,47 +204,45 @@ def _network(source: Source, resolved: ResolvedCell, machine: Machine) -> Iterat
 
 
 def _clouds(source: Source, machine: Machine, count: int, rate: float) -> Iterator[Cause]:
-    """Other networks that are offered with such GPUs."""
+    """Yield the other networks with which clouds offer such GPUs, as causes."""
     fabric = source.data.get("cluster", {}).get("fabric") or {}
     now = (fabric.get("transport", machine.transport), f"{rate * 8 / 1e9:g}Gbps", str(count))
     for cloud in CLOUDS:
-        asked = (cloud.transport, cloud.nic or now[1], cloud.nics or now[2])
-        if asked == now or not re.search(cloud.gpu, machine.gpu.model) or int(asked[2]) > count:
+        offered = (cloud.transport, cloud.nic or now[1], cloud.nics or now[2])
+        if offered == now or not re.search(cloud.gpu, machine.gpu.model) or int(offered[2]) > count:
             continue
         flags = (
             f"--{name} {value}"
-            for name, value, usual in zip(FLAGS, asked, now, strict=True)
+            for name, value, usual in zip(FLAGS, offered, now, strict=True)
             if value != usual
         )
         yield Cause(
             f"the network is {cloud.name}: {' '.join(flags)}",
             (
-                ("cluster.fabric", {"kind": "rail-optimized", **fabric, "transport": asked[0]}),
-                ("cluster.nic", asked[1]),
-                ("cluster.nics_per_node", int(asked[2])),
+                ("cluster.fabric", {"kind": "rail-optimized", **fabric, "transport": offered[0]}),
+                ("cluster.nic", offered[1]),
+                ("cluster.nics_per_node", int(offered[2])),
             ),
         )
 
 
 def _inside(source: Source, machine: Machine) -> Iterator[Cause]:
-    up = machine.scale_up
-    overridden = source.data.get("cluster", {}).get("overrides") or []
-    fitted = any(one.get("machine", {}).get("scale_up", {}).get("fitted") for one in overridden)
-    if up is not None and (up.fitted or fitted):
+    """Yield causes inside the hosts: NVLink, peer access and PCIe."""
+    scale_up = machine.scale_up
+    overrides = source.data.get("cluster", {}).get("overrides") or []
+    fitted = any(
+        override.get("machine", {}).get("scale_up", {}).get("fitted") for override in overrides
+    )
+    if scale_up is not None and (scale_up.fitted or fitted):
         yield Cause("NVLink not in use", _machine(source, {"scale_up": {"fitted": False}}))
-        fewer: dict[str, Any] = {}
-        if up.links is not None and up.links > 1:
-            fewer = {"links": up.links // 2}
-            if up.links_each is not None:
-                fewer["links_each"] = [links // 2 for links in up.links_each]
-        elif up.peers and max(links for _, _, links in up.peers) > 1:
-            fewer = {"peers": [[a, b, max(1, links // 2)] for a, b, links in up.peers]}
-        if fewer:
-            yield Cause("half of the NVLinks in use", _machine(source, {"scale_up": fewer}))
+        half_of_links = _half_of_links(scale_up)
+        if half_of_links:
+            changes = _machine(source, {"scale_up": half_of_links})
+            yield Cause("half of the NVLinks in use", changes)
     env = _env(source)
     if env.get("NCCL_P2P_DISABLE") != "1":
         yield Cause("peer access off", _set(source, NCCL_P2P_DISABLE="1"))
-    if machine.pcie.width > 4 and (up is None or not up.switches):
+    if machine.pcie.width > 4 and (scale_up is None or not scale_up.switches):
         for width in (8, 4):
             figures = {"pcie": {"width": width}}
             yield Cause(
@@ -237,10 +250,24 @@ def _inside(source: Source, machine: Machine) -> Iterator[Cause]:
             )
 
 
+def _half_of_links(scale_up: ScaleUp) -> dict[str, Any]:
+    """The keys of `scale_up` that leave half of the NVLinks; empty if every GPU has one."""
+    if scale_up.links is not None and scale_up.links > 1:
+        changed: dict[str, Any] = {"links": scale_up.links // 2}
+        if scale_up.links_each is not None:
+            changed["links_each"] = [links // 2 for links in scale_up.links_each]
+        return changed
+    if scale_up.peers and max(links for _, _, links in scale_up.peers) > 1:
+        return {"peers": [[a, b, max(1, links // 2)] for a, b, links in scale_up.peers]}
+    return {}
+
+
 def _choices(source: Source, resolved: ResolvedCell) -> Iterator[Cause]:
+    """Yield other choices of NCCL: its algorithm, protocol, channels and buffers."""
     if resolved.planned(resolved.cell.scenario.workload.size_list()[0]) is None:
         return
-    env, job = _env(source), resolved.jobs[0]
+    env = _env(source)
+    job = resolved.jobs[0]
     if "NCCL_ALGO" not in env and resolved.cell.scenario.collective.collective == "all_reduce":
         for name in ("Ring", "Tree"):
             yield Cause(f"{name} forced", _set(source, NCCL_ALGO=name))
@@ -259,18 +286,22 @@ def _choices(source: Source, resolved: ResolvedCell) -> Iterator[Cause]:
 
 
 def _env(source: Source) -> dict[str, str]:
-    found = (source.data.get("nccl") or {}).get("env") or {}
-    return {str(name): str(value) for name, value in found.items()}
+    """The variables of NCCL that a scenario sets."""
+    variables = (source.data.get("nccl") or {}).get("env") or {}
+    return {str(name): str(value) for name, value in variables.items()}
 
 
 def _set(source: Source, **variables: str) -> tuple[tuple[str, Any], ...]:
+    """The change of a scenario that sets further variables of NCCL."""
     return (("nccl.env", _env(source) | variables),)
 
 
-def _add(source: Source, one: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+def _add(source: Source, added: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """The change of a scenario that adds one entry to the overrides of its cluster."""
     before = source.data.get("cluster", {}).get("overrides") or []
-    return (("cluster.overrides", [*before, one]),)
+    return (("cluster.overrides", [*before, added]),)
 
 
 def _machine(source: Source, figures: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """The change of a scenario that overrides keys of the machine of every host."""
     return _add(source, {"machine": figures})

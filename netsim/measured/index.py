@@ -1,6 +1,7 @@
-"""An index of measured runs: what each entry says, where, and which NCCL it had.
+"""An index of measured runs, and the scenario that each of its entries measured.
 
-Prose of an entry is for people; what it means for a simulation is decided by `mapped`."""
+The remarks of an entry are for people. `mapped` decides what an entry means for a simulation.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,8 +34,8 @@ UNHEALTHY = ("no", "partly")
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One run of an index; `folder` is where its file is looked for."""
+class IndexEntry:
+    """One run of an index; `folder` is the directory that its file is relative to."""
 
     id: str
     folder: Path
@@ -42,80 +43,81 @@ class Entry:
     source: Source = field(repr=False, compare=False)
     number: int = 0
     problem: InputError | None = field(default=None, repr=False, compare=False)
-    asked: bool = False  # its rows are only questions: their times are not read
+    is_question: bool = False  # only sizes, types and roots of its rows are read, not their times
 
     @property
     def topology(self) -> Mapping[str, Any]:
-        """Machine, transport and counts."""
-        found = self.values.get("topology")
-        return found if isinstance(found, Mapping) else {}
+        """The `topology` of the entry: machine, transport and counts; empty without one."""
+        values = self.values.get("topology")
+        return values if isinstance(values, Mapping) else {}
 
     @property
     def system(self) -> str:
-        """Host, operator and build of NCCL: what is left out together."""
+        """The host, operator and build of NCCL: runs of one system are left out together."""
         return self.text("system") or self.id
 
     @property
     def machine(self) -> str:
-        """The name of its machine."""
+        """The name of the machine that the run used."""
         return self.text("topology", "machine")
 
     @property
     def collective(self) -> str:
-        """What was timed."""
+        """The collective that the run timed."""
         return self.text("collective")
 
     @property
     def healthy(self) -> bool:
-        """Whether nobody judged it a problem case; a bare false is the `no` of YAML 1.1."""
+        """Whether the run is no problem case. YAML 1.1 reads a bare `no` as `false`."""
         word = self.text("healthy").casefold().split("(")[0].strip() or "yes"
         return word not in (*UNHEALTHY, "false")
 
     @property
     def transport(self) -> str:
-        """What joined its hosts; on one host, what joined its GPUs is the machine's."""
+        """The transport between the hosts; `intra` for a run on one host."""
         return self.text("topology", "transport") or "intra"
 
     @property
     def ranks(self) -> int:
-        """Its GPUs; what is not told of hosts, or of GPUs on one, is taken to be 1."""
+        """The number of GPUs; a number of hosts, or of GPUs on a host, that is not stated counts
+        as 1."""
         counts = [self.text("topology", key) for key in ("nodes", "gpus_per_node")]
         return prod(int(text) if text.isdecimal() else 1 for text in counts)
 
     def text(self, *path: str) -> str:
-        """A value as text; empty where there is none."""
-        found: Any = self.values
+        """The value at a path of keys, as text; empty without such a value."""
+        value: Any = self.values
         for key in path:
-            found = found.get(key) if isinstance(found, Mapping) else None
-        return "" if found is None else str(getattr(found, "text", found)).strip()
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return "" if value is None else str(getattr(value, "text", value)).strip()
 
     def error(self, message: str, *path: str, hint: str = "") -> InputError:
-        """An error about a value of this entry."""
+        """An error about a value of this entry, with its place in the index."""
         return self.source.error((self.number, *path), message, hint=hint)
 
     def bus_factor(self) -> float:
-        """What turns algorithm bandwidth into bus bandwidth; 0 where its ranks are not known."""
+        """Bus bandwidth over algorithm bandwidth; 0 if the number of ranks is unknown."""
         part = 1 - 1 / self.ranks if self.ranks else 0.0
         kind = logs.FACTOR.get(self.collective.casefold())
         return {logs.WHOLE: 1.0, logs.PART: part, logs.DOUBLE: 2 * part}.get(kind or "", 0.0)
 
-    def rows(self) -> tuple[logs.Measured, ...]:
-        """Its measured rows, of a CSV or of a log with one run."""
+    def rows(self) -> tuple[logs.MeasuredRow, ...]:
+        """The measured rows of the entry's file: a CSV table, or a log with one run."""
         if self.problem is not None:
             raise self.problem
         path = self.folder / self.text("file")
         if path.suffix in CSV:
-            return logs.read_csv(path, self.bus_factor(), asked=self.asked)
+            return logs.read_csv(path, self.bus_factor(), without_times=self.is_question)
         first, *others = logs.read_log(path, self.collective)
         if others:
             raise self.error(f"{path} has {len(others) + 1} runs, expected one", "file")
         if not first.rows:
             raise InputError(f"{path}: {first.problems[0] if first.problems else 'no rows'}")
-        return tuple(map(logs.question, first.rows)) if self.asked else first.rows
+        return tuple(map(logs.question, first.rows)) if self.is_question else first.rows
 
 
-def read_index(path: Path, needed: Sequence[str] = NEEDED) -> tuple[Entry, ...]:
-    """All entries of an index file, of which each needs some keys besides its id."""
+def read_index(path: Path, needed: Sequence[str] = NEEDED) -> tuple[IndexEntry, ...]:
+    """All entries of an index file; each needs an id and the keys `needed`."""
     name = path.as_posix()
     text = text_of(path)
     root = compose(text, name)
@@ -129,7 +131,9 @@ def read_index(path: Path, needed: Sequence[str] = NEEDED) -> tuple[Entry, ...]:
     source = Source(name, {}, root)
     if not isinstance(data, list):
         raise source.error((), f"expected a list of runs, each with id and file, got {shown(data)}")
-    entries = [_entry(n, one, source, path.parent, needed) for n, one in enumerate(data)]
+    entries = [
+        _entry(number, values, source, path.parent, needed) for number, values in enumerate(data)
+    ]
     problems = [entry.problem for entry in entries if entry.problem]
     if problems and len(problems) == len(entries):
         raise problems[0]
@@ -141,8 +145,13 @@ def read_index(path: Path, needed: Sequence[str] = NEEDED) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def _entry(number: int, values: Any, source: Source, folder: Path, needed: Sequence[str]) -> Entry:
-    """A run; what it lacks is told where somebody wants its rows, and does not stop the others."""
+def _entry(
+    number: int, values: Any, source: Source, folder: Path, needed: Sequence[str]
+) -> IndexEntry:
+    """An entry of an index. A missing key is an error only when the rows of the entry are read.
+
+    So an incomplete entry does not prevent the others from being used.
+    """
     if not isinstance(values, dict):
         raise source.error((number,), f"expected a run with id and file, got {shown(values)}")
     if not values.get("id"):
@@ -153,19 +162,27 @@ def _entry(number: int, values: Any, source: Source, folder: Path, needed: Seque
     placed = isinstance(topology, dict) and topology.get("machine")
     if needed is NEEDED and problem is None and not placed:
         problem = source.error((number, "topology"), "expected machine, nodes and gpus_per_node")
-    return Entry(str(values["id"]), folder, values, source, number, problem)
+    return IndexEntry(
+        id=str(values["id"]),
+        folder=folder,
+        values=values,
+        source=source,
+        number=number,
+        problem=problem,
+    )
 
 
 def _months(name: str) -> dict[str, int]:
-    """The month of each release in a table, oldest first."""
+    """The month of each release in a table, counted from year 0; the oldest release comes first."""
     rows = table_beside(__file__, name)
     return {row["release"]: int(row["year"]) * 12 + int(row["month"]) for row in rows}
 
 
-# NCCL's from the release dates of its repository, CUDA's from its toolkits. Who installs a CUDA
-# takes the NCCL that is new then, and keeps both.
-RELEASED, CUDAS = _months("releases.csv"), _months("cuda.csv")
-BEHIND = 6  # months that installed versions are usually behind the newest
+# Releases of NCCL by the dates in its repository, and of CUDA by those of its toolkits. An
+# installation has the NCCL that was the newest when its CUDA was released.
+RELEASED = _months("releases.csv")
+CUDAS = _months("cuda.csv")
+BEHIND = 6  # months by which an installed version is usually older than the newest one
 NUMBER = re.compile(r"\b2\.\d{1,2}(?:\.\d{1,2})?\b")
 IN_PROSE = re.compile(r"\bNCCL\b[^.;]{0,24}?\b(2\.\d{1,2}(?:\.\d{1,2})?)\b", re.IGNORECASE)
 CUDA = re.compile(r"\bCUDA[ -]?(\d+\.\d+)", re.IGNORECASE)
@@ -173,80 +190,90 @@ DATE = re.compile(r"\b(20[12]\d)(?:-(\d{2}))?")
 
 
 def version_of(text: str, remarks: str = "", date: str = "") -> tuple[Version, str]:
-    """The modelled version to take, and a note where it is not simply the one that was given."""
-    given = NUMBER.search(text)
-    if given:
-        return _nearest(given.group(), f"NCCL {text}")
+    """The version of NCCL to simulate, and a note unless it is exactly the version in `text`.
+
+    Without a version in `text` it is taken from the remarks, from the CUDA version, or from the
+    date of the run; without any of these it is the newest."""
+    stated = NUMBER.search(text)
+    if stated:
+        return _nearest(stated.group(), f"NCCL {text}")
     hinted = IN_PROSE.search(remarks)
     if hinted:
         return _nearest(hinted.group(1), f"NCCL {text or 'unknown'} ({hinted.group()})")
     cuda = CUDA.search(text)
-    if cuda and (then := CUDAS.get(cuda.group(1))):
-        return _nearest(_newest(then), f"NCCL {text}")
-    dated = next(reversed(list(DATE.finditer(date))), None)  # of a span, its end
-    if dated:
-        usual = _newest(int(dated.group(1)) * 12 + int(dated.group(2) or 6) - BEHIND)
-        return _nearest(usual, f"NCCL {text or 'unknown'}, run in {dated.group()}")
+    if cuda and (cuda_month := CUDAS.get(cuda.group(1))):
+        return _nearest(_newest(cuda_month), f"NCCL {text}")
+    dates = list(DATE.finditer(date))
+    if dates:
+        last_date = dates[-1]  # the end of a span of dates
+        run_month = int(last_date.group(1)) * 12 + int(last_date.group(2) or 6)
+        usual = _newest(run_month - BEHIND)
+        return _nearest(usual, f"NCCL {text or 'unknown'}, run in {last_date.group()}")
     return NEWEST, f"NCCL {text or 'unknown'}: taken as {NEWEST}"
 
 
-def _nearest(text: str, said: str) -> tuple[Version, str]:
+def _nearest(text: str, origin: str) -> tuple[Version, str]:
+    """The modeled version nearest to a version, and a note unless it is that version.
+
+    `origin` says in the note where the version is from."""
     version = parse_version(text)
-    found = nearest_version(version)
-    exact = found == version and said == f"NCCL {version}"
-    return found, "" if exact else f"{said}: taken as {found}"
+    modeled = nearest_version(version)
+    is_exact = modeled == version and origin == f"NCCL {version}"
+    return modeled, "" if is_exact else f"{origin}: taken as {modeled}"
 
 
 def _newest(month: int) -> str:
-    """The release that was the newest then."""
-    known = [name for name, then in RELEASED.items() if then <= month]
-    return known[-1] if known else next(iter(RELEASED))
+    """The newest release of NCCL in a month, or the oldest release if there was none yet."""
+    releases = [name for name, released in RELEASED.items() if released <= month]
+    return releases[-1] if releases else next(iter(RELEASED))
 
 
-# From an entry of an index to the scenario that it measured, as `expect` would ask it.
-# What an entry leaves open is taken as the machine has it; every such choice is a note.
+# From an entry of an index to the scenario that it measured. What an entry does not state is
+# taken from its machine; a note records every such choice.
 
 LAUNCHES = ("process_per_gpu", "single_process", "cuda_graph")
 GPUS_A_THREAD = re.compile(r"(?:^|\s)(?:-g|--ngpus)[ =]?(\d+)")
-THREADS = re.compile(r"(?:^|\s)(?:-t|--nthreads)[ =]?(\d+)")  # each launches on its own
+THREADS = re.compile(r"(?:^|\s)(?:-t|--nthreads)[ =]?(\d+)")  # each thread launches for itself
 ITERATIONS = re.compile(r"(?:^|\s)(?:-n|--iters)[ =]?(\d{1,9})")
 AVERAGE = re.compile(r"(?:^|\s)(?:-a|--average)[ =]?([0-3])(?=\s|$)")
 REDUCES = re.compile(r"(?<!no )(?<!without )\bSHARP\b(?! (?:off|disabled))", re.IGNORECASE)
 KEYS = ("id", "system", "file", "gpu", "topology", "interconnect", "collective", "nccl", "env",
         "env_note", "launch", "command", "healthy", "source", "date", "remarks", "network",
         "duplicate_of")  # fmt: skip
+# Variables that only force a choice of NCCL; a run without that choice is simulated without them.
 ONLY_CHOICE = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_COLLNET_ENABLE")
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """A scenario without sizes, and what had to be decided for it."""
+    """The scenario of an entry without its sizes, notes on what was assumed, and changed
+    figures."""
 
     data: Mapping[str, Any]
     notes: tuple[str, ...]
     figures: Mapping[str, float] = field(default_factory=dict)
 
     def source(self, name: str, sizes: list[int], dtype: str, root: int = 0) -> Source:
-        """The scenario at some sizes."""
+        """The scenario at some sizes, of a data type, with a root."""
         work = {**self.data["workload"], "sizes": sizes, "dtype": dtype}
         if root > 0:
             work["root"] = root
         return with_figures(Source(name, {**self.data, "workload": work}), self.figures)
 
     def without(self, variables: tuple[str, ...], why: str) -> "Mapped | None":
-        """The same without some variables; None where none of them is set."""
+        """The same scenario without some variables; None if none of them is set."""
         env = self.data["nccl"]["env"]
         gone = [name for name in variables if name in env]
         if not gone:
             return None
-        kept = {name: value for name, value in env.items() if name not in gone}
-        nccl = {**self.data["nccl"], "env": kept}
+        remaining = {name: value for name, value in env.items() if name not in gone}
+        nccl = {**self.data["nccl"], "env": remaining}
         note = f"without {', '.join(gone)}: {why}"
         return Mapped({**self.data, "nccl": nccl}, (*self.notes, note), self.figures)
 
 
 def with_figures(source: Source, figures: Mapping[str, float]) -> Source:
-    """The scenario with some figures of all its hosts replaced, those of wires as latencies."""
+    """The scenario with other values of calibration for all hosts; those of links are latencies."""
     if not figures:
         return source
     machine: dict[str, dict[str, object]] = {}
@@ -260,8 +287,12 @@ def with_figures(source: Source, figures: Mapping[str, float]) -> Source:
     return override(source, "cluster.overrides", [*before, {"machine": machine}], "other figures")
 
 
-def mapped(entry: Entry) -> Mapped:
-    """The scenario of an entry; what nothing can stand for is an error with its place."""
+def mapped(entry: IndexEntry) -> Mapped:
+    """The scenario that an entry measured.
+
+    Raises:
+        InputError: a value that cannot be simulated, with its place in the index.
+    """
     near = {key: suggest(key, KEYS) for key in entry.values if key not in KEYS}
     notes = [f"{key} is not read{hint}" for key, hint in near.items() if hint]
     name, machine = _machine(entry)
@@ -272,7 +303,8 @@ def mapped(entry: Entry) -> Mapped:
     except ValueError as error:
         raise entry.error(str(error), "collective") from None
     version, note = version_of(entry.text("nccl"), entry.text("remarks"), entry.text("date"))
-    notes += [note] * bool(note)
+    if note:
+        notes.append(note)
     cluster = {"machine": name, **_cluster(entry, machine, notes)}
     data = {
         "name": re.sub(r"[^A-Za-z0-9._-]", "-", entry.id).lstrip("._-") or "run",
@@ -287,24 +319,29 @@ def mapped(entry: Entry) -> Mapped:
 
 
 def dtype_of(text: str) -> str:
-    """A data type as scenarios call it; float where a table calls it something unknown."""
+    """The data type by its name in scenarios; `float` for a name that is unknown."""
     name = DTYPE_NAMES.get(text, text)
     return name if name in DTYPES else "float"
 
 
-def _machine(entry: Entry) -> tuple[str, Machine]:
+def _machine(entry: IndexEntry) -> tuple[str, Machine]:
+    """The name and the machine of an entry.
+
+    Part of the name of a preset suffices if only one preset has it.
+    """
     name = entry.machine
-    known = preset_names(FOLDER)
-    alike = [one for one in known if f"-{name.casefold()}-" in f"-{one}-"]
-    if name not in known and not is_path(name) and len(alike) == 1:
-        name = alike[0]
+    known_names = preset_names(FOLDER)
+    similar_names = [known for known in known_names if f"-{name.casefold()}-" in f"-{known}-"]
+    if name not in known_names and not is_path(name) and len(similar_names) == 1:
+        name = similar_names[0]
     try:
         return name, load_machine(name)
     except NetsimError as error:
         raise entry.error(str(error), "topology", "machine") from None
 
 
-def _count(entry: Entry, key: str) -> int | None:
+def _count(entry: IndexEntry, key: str) -> int | None:
+    """A count in the topology of an entry, or None if it is unknown."""
     text = entry.text("topology", key)
     if text.casefold() in ("", "unknown", "none", "~", "0"):
         return None
@@ -313,31 +350,33 @@ def _count(entry: Entry, key: str) -> int | None:
     return int(text)
 
 
-def _cluster(entry: Entry, machine: Machine, notes: list[str]) -> dict[str, Any]:
-    nodes, gpus = _count(entry, "nodes") or 1, _count(entry, "gpus_per_node")
+def _cluster(entry: IndexEntry, machine: Machine, notes: list[str]) -> dict[str, Any]:
+    """The `cluster` of the scenario: nodes, GPUs, NICs and network."""
+    nodes = _count(entry, "nodes") or 1
+    gpus = _count(entry, "gpus_per_node")
     nics = _count(entry, "nics_per_node")
     hosts = 1
     if gpus is not None and gpus > machine.gpu.count:
         hosts, gpus, nics = _several_hosts(entry, machine, gpus, nics)
         notes.append(f"{hosts} hosts of {gpus} GPUs make one of its nodes")
     nodes *= hosts
-    found: dict[str, Any] = {"nodes": nodes}
+    cluster: dict[str, Any] = {"nodes": nodes}
     if gpus is not None:
-        found["gpus_per_node"] = gpus
+        cluster["gpus_per_node"] = gpus
     figures = _figures(entry, machine, nodes, hosts, notes)
     if figures:
-        found["overrides"] = [{"machine": figures}]
+        cluster["overrides"] = [{"machine": figures}]
     if entry.topology.get("p2p") is not None:
-        found["p2p"] = _flag(entry, "p2p")
+        cluster["p2p"] = _flag(entry, "p2p")
     if nodes > 1:
-        found |= _network(entry, machine, nics, notes)
-    return found
+        cluster |= _network(entry, machine, nics, notes)
+    return cluster
 
 
 def _several_hosts(
-    entry: Entry, machine: Machine, gpus: int, nics: int | None
+    entry: IndexEntry, machine: Machine, gpus: int, nics: int | None
 ) -> tuple[int, int, int | None]:
-    """Hosts, GPUs and NICs of each where an entry calls a whole NVLink domain a node."""
+    """The hosts, GPUs of a host and NICs of a host if a node of the entry is an NVLink domain."""
     count = machine.gpu.count
     most = machine.scale_up.hosts if machine.scale_up else 1
     if gpus % count or gpus // count > most:
@@ -347,66 +386,73 @@ def _several_hosts(
 
 
 def _figures(
-    entry: Entry, machine: Machine, nodes: int, hosts: int, notes: list[str]
+    entry: IndexEntry, machine: Machine, nodes: int, hosts: int, notes: list[str]
 ) -> dict[str, Any]:
-    up: dict[str, Any] = {}
+    """Keys of the machine that the entry overrides: its NVLink domains and bridges."""
+    scale_up: dict[str, Any] = {}
     if entry.topology.get("nvlink_bridge") is not None:
-        up["fitted"] = _flag(entry, "nvlink_bridge")
+        scale_up["fitted"] = _flag(entry, "nvlink_bridge")
     most = machine.scale_up.hosts if machine.scale_up else 1
     if most > 1 and hosts > 1:
-        up["hosts"] = hosts
+        scale_up["hosts"] = hosts
     elif most > 1 and nodes > most:
         domains = -(-nodes // most)
         if nodes % domains == 0 and nodes // domains != most:
-            up["hosts"] = nodes // domains
+            scale_up["hosts"] = nodes // domains
             notes.append(f"{domains} NVLink domains of {nodes // domains} hosts each")
-    return {"scale_up": up} if up else {}
+    return {"scale_up": scale_up} if scale_up else {}
 
 
 def _network(
-    entry: Entry, machine: Machine, nics: int | None, notes: list[str]
+    entry: IndexEntry, machine: Machine, nics: int | None, notes: list[str]
 ) -> Iterator[tuple[str, Any]]:
+    """Yield the keys of the cluster that describe its network."""
     if nics is not None:
         yield "nics_per_node", nics
     rate = _rate(entry)
     if rate is not None:
         yield "nic", f"{rate:g}Gbps"
-    transport, fabric = entry.text("topology", "transport").casefold(), dict[str, Any]()
+    transport = entry.text("topology", "transport").casefold()
+    fabric = dict[str, Any]()
     if not transport or transport in ("unknown", "intra"):
         notes.append(f"transport unknown: taken as {machine.transport}")
     elif transport not in TRANSPORTS:
-        known = f"{suggest(transport, TRANSPORTS)}; known: {', '.join(TRANSPORTS)}"
-        raise entry.error(f"unknown transport '{transport}'{known}", "topology", "transport")
+        suggestion = f"{suggest(transport, TRANSPORTS)}; known: {', '.join(TRANSPORTS)}"
+        raise entry.error(f"unknown transport '{transport}'{suggestion}", "topology", "transport")
     elif transport not in ("nvlink", machine.transport):
         fabric["transport"] = transport
-    asked = transport == "infiniband" and entry.text("env", "NCCL_COLLNET_ENABLE") == "1"
-    if asked and REDUCES.search(entry.text("network")):
+    has_collnet = transport == "infiniband" and entry.text("env", "NCCL_COLLNET_ENABLE") == "1"
+    if has_collnet and REDUCES.search(entry.text("network")):
         fabric["sharp"] = True
     if fabric:
         several = (nics or (machine.nics.count if machine.nics else 1)) > 1
         yield "fabric", {"kind": "rail-optimized" if several else "single-switch", **fabric}
 
 
-def nics_gbps(entry: Entry) -> float:
-    """What the NICs of a host carry together, as given or as its machine has them."""
+def nics_gbps(entry: IndexEntry) -> float:
+    """The rate of all NICs of a host in Gbit/s, as the entry states it or as its machine has it."""
     nics = _machine(entry)[1].nics
-    given = _rate(entry)
-    own = () if nics is None else nics.rates
-    count = _count(entry, "nics_per_node") or len(own)
-    if given is not None:
-        return given * count
-    return sum(own) * count / len(own) * 8 / 1e9 if own else 0.0
+    stated_rate = _rate(entry)
+    machine_rates = () if nics is None else nics.rates
+    count = _count(entry, "nics_per_node") or len(machine_rates)
+    if stated_rate is not None:
+        return stated_rate * count
+    if not machine_rates:
+        return 0.0
+    return sum(machine_rates) * count / len(machine_rates) * 8 / 1e9
 
 
-def joined_by(entry: Entry) -> Joined:
-    """The machines of a run, as a class has them."""
+def joined_by(entry: IndexEntry) -> Joined:
+    """The machine, the transport and the rate of a run: the part of its class that is not the
+    operation."""
     nvlink = _machine(entry)[1].scale_up is not None
     if entry.topology.get("nvlink_bridge") is not None:
         nvlink = _flag(entry, "nvlink_bridge")
     return joined(entry.machine, entry.transport, nics_gbps(entry), nvlink=nvlink)
 
 
-def _rate(entry: Entry) -> float | None:
+def _rate(entry: IndexEntry) -> float | None:
+    """The rate of a NIC in Gbit/s, or None if the entry does not state it."""
     text = entry.text("topology", "nic_gbps")
     if text.casefold() in ("", "unknown", "none", "0"):
         return None
@@ -417,7 +463,8 @@ def _rate(entry: Entry) -> float | None:
         raise entry.error(message, "topology", "nic_gbps") from None
 
 
-def _flag(entry: Entry, key: str) -> bool:
+def _flag(entry: IndexEntry, key: str) -> bool:
+    """A truth value in the topology of an entry."""
     text = entry.text("topology", key).casefold()
     if text in ("true", "yes", "1"):
         return True
@@ -426,69 +473,74 @@ def _flag(entry: Entry, key: str) -> bool:
     raise entry.error(f"expected true or false, got {text!r}", "topology", key)
 
 
-def _launch(entry: Entry, notes: list[str]) -> str:
-    given = entry.text("launch")
-    if given in LAUNCHES:
-        return given
-    if given not in ("", "unknown"):
-        known = ", ".join(LAUNCHES)
-        raise entry.error(f"expected one of {known} or unknown, got {given!r}", "launch")
+def _launch(entry: IndexEntry, notes: list[str]) -> str:
+    """The launch style of an entry: as it states, by its command, or one process per GPU."""
+    stated = entry.text("launch")
+    if stated in LAUNCHES:
+        return stated
+    if stated not in ("", "unknown"):
+        styles = ", ".join(LAUNCHES)
+        raise entry.error(f"expected one of {styles} or unknown, got {stated!r}", "launch")
     command = entry.text("command")
     match = GPUS_A_THREAD.search(command)
-    found = "single_process" if match and int(match.group(1)) > 1 else "process_per_gpu"
+    style = "single_process" if match and int(match.group(1)) > 1 else "process_per_gpu"
     why = "as its command says" if match or THREADS.search(command) else "as is usual"
-    notes.append(f"launch unknown: taken as {found}, {why}")
-    return found
+    notes.append(f"launch unknown: taken as {style}, {why}")
+    return style
 
 
 def timing_of(command: str, iterations: int | None = None) -> dict[str, Any]:
-    """The `timing` of a scenario that a command of nccl-tests asks for; empty for its defaults.
+    """The `timing` of a scenario for a command of nccl-tests; empty for its defaults.
 
-    `iterations`, from the head of a log, count before `-n` of the command."""
-    found: dict[str, Any] = {}
-    given = ITERATIONS.search(command)
-    count = iterations or (int(given[1]) if given else 0)
+    `iterations` are those in the head of a log, which take precedence over `-n` of the command.
+    """
+    timing: dict[str, Any] = {}
+    option = ITERATIONS.search(command)
+    count = iterations or (int(option[1]) if option else 0)
     if count and count != USUAL_ITERATIONS:
-        found["iterations"] = min(count, MOST_ITERATIONS)
+        timing["iterations"] = min(count, MOST_ITERATIONS)
     average = AVERAGE.search(command)
     if average and AVERAGES[int(average[1])] != "mean":
-        found["over_processes"] = AVERAGES[int(average[1])]
-    return found
+        timing["over_processes"] = AVERAGES[int(average[1])]
+    return timing
 
 
-def _variables(entry: Entry, version: Version, notes: list[str]) -> dict[str, str]:
-    """NCCL's variables that were set; those that no NCCL knows, or that mean nothing, are told."""
-    given = entry.values.get("env") or {}
-    if not isinstance(given, Mapping):
+def _variables(entry: IndexEntry, version: Version, notes: list[str]) -> dict[str, str]:
+    """The variables of NCCL that a run set, with notes on those that NCCL does not have."""
+    stated = entry.values.get("env") or {}
+    if not isinstance(stated, Mapping):
         raise entry.error("expected NCCL variables, each NAME: value", "env")
-    found: dict[str, str] = {}
-    for name in given:
+    variables: dict[str, str] = {}
+    for name in stated:
         value = entry.text("env", name)
         if not (name.startswith("NCCL_") or is_known(name)):
             continue
         try:
             if not is_known(name):
                 raise InputError(f"{name} is no NCCL variable")
-            settings_from({**found, name: value}, version)
+            settings_from({**variables, name: value}, version)
         except InputError as error:
             notes.append(f"left out: {error}")
             continue
-        found[name] = value
+        variables[name] = value
     peers = entry.topology.get("p2p") is not None and _flag(entry, "p2p")
-    if peers and not found.keys() & {"NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE"}:
-        found["NCCL_P2P_LEVEL"] = "SYS"
+    if peers and not variables.keys() & {"NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE"}:
+        variables["NCCL_P2P_LEVEL"] = "SYS"
         notes.append("peer access is in use: taken at any distance (NCCL_P2P_LEVEL=SYS)")
-    return found
+    return variables
 
 
-# What a log says about the system it ran on: machine, hosts, launch style, NCCL; and whether a
-# scenario contradicts it.
+# What a log says about its system (machine, hosts, launch style, version of NCCL), and whether a
+# scenario contradicts that.
 
 
 @dataclass(frozen=True)
 class Cloud:
-    """A network of hosts: the GPUs that are offered with it (a pattern), and what of a log (host
-    names, variables, messages of plug-ins, the command) tells it."""
+    """A network that a cloud offers, and the patterns by which it is recognized.
+
+    `gpu` matches the GPUs that are offered with it, `evidence` matches host names, variables,
+    messages of plug-ins, or the command of a log.
+    """
 
     name: str
     gpu: str
@@ -498,24 +550,27 @@ class Cloud:
     nics: str
 
 
-# By the name that nccl-tests prints: machine with up to four GPUs on a host, and with more.
+# The name of a GPU that nccl-tests prints, the machine with up to four of them, and with more.
 MACHINES = tuple(tuple(row.values()) for row in table_beside(__file__, "machines.csv"))
 CLOUDS = tuple(Cloud(**row) for row in table_beside(__file__, "clouds.csv"))
 
 
 def cloud_of(run: logs.LogRun) -> tuple[Cloud, str] | None:
-    """The network that a log tells, and by which words."""
-    said = [*run.hosts, run.command, *run.network, *map("=".join, run.variables.items())]
-    for one in CLOUDS:
-        for text in said:
-            if found := re.search(one.evidence, text, re.IGNORECASE):
-                return one, found.group()
+    """The cloud network that a log shows and the text that shows it; None if it shows none."""
+    texts = [*run.hosts, run.command, *run.network, *map("=".join, run.variables.items())]
+    for cloud in CLOUDS:
+        for text in texts:
+            if match := re.search(cloud.evidence, text, re.IGNORECASE):
+                return cloud, match.group()
     return None
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a log proposes; None where it does not say. `notes` tell from what."""
+    """The system that a log shows; None where the log does not show a value.
+
+    `ranks` are the fewest and the most, `notes` say what the values were taken from.
+    """
 
     machine: str | None
     ranks: tuple[int, int] | None
@@ -529,48 +584,55 @@ class Proposal:
 
 
 def proposal_of(run: logs.LogRun) -> Proposal:
-    """What a run of a log says about its system."""
+    """The system that a run of a log shows."""
     notes: list[str] = []
-    listed, told = run.listed_ranks, logs.true_ranks(run)
-    ranks = told if listed is None else (listed, listed)
-    if listed is not None and told is not None and not told[0] <= listed <= told[1]:
+    listed = run.listed_ranks
+    by_factor = logs.true_ranks(run)
+    ranks = by_factor if listed is None else (listed, listed)
+    if listed is not None and by_factor is not None and not _is_within(listed, by_factor):
         notes.append(
-            f"the log lists {listed} ranks, but busbw ÷ algbw is that of {_span(told)}: "
+            f"the log lists {listed} ranks, but busbw ÷ algbw is that of {_span(by_factor)}: "
             "the latter holds"
         )
-        ranks = told
-    whole = listed is not None and len(run.devices) == listed
-    hosts = len(run.hosts) if whole else None
-    most = max(run.hosts.values()) if whole else _most_on_a_host(run)
+        ranks = by_factor
+    is_complete = listed is not None and len(run.devices) == listed
+    hosts = len(run.hosts) if is_complete else None
+    most = max(run.hosts.values()) if is_complete else _most_on_a_host(run)
     machine = machine_named(run.gpu_name, most)
     version = None
     if run.nccl:
-        given = str(parse_version(run.nccl)) if run.nccl.isdecimal() else run.nccl
-        found, note = version_of(given)
-        version = str(found)
-        notes += [note] * bool(note)
+        stated = str(parse_version(run.nccl)) if run.nccl.isdecimal() else run.nccl
+        modeled, note = version_of(stated)
+        version = str(modeled)
+        if note:
+            notes.append(note)
     return Proposal(
-        machine,
-        ranks,
-        hosts,
-        _proposed_launch(run),
-        version,
-        _proposed_variables(run, notes),
-        tuple(notes),
-        cloud_of(run),
-        timing_of(run.command, run.iterations),
+        machine=machine,
+        ranks=ranks,
+        hosts=hosts,
+        launch=_proposed_launch(run),
+        nccl=version,
+        variables=_proposed_variables(run, notes),
+        notes=tuple(notes),
+        cloud=cloud_of(run),
+        timing=timing_of(run.command, run.iterations),
     )
 
 
 def _most_on_a_host(run: logs.LogRun) -> int:
-    """How many GPUs a host may have by a list that is cut: fewer than the rank of another host."""
+    """The most GPUs that a host may have if the list of devices is incomplete.
+
+    A host has at most as many GPUs as the lowest rank of the second host, at most 8, and a divisor
+    of the number of ranks.
+    """
     first = next((device.host for device in run.devices), "")
     most = min([8, *(device.rank for device in run.devices if device.host != first)])
-    return max(each for each in range(1, most + 1) if (run.listed_ranks or most) % each == 0)
+    total = run.listed_ranks or most
+    return max(count for count in range(1, most + 1) if total % count == 0)
 
 
 def machine_named(gpu: str, gpus: int) -> str | None:
-    """The machine that has so many GPUs of this name on a host."""
+    """The machine with `gpus` GPUs of this name on a host; None for a name that is unknown."""
     for text, small, large in MACHINES:
         if re.search(rf"\b{text}", gpu, re.IGNORECASE):
             return small if gpus <= 4 else large
@@ -578,51 +640,63 @@ def machine_named(gpu: str, gpus: int) -> str | None:
 
 
 def check_ranks(run: logs.LogRun, ranks: int, hosts: int) -> None:
-    """Refuse a topology with another number of GPUs than the log had."""
-    said = proposal_of(run)
-    if said.ranks is not None and not said.ranks[0] <= ranks <= said.ranks[1]:
-        how = "by its list of devices" if run.listed_ranks == said.ranks[0] else "busbw ÷ algbw"
-        raise InputError(
-            f"{run.file}: the log ran on {_span(said.ranks)} ranks ({how}), the topology has "
-            f"{ranks} GPUs on {hosts} host{'s' * (hosts > 1)}",
-            hint="--nodes and --gpus-per-node say how many",
-        )
+    """Raise an error if a topology has another number of GPUs than the log ran on."""
+    shown_ranks = proposal_of(run).ranks
+    if shown_ranks is None or shown_ranks[0] <= ranks <= shown_ranks[1]:
+        return
+    origin = "by its list of devices" if run.listed_ranks == shown_ranks[0] else "busbw ÷ algbw"
+    raise InputError(
+        f"{run.file}: the log ran on {_span(shown_ranks)} ranks ({origin}), the topology has "
+        f"{ranks} GPUs on {hosts} {'host' if hosts == 1 else 'hosts'}",
+        hint="--nodes and --gpus-per-node say how many",
+    )
 
 
 def contradictions(run: logs.LogRun, launch: str, hosts: int) -> list[str]:
-    """What a scenario has otherwise than the log."""
-    said = proposal_of(run)
-    found = list(said.notes)
-    if said.launch is not None and launch not in (said.launch, "cuda_graph"):
-        found.append(f"the log was launched as {said.launch}, the scenario has {launch}")
-    if said.hosts is not None and said.hosts != hosts:
-        found.append(f"the log names {said.hosts} hosts, the scenario has {hosts}")
-    return found
+    """Where a scenario differs from what a log shows: one sentence each."""
+    proposal = proposal_of(run)
+    differences = list(proposal.notes)
+    if proposal.launch is not None and launch not in (proposal.launch, "cuda_graph"):
+        differences.append(f"the log was launched as {proposal.launch}, the scenario has {launch}")
+    if proposal.hosts is not None and proposal.hosts != hosts:
+        differences.append(f"the log names {proposal.hosts} hosts, the scenario has {hosts}")
+    return differences
 
 
 def _proposed_launch(run: logs.LogRun) -> str | None:
-    """By settings, command, processes and ranks: threads launch as processes do."""
+    """The launch style that a log shows: by its settings, its command, or its list of devices.
+
+    Threads launch in the same way as processes, so that only several GPUs per thread matter.
+    """
     match = GPUS_A_THREAD.search(run.command)
-    serial = run.gpus_per_thread or (int(match.group(1)) if match else None)
-    if serial is None and run.devices and len(run.devices) == run.listed_ranks:
+    gpus_per_thread = run.gpus_per_thread or (int(match.group(1)) if match else None)
+    if gpus_per_thread is None and run.devices and len(run.devices) == run.listed_ranks:
         processes = {device.process for device in run.devices}
-        serial = 1 + (len(processes) < len(run.devices))
-    if serial is None:
+        has_several = len(processes) < len(run.devices)
+        gpus_per_thread = 2 if has_several else 1
+    if gpus_per_thread is None:
         return None
-    return "single_process" if serial > 1 else "process_per_gpu"
+    return "single_process" if gpus_per_thread > 1 else "process_per_gpu"
 
 
 def _proposed_variables(run: logs.LogRun, notes: list[str]) -> tuple[tuple[str, str], ...]:
-    found = []
+    """The variables of NCCL that a log shows, without those that are invalid."""
+    variables = []
     for name, value in run.variables.items():
         try:
             if is_known(name):
                 settings_from({name: value}, NEWEST)
-                found.append((name, value))
+                variables.append((name, value))
         except InputError as error:
             notes.append(f"left out: {error}")
-    return tuple(found)
+    return tuple(variables)
+
+
+def _is_within(ranks: int, limits: tuple[int, int]) -> bool:
+    """Whether a number of ranks lies within limits, which are included."""
+    return limits[0] <= ranks <= limits[1]
 
 
 def _span(ranks: tuple[int, int]) -> str:
+    """A number of ranks, or a span of them, in words."""
     return str(ranks[0]) if ranks[0] == ranks[1] else f"{ranks[0]} to {ranks[1]}"

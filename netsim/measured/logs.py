@@ -1,4 +1,7 @@
-"""Logs of measured runs: nccl-tests' text and JSON, CSV; curves, and what they say of a run."""
+"""Read logs of measured runs: the text and the JSON of nccl-tests, and tables in CSV.
+
+Files may hold several runs and other text; a log may also show the system that it ran on.
+"""
 
 import csv
 import json
@@ -21,12 +24,14 @@ from netsim.base.values import dataclass
 from netsim.results.nccl_tests import COLUMNS
 from netsim.scenario.names import collective_name
 
-SAME_WORK = ("all_reduce", "broadcast", "reduce")  # in and out of place: the rest is noise
+# Collectives that do the same work in and out of place: the two times differ by noise only.
+SAME_WORK = ("all_reduce", "broadcast", "reduce")
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """One row: times in seconds, None where nothing was given; `line` is where it was written."""
+class MeasuredRow:
+    """One row of a table: times in seconds, None if not measured; `line` is its line in the
+    file."""
 
     size_bytes: int
     count: int | None = None
@@ -38,24 +43,25 @@ class Measured:
     line: int = 0
 
     def seconds(self, collective: str) -> float | None:
-        """The time that counts, as the design defines it."""
-        given = [t for t in (self.out_of_place, self.in_place) if t is not None]
-        if not given:
+        """The time that is compared: the smaller one if both kinds do the same work, else the time
+        out of place or, without one, the time in place. None without a time."""
+        times = [time for time in (self.out_of_place, self.in_place) if time is not None]
+        if not times:
             return None
-        return min(given) if collective in SAME_WORK else given[0]
+        return min(times) if collective in SAME_WORK else times[0]
 
     def is_in_place(self, collective: str) -> bool:
-        """Whether the time that counts is one in place that differs from one out of place."""
+        """Whether the compared time is in place, for a collective where that does other work."""
         return self.out_of_place is None and collective not in SAME_WORK
 
 
-CLEAR = 0.5  # GB/s from which two decimals tell a ratio
+CLEAR = 0.5  # GB/s above which bandwidths with two decimals give a usable ratio
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
-    """A rank's GPU as nccl-tests lists it. `number` is that of the CUDA device on its host, -1
-    where the list does not say."""
+class LogDevice:
+    """The GPU of a rank in the list of nccl-tests; `number` is its CUDA device, -1 if not
+    stated."""
 
     rank: int
     process: str
@@ -66,51 +72,52 @@ class Device:
 
 @dataclass(frozen=True)
 class LogRun:
-    """One table of a log. `ratios` are busbw over algbw of its rows, where they tell anything."""
+    """One table of a log, with what the log says of its system."""
 
     file: str
     collective: str = ""
-    rows: tuple[Measured, ...] = ()
-    devices: tuple[Device, ...] = ()
+    rows: tuple[MeasuredRow, ...] = ()
+    devices: tuple[LogDevice, ...] = ()
     gpus_per_thread: int | None = None
     command: str = ""
     nccl: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
-    network: tuple[str, ...] = ()  # what NCCL and its plug-ins say of networks
-    choices: Mapping[int, tuple[str, str]] = field(default_factory=dict)
-    ratios: tuple[tuple[float, float], ...] = ()  # algbw, busbw
-    problems: tuple[str, ...] = ()  # lines that look like data and cannot be used
+    network: tuple[str, ...] = ()  # messages of NCCL and its plug-ins about networks
+    choices: Mapping[int, tuple[str, str]] = field(default_factory=dict)  # by size
+    ratios: tuple[tuple[float, float], ...] = ()  # algbw and busbw of the rows, in GB/s
+    problems: tuple[str, ...] = ()  # lines that look like rows and cannot be used
     notes: tuple[str, ...] = ()
     line: int = 1
     iterations: int | None = None
-    """The operations that were timed, where the head of the table says so."""
+    """The operations that were timed, or None if the head of the table does not state them."""
 
     @property
     def hosts(self) -> dict[str, int]:
-        """Ranks listed on every host."""
+        """The number of listed ranks by host."""
         return dict(Counter(device.host for device in self.devices))
 
     @property
     def listed_ranks(self) -> int | None:
-        """Ranks by the list of devices; the list may be cut, so the last number counts."""
+        """The number of ranks by the last one in the list of devices, which may be incomplete."""
         return max((device.rank for device in self.devices), default=-1) + 1 or None
 
     @cached_property
     def bus_factor(self) -> float | None:
-        """Bus bandwidth over algorithm bandwidth, where rows are fast enough to tell."""
+        """The median bus bandwidth over algorithm bandwidth; None if all rows are too slow to
+        give it."""
         clear = [bus / alg for alg, bus in self.ratios if alg > CLEAR]
         return median(clear) if clear else None
 
     @property
     def gpu_name(self) -> str:
-        """The commonest name of its GPUs."""
+        """The most frequent name of its GPUs."""
         names = Counter(device.name for device in self.devices if device.name)
         return names.most_common(1)[0][0] if names else ""
 
 
-# Single lines of nccl-tests output: what kind a line is, whatever launchers wrote before it.
-# Lines may be anything, and as long as the file: no pattern looks at a character more often than
-# some fixed number of times (no run of characters begins at each of them, nor ends at each).
+# Patterns that recognize the lines of nccl-tests, with any text of launchers before them. A line
+# may be as long as the file. So each pattern reads a character a bounded number of times: a search
+# never starts again at every character of a long run.
 
 TYPES = (
     "int8|uint8|int32|uint32|int64|uint64|half|float|double|bfloat16|float16|float32|float64|"
@@ -124,8 +131,8 @@ DEVICE = re.compile(
     r"\[([^\[\]]*)\]\s*(.*)"
 )
 SETTINGS = re.compile(r"#\s*nThread\s+(\d{1,9})\s+nGpus\s+(\d{1,9})\b")
-# Operations that are timed. Several (`-m`) may be issued as one group, and all of them be part of a
-# graph that is launched some times (`-G`).
+# Timed operations. Several of them may be issued as a group (`-m`), and all of them may be part of
+# a CUDA graph that is launched several times (`-G`).
 ITERATIONS = re.compile(
     r"\bwarmup iters:\s*\d{1,9}\s+iters:\s*(\d{1,9})(?:\s+agg iters:\s*(\d{1,9}))?"
     r"(?:.{0,80}\bgraph:\s*(\d{1,9}))?"
@@ -141,17 +148,17 @@ PERF = re.compile(
 COMMAND = re.compile(rf"{PERF.pattern}\w*\s+-\w", re.IGNORECASE)
 ENVIRONMENT = re.compile(r"\b(NCCL_[A-Z0-9_]+) set by environment to (\S+)")
 ASSIGNMENT = re.compile(r"(?:-x|export|--env|-e|^)\s+(NCCL_[A-Z0-9_]+)=(['\"]?)([^\s'\"]+)\2")
-# What is told of networks, and the variables of plug-ins.
+# Messages about networks, and the variables of plug-ins.
 NETWORK = re.compile(r"(?:NET/|Using network |[Ll]oaded net plugin |\bFI_[A-Z_]{1,40}=).{1,160}")
-MOST_MESSAGES = 64
+MOST_MESSAGES = 64  # about networks that are kept
 CHOICE = re.compile(r"(?<!\d)(\d{1,20}) Bytes -> Algo (\w+) proto (\w+)")
-INFO = re.compile(r":\d+:\d+ \[[-\d]+\] NCCL (?:INFO|WARN|TRACE)")  # behind a host's name
-HOST = re.compile(r"[\w.\-]*[A-Za-z]")  # backwards
+INFO = re.compile(r":\d+:\d+ \[[-\d]+\] NCCL (?:INFO|WARN|TRACE)")  # after the name of a host
+HOST = re.compile(r"[\w.\-]*[A-Za-z]")  # matched against the reversed line before `INFO`
 LONGEST_HOST = 255
 CLOCK = r"\d{2}:\d{2}:\d{2}(?:[.,]\d+)?"
 STAMP = re.compile(rf"\d{{4}}-\d{{2}}-\d{{2}}(?:T{CLOCK})?Z?")
 TIME_OF_DAY = re.compile(rf"{CLOCK}Z?")
-# What launchers write before a line: srun -l, mpirun --tag-output and --timestamp-output, dates.
+# Text of launchers before a line: srun -l, mpirun --tag-output and --timestamp-output, dates.
 PREFIX = re.compile(
     r"""^\s*(?:
         \d+:(?!\d) | \[[^\]]*\](?:<std(?:out|err)>)?:? |
@@ -179,7 +186,10 @@ BY_COUNT = {8: TWO_HALVES, 6: ("time", "algbw", "busbw") * 2, 4: TWO_HALVES[:4],
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a data row by the columns of its header; halves as (time, algbw, busbw)."""
+    """The cells of a row; `halves` are (time, algbw, busbw), out of place and then in place.
+
+    `cut` says that the end of the row is missing.
+    """
 
     size: int
     count: int
@@ -191,12 +201,12 @@ class Cells:
 
 
 def cleaned(line: str) -> str:
-    """A line without terminal colours."""
+    """The line without escape sequences for colors."""
     return ESCAPE.sub("", line).rstrip("\r\n")
 
 
 def info_in(line: str) -> int | None:
-    """Where a message of NCCL begins in a line, with the name of its host."""
+    """The position in a line at which a message of NCCL begins, with the name of its host."""
     if "] NCCL " not in line:
         return None
     for match in INFO.finditer(line):
@@ -207,13 +217,13 @@ def info_in(line: str) -> int | None:
 
 
 def header_in(line: str) -> re.Match[str] | None:
-    """The names of columns behind a `#`."""
+    """The match of the column names after a `#`."""
     first = line.find("#")
     return HEADER.search(line, first + 1) if first >= 0 else None
 
 
 def without_stamps(text: str) -> list[str]:
-    """The words of a row, without the dates that launchers wrote behind it."""
+    """The words of a row without the dates that launchers wrote after it."""
     words = text.split()
     while words:
         clock = len(words) > 1 and TIME_OF_DAY.fullmatch(words[-1]) is not None
@@ -224,7 +234,7 @@ def without_stamps(text: str) -> list[str]:
 
 
 def without_prefix(line: str) -> str:
-    """A line without what launchers write before it."""
+    """The line without the text that launchers write before it."""
     for _ in range(4):
         match = PREFIX.match(line)
         if match is None or not match.end():
@@ -234,21 +244,21 @@ def without_prefix(line: str) -> str:
 
 
 def header_columns(text: str) -> tuple[str, ...]:
-    """The columns after `type`, from the rest of a header line."""
+    """The names of the columns after `type`, from the rest of a header line."""
     names = (name.casefold() for name in text.split())
     return tuple(OTHER_NAMES.get(name, name) for name in names if name != "#")
 
 
 def cells_of(match: re.Match[str], header: Sequence[str]) -> Cells | str:
-    """The cells of a row, or why it is not understood."""
+    """The cells of a row, or the reason why it is not understood."""
     size, count, dtype, rest = match.groups()
     tokens = without_stamps(rest)
     redop = tokens.pop(0) if tokens and tokens[0].casefold() in OPS else ""
     root = ""
     columns = [name for name in header if name not in (*LABELS, "timestamp")]
     rooted = "root" in header or (not header and len(tokens) in (5, 7, 9))
-    whole = tokens[:1] and tokens[0].removeprefix("-").isdecimal()
-    if whole and rooted and len(tokens) != len(columns):
+    starts_with_number = bool(tokens) and tokens[0].removeprefix("-").isdecimal()
+    if starts_with_number and rooted and len(tokens) != len(columns):
         root = tokens.pop(0)
     if not columns:
         if len(tokens) not in BY_COUNT:
@@ -260,33 +270,46 @@ def cells_of(match: re.Match[str], header: Sequence[str]) -> Cells | str:
     if not halves:
         return "the row is cut before its first bandwidths"
     cut = len(tokens) < len(columns)
-    return Cells(int(size), int(count), dtype, redop, root, halves, cut)
+    return Cells(
+        size=int(size),
+        count=int(count),
+        dtype=dtype,
+        redop=redop,
+        root=root,
+        halves=halves,
+        cut=cut,
+    )
 
 
 def _halves(columns: Sequence[str], tokens: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    whole = len(tokens) if len(tokens) == len(columns) else len(tokens) - 1
+    """The values of each group of columns time, algbw, busbw that is complete.
+
+    The last token of a row that is cut may lack digits and is not used."""
+    usable_count = len(tokens) if len(tokens) == len(columns) else len(tokens) - 1
     return tuple(
         tuple(tokens[first : first + 3])
-        for first in range(whole - 2)
+        for first in range(usable_count - 2)
         if list(columns[first : first + 3]) == ["time", "algbw", "busbw"]
     )
 
 
-# The text that nccl-tests and rccl-tests print, of every version, as runs.
-# Columns are read by the names of the header. Launchers may write before lines, NCCL may write
-# between and within them, and files may hold several runs and other text.
+# Runs from the text that nccl-tests and rccl-tests print, in every version. The names in the header
+# say which column is which. Launchers may write text before lines, NCCL may write between and
+# within lines, and a file may hold several runs and other text.
 
 MICRO = 1e-6
-MISMATCH = 0.05  # by which a time may miss size / algbw before the row is doubted
+MISMATCH = 0.05  # a row is refused if its time and size / algbw differ by a larger fraction
 NONE = ("n/a", "nan", "-nan", "inf", "-inf")
-SHOWN = 90
+SHOWN = 90  # characters of a line that a message quotes
 LONGEST_COMMAND = 1 << 16
-FEW = 1000  # words among which the start of nccl-tests is looked for
-COLOURS = re.compile(ESCAPE.pattern.encode())
-# What every row and every header has: a word behind blanks, behind a number or `size`. A pattern
-# that begins with a word is found faster than lines are split. All but ASCII may be a blank.
-BEFORE = 64  # bytes that are looked at before a word
-BLANK, NUMBER = rb"[\s\x1c-\x1f\x80-\xff]", rb"[\d\s\x1c-\x1f\x80-\xff]{2}"
+FEW = 1000  # words that are examined for the start of nccl-tests
+COLORS = re.compile(ESCAPE.pattern.encode())
+# Every row and every header contains a certain word after blanks after a number or `size`. To
+# search a file for such words is faster than to split it into lines. Bytes that are not ASCII may
+# be blanks.
+BEFORE = 64  # bytes before a word that are examined
+BLANK = rb"[\s\x1c-\x1f\x80-\xff]"
+NUMBER = rb"[\d\s\x1c-\x1f\x80-\xff]{2}"
 ROW_WORDS = tuple(
     re.compile(rb"%b(?:(?<=%b%b)|(?<=%b[ub]%b))" % (word, NUMBER + BLANK, word, BLANK, word))
     for word in TYPES.encode().replace(b"uint", b"int").replace(b"bfloat", b"float").split(b"|")
@@ -298,13 +321,15 @@ HEADER_START = re.compile(r"(?:\A\ufffd*\w{0,4}|size)\s+\Z")
 
 @dataclass
 class _Table:
+    """A table that is being read, with what the log has stated for it."""
+
     line: int
     header: tuple[str, ...] = ()
     collective: str = ""
     gpus_per_thread: int | None = None
     iterations: int | None = None
-    devices: dict[int, Device] = field(default_factory=dict)
-    rows: list[Measured] = field(default_factory=list)
+    devices: dict[int, LogDevice] = field(default_factory=dict)
+    rows: list[MeasuredRow] = field(default_factory=list)
     ratios: list[tuple[float, float]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -328,9 +353,11 @@ def parse_text(text: str, name: str) -> tuple[LogRun, ...]:
 
 
 def _refuse_without_tables(content: bytes, name: str) -> None:
-    """Refuse at once what has nothing that rows or headers have; what is let through may be both.
-    Junk of 100 MB is not worth looking at line by line, which takes minutes."""
-    content = COLOURS.sub(b"", content)
+    """Raise an error at once for a file without any word that rows or headers contain.
+
+    To look at 100 MB of other text line by line would take minutes.
+    """
+    content = COLORS.sub(b"", content)
     for words, start in ((ROW_WORDS, ROW_START), (HEADER_WORDS, HEADER_START)):
         for match in (match for word in words for match in word.finditer(content)):
             before = content[max(0, match.start() - BEFORE) : match.start()]
@@ -340,8 +367,8 @@ def _refuse_without_tables(content: bytes, name: str) -> None:
 
 
 def _without_tables(content: bytes, name: str) -> InputError:
-    """What to say of a file without results."""
-    folded = content.lower()  # of ASCII
+    """The error for a file without results."""
+    folded = content.lower()  # changes only ASCII letters
     for pattern, where, word in ((PERF, folded, b"_perf"), (SETTINGS, content, b"nThread")):
         for match in islice(re.finditer(word, where), FEW):
             near = where[max(0, match.start() - BEFORE) : match.start() + BEFORE]
@@ -351,31 +378,40 @@ def _without_tables(content: bytes, name: str) -> InputError:
 
 
 def _joined(lines: list[str]) -> Iterator[str]:
-    held = ""
+    """Yield the lines, with rows put together that a message of NCCL has cut in two.
+
+    Empty lines take the place of the removed ones, so that line numbers stay the same."""
+    row_start = ""
     blanks = 0
     for raw in lines:
         line = cleaned(raw)
-        inside, core = info_in(line), CORE.search(line)
-        if held and inside is None and not core and line.lstrip()[:1] not in ("", "#"):
-            yield held + line
+        message = info_in(line)
+        core = CORE.search(line)
+        if row_start and message is None and not core and line.lstrip()[:1] not in ("", "#"):
+            yield row_start + line
             yield from [""] * blanks
-            held, blanks = "", 0
-        elif core and inside is not None and inside > core.start():
-            held, blanks = line[:inside], 1
-        elif held and inside is not None:
+            row_start = ""
+            blanks = 0
+        elif core and message is not None and message > core.start():
+            row_start = line[:message]
+            blanks = 1
+        elif row_start and message is not None:
             blanks += 1
         else:
-            if held:
-                yield held
+            if row_start:
+                yield row_start
                 yield from [""] * (blanks - 1)
-                held, blanks = "", 0
+                row_start = ""
+                blanks = 0
             yield line
-    if held:
-        yield held
+    if row_start:
+        yield row_start
 
 
 @dataclass
 class _Reader:
+    """Reads lines one after the other; `runs` are the tables that are complete."""
+
     name: str
     runs: list[LogRun] = field(default_factory=list)
     command: str = ""
@@ -385,7 +421,7 @@ class _Reader:
     table: _Table | None = None
 
     def read(self, number: int, line: str) -> None:
-        """One line."""
+        """Read one line."""
         self._statements(number, line)
         if match := header_in(line):
             self._begin(number).header = header_columns(match.group(1))
@@ -398,7 +434,7 @@ class _Reader:
                 self.table.problems.append(f"line {number}: not understood: {shown}")
 
     def finish(self) -> None:
-        """Close the open table."""
+        """Close the open table and add its run."""
         table = self.table
         self.table = None
         if table is None or not (table.rows or table.problems):
@@ -410,26 +446,26 @@ class _Reader:
             return
         self.runs.append(
             LogRun(
-                self.name,
-                table.collective or collective_in(self.command),
-                rows,
-                tuple(table.devices[rank] for rank in sorted(table.devices)),
-                table.gpus_per_thread,
-                self.command,
-                self.nccl,
-                dict(self.variables),
-                tuple(self.network),
-                dict(table.choices),
-                tuple(table.ratios),
-                tuple(table.problems),
-                tuple(table.notes),
-                table.line,
-                table.iterations,
+                file=self.name,
+                collective=table.collective or collective_in(self.command),
+                rows=rows,
+                devices=tuple(table.devices[rank] for rank in sorted(table.devices)),
+                gpus_per_thread=table.gpus_per_thread,
+                command=self.command,
+                nccl=self.nccl,
+                variables=dict(self.variables),
+                network=tuple(self.network),
+                choices=dict(table.choices),
+                ratios=tuple(table.ratios),
+                problems=tuple(table.problems),
+                notes=tuple(table.notes),
+                line=table.line,
+                iterations=table.iterations,
             )
         )
 
     def _begin(self, number: int) -> _Table:
-        """The open table; another one where that has a header or rows already."""
+        """The open table, or a new one if the open one already has a header or rows."""
         before = self.table
         if before is not None and not (before.rows or before.header):
             return before
@@ -442,7 +478,7 @@ class _Reader:
         return table
 
     def _statements(self, number: int, line: str) -> None:
-        """Read a line that is no row of a table: what NCCL or the test says of itself."""
+        """Read what a line states of NCCL, of variables, of networks, or of the command."""
         self._table_statements(number, line)
         if match := LIBRARY.search(line) or VERSION.search(line):
             self.nccl = match.group(1)
@@ -460,7 +496,7 @@ class _Reader:
             self.table.choices[int(match[1])] = (algorithm, protocol)
 
     def _table_statements(self, number: int, line: str) -> None:
-        """Read a line that belongs to the head of a table, and open that table."""
+        """Read a line of the head of a table, and open that table."""
         if match := STARTING.search(line):
             name = match[1][: match[1].find("_perf", 1)] if "_perf" in match[1][1:] else match[1]
             self._begin(number).collective = collective_in(name + "_perf")
@@ -474,39 +510,51 @@ class _Reader:
             rank, process, host, number_on_host, _, model = match.groups()
             if int(rank) == 0:
                 table.devices = {}
-            table.devices[int(rank)] = Device(
-                int(rank), f"{host}:{process}", host, model.strip(), int(number_on_host)
+            table.devices[int(rank)] = LogDevice(
+                rank=int(rank),
+                process=f"{host}:{process}",
+                host=host,
+                name=model.strip(),
+                number=int(number_on_host),
             )
 
     def _row(self, number: int, match: re.Match[str]) -> None:
+        """Read a row of the open table; without a table, one is opened."""
         table = self.table or self._begin(number)
-        found = cells_of(match, table.header)
-        if isinstance(found, str):
-            table.problems.append(f"line {number}: {found}: {match.group().strip()[:SHOWN]}")
+        row_text = match.group().strip()[:SHOWN]
+        cells = cells_of(match, table.header)
+        if isinstance(cells, str):
+            table.problems.append(f"line {number}: {cells}: {row_text}")
             return
-        if found.size == 0:
+        if cells.size == 0:
             table.empty += 1
             return
         try:
-            row, ratios = _measured(found, number)
+            row, ratios = _measured(cells, number)
         except ValueError as error:
-            table.problems.append(f"line {number}: {error}: {match.group().strip()[:SHOWN]}")
+            table.problems.append(f"line {number}: {error}: {row_text}")
             return
-        if found.cut:
+        if cells.cut:
             table.notes.append(f"line {number}: the row is cut; what is whole was taken")
         if row.out_of_place is None and row.in_place is None:
-            table.problems.append(f"line {number}: no time at {found.size} B")
+            table.problems.append(f"line {number}: no time at {cells.size} B")
             return
         table.rows.append(row)
         table.ratios += ratios
 
 
-def _measured(cells: Cells, line: int) -> tuple[Measured, list[tuple[float, float]]]:
+def _measured(cells: Cells, line: int) -> tuple[MeasuredRow, list[tuple[float, float]]]:
+    """The measured row of some cells, and its pairs of algbw and busbw.
+
+    Raises:
+        ValueError: a value is impossible, or a time does not fit its bandwidth.
+    """
     times: list[float | None] = []
     ratios = []
     for time, algbw, busbw in cells.halves:
         seconds = positive(time, "time")
-        alg, bus = positive(algbw, "algbw", zero=True), positive(busbw, "busbw", zero=True)
+        alg = positive(algbw, "algbw", zero=True)
+        bus = positive(busbw, "busbw", zero=True)
         if seconds is not None and alg is not None and alg > 1:
             implied = cells.size / alg / 1e9 / MICRO
             if abs(seconds / implied - 1) > MISMATCH:
@@ -517,41 +565,56 @@ def _measured(cells: Cells, line: int) -> tuple[Measured, list[tuple[float, floa
     root = int(cells.root) if cells.root else -1
     out = times[0]
     inside = times[1] if len(times) > 1 else None
-    row = Measured(cells.size, cells.count, cells.dtype, cells.redop, root, out, inside, line)
+    row = MeasuredRow(
+        size_bytes=cells.size,
+        count=cells.count,
+        dtype=cells.dtype,
+        redop=cells.redop,
+        root=root,
+        out_of_place=out,
+        in_place=inside,
+        line=line,
+    )
     return row, ratios
 
 
-def positive(text: str, what: str, *, zero: bool = False) -> float | None:
-    """A number of a table; None where there is none, an error where it is impossible."""
+def positive(text: str, column: str, *, zero: bool = False) -> float | None:
+    """A number of a table, or None if the text stands in place of a number, such as `n/a`.
+
+    Raises:
+        ValueError: the text is no number, or the number is not above 0.
+    """
     if text.casefold() in NONE:
         return None
     try:
         value = float(text)
     except ValueError:
-        raise ValueError(f"{what}: expected a number, got {text!r}") from None
+        raise ValueError(f"{column}: expected a number, got {text!r}") from None
     if not isfinite(value) or value < 0 or (value == 0 and not zero):
-        raise ValueError(f"{what}: expected more than 0, got {text}")
+        raise ValueError(f"{column}: expected more than 0, got {text}")
     return value
 
 
-def _ordered(table: _Table) -> tuple[Measured, ...]:
-    """Rows by size, of each size and type the first; what was out of order is told."""
-    seen: dict[tuple[int, str, str, int], Measured] = {}
+def _ordered(table: _Table) -> tuple[MeasuredRow, ...]:
+    """The rows in order of their sizes, the first of each size and type.
+
+    Notes of the table say what was left out or sorted."""
+    seen: dict[tuple[int, str, str, int], MeasuredRow] = {}
     for row in table.rows:
         first = seen.setdefault((row.size_bytes, row.dtype, row.redop, row.root), row)
         if first is not row:
-            told = f"{row.size_bytes} B a second time, the row of line {first.line} holds"
-            table.notes.append(f"line {row.line}: {told}")
-    found = list(seen.values())
+            repeated = f"{row.size_bytes} B a second time, the row of line {first.line} holds"
+            table.notes.append(f"line {row.line}: {repeated}")
+    rows = list(seen.values())
     kind = attrgetter("dtype", "redop", "root")
-    if all(a.size_bytes < b.size_bytes or kind(a) != kind(b) for a, b in pairwise(found)):
-        return tuple(found)
+    if all(a.size_bytes < b.size_bytes or kind(a) != kind(b) for a, b in pairwise(rows)):
+        return tuple(rows)
     table.notes.append("sizes were out of order and are sorted")
-    return tuple(sorted(found, key=lambda row: row.size_bytes))
+    return tuple(sorted(rows, key=lambda row: row.size_bytes))
 
 
 def collective_in(text: str) -> str:
-    """The collective that a command or program name times; empty where it names none."""
+    """The collective that a command or the name of a program times; empty if it names none."""
     match = PERF.search(text)
     if match is None:
         return ""
@@ -565,16 +628,17 @@ JSON_TIMES = ("time", "cpu_time", "gpu_time")
 
 
 def parse_json(text: str, name: str) -> tuple[LogRun, ...]:
-    """The runs of a JSON text: one, or one for each line or entry of a list."""
+    """The runs of a JSON text: one, or one for each line or each entry of a list."""
     values = _values(text, name)
     runs = [_run(value, name) for value in values if isinstance(value, Mapping)]
-    found = tuple(run for run in runs if run.rows or run.problems)
-    if not found:
+    results = tuple(run for run in runs if run.rows or run.problems)
+    if not results:
         raise InputError(f"{name}: this JSON has no results of nccl-tests")
-    return found
+    return results
 
 
 def _values(text: str, name: str) -> list[Any]:
+    """The values of a JSON text: the entries of a list, a single value, or one value per line."""
     try:
         value = json.loads(text)
         return value if isinstance(value, list) else [value]
@@ -588,32 +652,34 @@ def _values(text: str, name: str) -> list[Any]:
 
 
 def _run(value: Mapping[str, Any], name: str) -> LogRun:
+    """The run of a JSON object."""
     config = value.get("config") if isinstance(value.get("config"), Mapping) else {}
     assert isinstance(config, Mapping)
-    rows: list[Measured] = []
+    rows: list[MeasuredRow] = []
     ratios: list[tuple[float, float]] = []
     problems: list[str] = []
     results = value.get("results")
     for number, result in enumerate(results if isinstance(results, list) else [], 1):
         try:
-            row, found = _json_row(result, number)
+            row, row_ratios = _json_row(result, number)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             problems.append(f"line {number}: result {number}: {error}")
             continue
         if row is not None:
             rows.append(row)
-            ratios += found
-    arguments = [str(one) for one in _list(value.get("args"))]
-    devices, serial = _list(config.get("devices") or value.get("devices")), str(config.get("ngpus"))
+            ratios += row_ratios
+    arguments = [str(argument) for argument in _list(value.get("args"))]
+    devices = _list(config.get("devices") or value.get("devices"))
+    gpus_per_thread = str(config.get("ngpus"))
     return LogRun(
-        name,
-        collective_in(str(value.get("test", "")) + " " + " ".join(arguments)),
-        tuple(sorted(rows, key=lambda row: row.size_bytes)),
-        tuple(_device(one) for one in devices if isinstance(one, Mapping)),
-        int(serial) if serial.isdecimal() else None,
-        " ".join(arguments),
-        str(value.get("nccl_version") or ""),
-        _variables(value.get("env")),
+        file=name,
+        collective=collective_in(str(value.get("test", "")) + " " + " ".join(arguments)),
+        rows=tuple(sorted(rows, key=lambda row: row.size_bytes)),
+        devices=tuple(_device(values) for values in devices if isinstance(values, Mapping)),
+        gpus_per_thread=int(gpus_per_thread) if gpus_per_thread.isdecimal() else None,
+        command=" ".join(arguments),
+        nccl=str(value.get("nccl_version") or ""),
+        variables=_variables(value.get("env")),
         ratios=tuple(ratios),
         problems=tuple(problems),
     )
@@ -621,7 +687,8 @@ def _run(value: Mapping[str, Any], name: str) -> LogRun:
 
 def _json_row(
     result: Mapping[str, Any], number: int
-) -> tuple[Measured | None, list[tuple[float, float]]]:
+) -> tuple[MeasuredRow | None, list[tuple[float, float]]]:
+    """The measured row of a result and its pairs of algbw and busbw; no row for a size of 0."""
     size = int(result["size"])
     if size == 0:
         return None, []
@@ -632,72 +699,89 @@ def _json_row(
         if not isinstance(half, Mapping):
             times.append(None)
             continue
-        given = next((half[key] for key in JSON_TIMES if key in half), None)
-        seconds = None if given is None else positive(str(given), f"{side}.time")
+        time = next((half[key] for key in JSON_TIMES if key in half), None)
+        seconds = None if time is None else positive(str(time), f"{side}.time")
         times.append(None if seconds is None else seconds * MICRO)
-        alg, bus = (positive(str(half.get(k, "nan")), k, zero=True) for k in ("alg_bw", "bus_bw"))
+        alg = positive(str(half.get("alg_bw", "nan")), "alg_bw", zero=True)
+        bus = positive(str(half.get("bus_bw", "nan")), "bus_bw", zero=True)
         if alg is not None and bus is not None:
             ratios.append((alg, bus))
     if times == [None, None]:
         raise ValueError(f"no time at {size} B")
     root = str(result.get("root", "-1"))
-    row = Measured(
-        size,
-        int(result["count"]) if result.get("count") is not None else None,
-        str(result.get("type", "float")),
-        str(result.get("redop", "")),
-        _rank(root, -1),
-        times[0],
-        times[1],
-        number,
+    row = MeasuredRow(
+        size_bytes=size,
+        count=int(result["count"]) if result.get("count") is not None else None,
+        dtype=str(result.get("type", "float")),
+        redop=str(result.get("redop", "")),
+        root=_rank(root, -1),
+        out_of_place=times[0],
+        in_place=times[1],
+        line=number,
     )
     return row, ratios
 
 
-def _device(one: Mapping[str, Any]) -> Device:
-    host = str(one.get("hostname", ""))
-    name = str(one.get("device_info") or one.get("device_name") or "")
-    number = _rank(one.get("device"), -1)
-    return Device(_rank(one.get("rank")), f"{host}:{one.get('pid', '')}", host, name, number)
+def _device(values: Mapping[str, Any]) -> LogDevice:
+    """The GPU of a rank from its entry in JSON."""
+    host = str(values.get("hostname", ""))
+    process = f"{host}:{values.get('pid', '')}"
+    name = str(values.get("device_info") or values.get("device_name") or "")
+    number = _rank(values.get("device"), -1)
+    return LogDevice(
+        rank=_rank(values.get("rank")), process=process, host=host, name=name, number=number
+    )
 
 
-def _variables(given: Any) -> dict[str, str]:
-    texts = (str(one).split("=", 1) for one in _list(given) if "=" in str(one))
-    pairs = given.items() if isinstance(given, Mapping) else texts
-    return {str(key): str(value) for key, value in pairs if str(key).startswith("NCCL_")}
+def _variables(environment: Any) -> dict[str, str]:
+    """The variables of NCCL in an environment: a mapping, or a list of texts NAME=value."""
+    if isinstance(environment, Mapping):
+        pairs = [(str(name), str(value)) for name, value in environment.items()]
+    else:
+        texts = [str(entry) for entry in _list(environment)]
+        pairs = [(name, value) for name, sign, value in (t.partition("=") for t in texts) if sign]
+    return {name: value for name, value in pairs if name.startswith("NCCL_")}
 
 
 def _list(value: Any) -> list[Any]:
+    """The value if it is a list, else an empty list."""
     return value if isinstance(value, list) else []
 
 
 CSV_TIMES = ("oop_time_us", "ip_time_us")
-COARSE = 0.05  # error of a rate by its last digit beyond which it tells no time
+COARSE = 0.05  # a bandwidth gives no time if its last digit is a larger fraction of it
 
 
-def question(row: Measured) -> Measured:
-    """A row without its figures: a second stands for them."""
+def question(row: MeasuredRow) -> MeasuredRow:
+    """The row without its times: 1 s takes their place."""
     return replace(row, out_of_place=1.0, in_place=None)
 
 
-def read_csv(path: Path, bus_factor: float = 0.0, *, asked: bool = False) -> tuple[Measured, ...]:
-    """All rows of a file that have a time, or a bandwidth of which it follows (bus bandwidth is
-    `bus_factor` of algorithm bandwidth); of a file that is `asked`, all rows as questions, without
-    a look at their figures. What cannot be read is an error with its line."""
+def read_csv(
+    path: Path, bus_factor: float = 0.0, *, without_times: bool = False
+) -> tuple[MeasuredRow, ...]:
+    """The rows of a CSV file that have a time, or a bandwidth from which it follows.
+
+    Args:
+        path: the file.
+        bus_factor: bus bandwidth over algorithm bandwidth; 0 if unknown.
+        without_times: return all rows with 1 s as their time, without a look at their figures.
+
+    Raises:
+        InputError: a line that cannot be read.
+    """
     text = text_of(path, LARGEST_FILE)
-    if asked:
+    if without_times:
         rows = list(csv.DictReader(text.splitlines()))
-        kept = COLUMNS[:5]  # what comes before the figures
-        lines = (
-            [*kept, "oop_time_us"],
-            *([row.get(key) or "" for key in kept] + ["1e6"] for row in rows),
-        )
-        text = "\n".join(map(",".join, lines))
+        columns = COLUMNS[:5]  # those before the figures
+        header = ",".join([*columns, "oop_time_us"])
+        lines = [",".join([*(row.get(key) or "" for key in columns), "1e6"]) for row in rows]
+        text = "\n".join([header, *lines])
     return parse_csv(text, str(path), bus_factor)
 
 
-def parse_csv(text: str, name: str, bus_factor: float = 0.0) -> tuple[Measured, ...]:
-    """The rows of a text, called `name` in errors."""
+def parse_csv(text: str, name: str, bus_factor: float = 0.0) -> tuple[MeasuredRow, ...]:
+    """The rows of a CSV text, called `name` in errors."""
     if not text.strip():
         raise InputError(f"{name}: the file is empty")
     lines = csv.reader(text.splitlines())
@@ -707,7 +791,8 @@ def parse_csv(text: str, name: str, bus_factor: float = 0.0) -> tuple[Measured, 
         raise InputError(f"{name}:{lines.line_num}: cannot be read: {error}") from None
 
 
-def _csv_rows(lines: Any, name: str, bus_factor: float) -> tuple[Measured, ...]:
+def _csv_rows(lines: Any, name: str, bus_factor: float) -> tuple[MeasuredRow, ...]:
+    """The rows of a CSV table that have a time."""
     header = [column.strip() for column in next(lines)]
     if "size_bytes" not in header or not set(COLUMNS[5:]) & set(header):
         missing = "size_bytes" if "size_bytes" not in header else " or ".join(CSV_TIMES)
@@ -715,7 +800,7 @@ def _csv_rows(lines: Any, name: str, bus_factor: float) -> tuple[Measured, ...]:
             f"{name}: not a table of measured runs, there is no column {missing}"
             f"{suggest(missing, header)}"
         )
-    found = []
+    rows = []
     for cells in lines:
         place = f"{name}:{lines.line_num}"
         if not any(cell.strip() for cell in cells):
@@ -725,17 +810,19 @@ def _csv_rows(lines: Any, name: str, bus_factor: float) -> tuple[Measured, ...]:
         values = {key: cell.strip() for key, cell in zip(header, cells, strict=True)}
         row = _csv_row(values, place, lines.line_num, bus_factor)
         if row.out_of_place is not None or row.in_place is not None:
-            found.append(row)
-    if not found:
+            rows.append(row)
+    if not rows:
         raise InputError(f"{name}: no row has a time")
-    return tuple(found)
+    return tuple(rows)
 
 
-def _csv_row(values: Mapping[str, str], place: str, line: int, bus_factor: float) -> Measured:
-    root, size = values.get("root", ""), _whole(values["size_bytes"], "size_bytes", place)
-    return Measured(
+def _csv_row(values: Mapping[str, str], place: str, line: int, bus_factor: float) -> MeasuredRow:
+    """The measured row of the values of one line."""
+    root = values.get("root", "")
+    size = _whole_number(values["size_bytes"], "size_bytes", place)
+    return MeasuredRow(
         size_bytes=size,
-        count=_whole(values["count"], "count", place) if values.get("count") else None,
+        count=_whole_number(values["count"], "count", place) if values.get("count") else None,
         dtype=values.get("dtype") or "float",
         redop=values.get("redop", ""),
         root=_rank(root, -1),
@@ -748,7 +835,10 @@ def _csv_row(values: Mapping[str, str], place: str, line: int, bus_factor: float
 def _timed(
     values: Mapping[str, str], side: str, size: int, bus_factor: float, place: str
 ) -> float | None:
-    """The time of a side; of a bandwidth where there is none, if its digits tell it."""
+    """The time of one half of a row, in seconds: as stated, or by its bandwidth.
+
+    A bandwidth with too few digits gives no time.
+    """
     column = f"{side}_time_us"
     micros = _positive(values.get(column, ""), column, "microseconds", place)
     for kind, factor in (("algbw", 1.0), ("busbw", bus_factor)):
@@ -759,7 +849,8 @@ def _timed(
     return None if micros is None else micros * MICRO
 
 
-def _whole(text: str, column: str, place: str) -> int:
+def _whole_number(text: str, column: str, place: str) -> int:
+    """A whole number of at least 0 in a column."""
     try:
         number = float(text)
     except ValueError:
@@ -769,29 +860,34 @@ def _whole(text: str, column: str, place: str) -> int:
     return int(number)
 
 
-def _rank(given: object, unknown: int = 0) -> int:
-    return int(str(given)) if re.fullmatch(r"-?\d{1,9}", str(given)) else unknown
+def _rank(value: object, default: int = 0) -> int:
+    """A rank or a number of a device; the default if the value is no such number."""
+    return int(str(value)) if re.fullmatch(r"-?\d{1,9}", str(value)) else default
 
 
 def _positive(text: str, column: str, unit: str, place: str) -> float | None:
+    """A number above 0 in a column, or None if the cell has no number."""
     if text.casefold() in ("", "n/a", "nan"):
         return None
     try:
-        found = float(text)
+        value = float(text)
     except ValueError:
         raise InputError(f"{place}: {column}: expected {unit}, got {text!r}") from None
-    if not 0 < found < inf:
+    if not 0 < value < inf:
         raise InputError(f"{place}: {column}: expected {unit} above 0, got {text}")
-    return found
+    return value
 
 
-# Files with measured runs, of any kind that is read: text, JSON, CSV; and what was timed in them.
-# What a file does not say of itself is inferred from its name and its figures, or asked for.
+# Files with measured runs as text, JSON or CSV, and the collective that was timed in them. If a
+# file does not state the collective, its name, its columns or an option has to.
 
-LARGEST_FILE = 256 * 2**20  # bytes of text, packed or not
+LARGEST_FILE = 256 * 2**20  # bytes of text, also of a compressed file
 GZIP_MAGIC = b"\x1f\x8b"
 OTHER_KINDS = (b"{", b"[{", b"size_bytes,")  # how JSON and CSV begin
-WHOLE, PART, DOUBLE = "1", "(n-1)/n", "2(n-1)/n"
+# Bus bandwidth over algorithm bandwidth of a collective on n ranks.
+WHOLE = "1"
+PART = "(n-1)/n"
+DOUBLE = "2(n-1)/n"
 FACTOR = {
     "all_reduce": DOUBLE, "all_gather": PART, "reduce_scatter": PART, "alltoall": PART,
     "gather": PART, "scatter": PART, "alltoallv": PART, "broadcast": WHOLE, "reduce": WHOLE,
@@ -807,13 +903,18 @@ IN_NAME = re.compile(
 def read_log(
     path: Path, collective: str | None = None, presumed: str | None = None
 ) -> tuple[LogRun, ...]:
-    """All runs of a file, each with its collective: the one given, where the file names none, or
-    the one presumed, where nothing else tells and the figures allow it."""
+    """All runs of a file, each with its collective.
+
+    Args:
+        path: the file.
+        collective: the one that was timed if the file does not name it.
+        presumed: the one that is taken if nothing else shows it and the figures allow it.
+    """
     return tuple(_named(run, collective, presumed) for run in parse_log(_text(path), str(path)))
 
 
 def parse_log(text: str, name: str) -> tuple[LogRun, ...]:
-    """All runs of a text, of whatever kind it is."""
+    """All runs of a text in any of the formats, called `name` in errors."""
     start = text.lstrip("\ufeff \t\r\n")
     if start.startswith(("{", "[{")):
         return parse_json(start, name)
@@ -823,20 +924,27 @@ def parse_log(text: str, name: str) -> tuple[LogRun, ...]:
 
 
 def true_ranks(run: LogRun) -> tuple[int, int] | None:
-    """The fewest and most ranks that busbw over algbw allows; None where it tells nothing."""
-    kind, factor = FACTOR.get(run.collective), run.bus_factor
+    """The fewest and the most ranks for which busbw / algbw is that of a run.
+
+    None if the factor of the collective does not depend on the ranks, or is not known. With f the
+    fraction (n - 1) / n, there are n = 1 / (1 - f) ranks; both bandwidths are rounded to 0.01."""
+    kind = FACTOR.get(run.collective)
+    factor = run.bus_factor
     if kind in (None, WHOLE) or factor is None:
         return None
-    part = factor / 2 if kind == DOUBLE else factor
-    if not 0 < part < 1:
+    double = 2 if kind == DOUBLE else 1
+    fraction = factor / double
+    if not 0 < fraction < 1:
         return None
     fastest = max(alg for alg, _ in run.ratios)
-    slack = 0.5 * 0.01 * (1 + factor) / fastest / (2 if kind == DOUBLE else 1)
-    low, high = 1 / (1 - max(part - slack, 0.01)), 1 / max(1 - part - slack, 1e-6)
+    slack = 0.5 * 0.01 * (1 + factor) / fastest / double
+    low = 1 / (1 - max(fraction - slack, 0.01))
+    high = 1 / max(1 - fraction - slack, 1e-6)
     return max(2, round(low)), max(2, min(round(high), 10**6))
 
 
 def _text(path: Path) -> str:
+    """The text of a file, which may be compressed with gzip or be UTF-16."""
     try:
         content = content_of(path, LARGEST_FILE, is_binary=path.suffix == ".gz")
     except ScenarioError as error:
@@ -846,7 +954,7 @@ def _text(path: Path) -> str:
     if content[:2] == GZIP_MAGIC:
         content = _unpacked(content, path)
     if b"\0" in content[:4096]:
-        if content[:2] in (b"\xff\xfe", b"\xfe\xff"):  # as Windows shells redirect
+        if content[:2] in (b"\xff\xfe", b"\xfe\xff"):  # Windows shells write UTF-16
             return content.decode("utf-16", errors="replace")
         raise InputError(f"{path}: expected a log as text, got a binary file")
     if not content.strip():
@@ -857,8 +965,10 @@ def _text(path: Path) -> str:
 
 
 def _unpacked(content: bytes, path: Path) -> bytes:
-    """The text in a gzip file. What unpacks to more than the limit of unpacked logs is refused
-    before it takes the memory: a small file may unpack to a thousand times its size."""
+    """The text of a gzip file. If it unpacks to more than the limit, an error is raised at once.
+
+    A small file may unpack to a thousand times its size, which should not fill the memory.
+    """
     text = bytearray()
     try:
         while content:
@@ -874,38 +984,45 @@ def _unpacked(content: bytes, path: Path) -> bytes:
     return bytes(text)
 
 
-def _named(run: LogRun, given: str | None, presumed: str | None = None) -> LogRun:
-    """The run with its collective: as it says, as given, by its file's name, by its figures."""
-    if run.collective and given and run.collective != given:
-        raise InputError(f"{run.file}: this is {run.collective}, not {given}")
-    found, why = run.collective or given or "", ""
+def _named(run: LogRun, stated: str | None, presumed: str | None = None) -> LogRun:
+    """The run with its collective.
+
+    In this order: by the run itself, as the user states, by the name of the file, by its figures,
+    or as presumed. A note records how it was inferred."""
+    if run.collective and stated and run.collective != stated:
+        raise InputError(f"{run.file}: this is {run.collective}, not {stated}")
+    collective = run.collective or stated or ""
+    why = ""
     possible = _by_figures(run)
-    if not found:
+    if not collective:
         match = IN_NAME.search(Path(run.file).stem)
         if match:
             word = match.group(1).casefold().replace("bcast", "broadcast")
-            found = collective_name(re.sub(r"[_-]to[_-]", "to", word))
-            why = f"taken as {found}, by the name of the file"
+            collective = collective_name(re.sub(r"[_-]to[_-]", "to", word))
+            why = f"taken as {collective}, by the name of the file"
         elif len(possible) == 1:
-            found = possible[0]
-            why = f"taken as {found}, by its columns"
+            collective = possible[0]
+            why = f"taken as {collective}, by its columns"
         elif presumed in possible:
-            found, why = str(presumed), f"taken as {presumed}, which is simulated"
-    if not found:
-        several = " or ".join(possible) if possible else "unknown"
+            collective = str(presumed)
+            why = f"taken as {presumed}, which is simulated"
+    if not collective:
+        candidates = " or ".join(possible) if possible else "unknown"
         raise InputError(
-            f"{run.file}: the log does not say what it timed ({several})",
+            f"{run.file}: the log does not say what it timed ({candidates})",
             hint="name it with --collective",
         )
-    if found not in FACTOR:
-        raise InputError(f"{run.file}: {found} is not simulated; known: {', '.join(FACTOR)}")
-    if possible and found not in possible:
-        why = f"{found} is said, but its columns are those of {' or '.join(possible)}"
-    return replace(run, collective=found, notes=(*run.notes, *([why] if why else [])))
+    if collective not in FACTOR:
+        names = ", ".join(FACTOR)
+        raise InputError(f"{run.file}: {collective} is not simulated; known: {names}")
+    if possible and collective not in possible:
+        why = f"{collective} is said, but its columns are those of {' or '.join(possible)}"
+    notes = [*run.notes, why] if why else run.notes
+    return replace(run, collective=collective, notes=tuple(notes))
 
 
 def _by_figures(run: LogRun) -> list[str]:
-    """What it may be by its operation, root, and bus bandwidth over algorithm bandwidth."""
+    """The collectives that a run may be by its reduction, its root, and busbw / algbw."""
     if not run.rows:
         return []
     first = run.rows[-1]

@@ -21,9 +21,16 @@ import numpy as np
 
 from netsim.base.errors import NetsimError
 from netsim.base.values import dataclass, grouped
-from netsim.measured.compare import ALL, Error, Point, by_band, weighted_quantile, weights_of
-from netsim.measured.index import Entry, dtype_of, mapped
-from netsim.measured.logs import SAME_WORK, Measured
+from netsim.measured.compare import (
+    ALL,
+    ComparedPoint,
+    Error,
+    by_band,
+    weighted_quantile,
+    weights_of,
+)
+from netsim.measured.index import IndexEntry, dtype_of, mapped
+from netsim.measured.logs import SAME_WORK, MeasuredRow
 from netsim.results.row import BANDS, band_of
 
 
@@ -38,8 +45,11 @@ class RepeatedTime:
 
 @dataclass(frozen=True)
 class BandNoise:
-    """The noise of a size band, as fractions: the median difference of two repeats, and the median
-    error that a simulator without any error of its own would have."""
+    """The noise of a size band, as fractions.
+
+    It has the median difference of two repeats, and the median error of a simulator that predicts
+    the mean of all repeats exactly.
+    """
 
     difference: float
     floor: float
@@ -47,12 +57,12 @@ class BandNoise:
     systems: int
 
 
-def repeated_times(entries: Sequence[Entry]) -> list[RepeatedTime]:
+def repeated_times(entries: Sequence[IndexEntry]) -> list[RepeatedTime]:
     """All pairs of times of the same work on the same system, of healthy runs.
 
     Runs whose table or machine cannot be read have none."""
     pairs: list[RepeatedTime] = []
-    runs: dict[tuple[str, str], list[tuple[Entry, tuple[Measured, ...]]]] = {}
+    runs: dict[tuple[str, str], list[tuple[IndexEntry, tuple[MeasuredRow, ...]]]] = {}
     for entry in entries:
         if not entry.healthy:
             continue
@@ -66,13 +76,14 @@ def repeated_times(entries: Sequence[Entry]) -> list[RepeatedTime]:
     return pairs
 
 
-def _question_of(entry: Entry) -> str:
-    """What a run asks, without its name: equal for two runs that repeat each other."""
+def _question_of(entry: IndexEntry) -> str:
+    """Everything that determines a run, without its name: equal for two runs that repeat each
+    other."""
     data = {key: value for key, value in mapped(entry).data.items() if key != "name"}
     return repr(data)
 
 
-def _pairs_within(entry: Entry, rows: Sequence[Measured]) -> Iterator[RepeatedTime]:
+def _pairs_within(entry: IndexEntry, rows: Sequence[MeasuredRow]) -> Iterator[RepeatedTime]:
     """The two times of each row of a run, if both are of the same work."""
     if entry.collective not in SAME_WORK:
         return
@@ -83,9 +94,9 @@ def _pairs_within(entry: Entry, rows: Sequence[Measured]) -> Iterator[RepeatedTi
 
 
 def _pairs_between(
-    system: str, collective: str, rows: Sequence[Measured], other_rows: Sequence[Measured]
+    system: str, collective: str, rows: Sequence[MeasuredRow], other_rows: Sequence[MeasuredRow]
 ) -> Iterator[RepeatedTime]:
-    """The times of two runs of one question at the calls that both have."""
+    """The times of two equal runs at the sizes that both have."""
     times, other_times = (
         {
             (row.size_bytes, dtype_of(row.dtype), row.root, row.is_in_place(collective)): seconds
@@ -100,7 +111,8 @@ def _pairs_between(
 
 
 def noise_by_band(pairs: Sequence[RepeatedTime]) -> dict[str, BandNoise]:
-    """The noise of every band that has repeats, and of all sizes; every system weighs the same."""
+    """The noise of every band that has repeats, and of all sizes; every system has the same
+    weight."""
     by_band = grouped(pairs, lambda pair: band_of(pair.size_bytes))
     noise = {band: _noise_of(by_band[band]) for band in BANDS if band in by_band}
     if pairs:
@@ -109,7 +121,7 @@ def noise_by_band(pairs: Sequence[RepeatedTime]) -> dict[str, BandNoise]:
 
 
 def _noise_of(pairs: Sequence[RepeatedTime]) -> BandNoise:
-    """The noise that some pairs show, at least one."""
+    """The noise of at least one pair of repeats."""
     systems = [pair.system for pair in pairs]
     ratios = np.array([pair.log_ratio for pair in pairs])
     middle = weighted_quantile(ratios, weights_of(systems), 0.5)
@@ -129,11 +141,14 @@ def error_beyond(error: float, floor: float) -> float:
 
 
 def noise_table(
-    parts: Mapping[str, Sequence[Point]], noise: Mapping[str, BandNoise]
+    parts: Mapping[str, Sequence[ComparedPoint]], noise: Mapping[str, BandNoise]
 ) -> dict[str, list[str]]:
-    """The rows of a table of errors beside the noise of measurements, in %, by their names: the
-    cells of every band and of all sizes. `parts` are points by name (`left out`, `in sample`); a
-    cell is empty where there are no points or no repeats."""
+    """The rows of a table that compares errors with the noise of measurements, in %, by their
+    names.
+
+    A row has a cell for every band and one for all sizes. `parts` are points by name (`left out`,
+    `in sample`); a cell is empty without points or without repeats.
+    """
     errors = {name: by_band(points) for name, points in parts.items()}
     floors = {band: band_noise.floor for band, band_noise in noise.items()}
     rows = {

@@ -29,7 +29,7 @@ from scipy.special import stdtrit
 from netsim.base.errors import InputError
 from netsim.base.values import dataclass, grouped
 from netsim.measured.hypotheses import Explained, Tried, ranked, tried
-from netsim.measured.logs import LogRun, Measured
+from netsim.measured.logs import LogRun, MeasuredRow
 from netsim.results.row import BANDS, band_of
 from netsim.yamlio.read import Source
 
@@ -58,8 +58,10 @@ class RunKind:
 
 @dataclass(frozen=True)
 class SizeChange:
-    """The times of one size in seconds, a value for each repeat, and what noise allows:
-    `log_limit` is the largest |log ratio| that noise explains."""
+    """The times of one size in seconds, with one value for each repeat.
+
+    `log_limit` is the largest |log ratio| that noise explains.
+    """
 
     size_bytes: int
     before: tuple[float, ...]
@@ -78,14 +80,17 @@ class SizeChange:
 
     @property
     def change(self) -> Change:
-        """Whether the size alone is slower or faster than noise explains."""
+        """Whether the size is slower or faster by more than noise explains."""
         return _change_of(self.log_ratio, self.log_limit)
 
 
 @dataclass(frozen=True)
 class BandChange:
-    """The change of one size band. `noise` is the standard deviation of the log time of one repeat,
-    `repeats` the number of repeats in the sets that tell it (0: only published ones do)."""
+    """The change of one size band.
+
+    `noise` is the standard deviation of the log time of one repeat, `repeats` the number of repeats
+    in the sets from which it was computed (0: only published ones were used).
+    """
 
     band: str
     sizes: tuple[SizeChange, ...]
@@ -115,8 +120,8 @@ class BandChange:
 
     @property
     def change(self) -> Change:
-        """Whether the band is slower or faster; slower if some of its sizes are the one and some
-        the other."""
+        """Whether the band is slower or faster; slower if some of its sizes are slower and some
+        faster."""
         changes = {_change_of(self.log_ratio, self.log_limit)}
         changes |= {size.change for size in self.changed_sizes}
         if "slower" in changes:
@@ -126,8 +131,8 @@ class BandChange:
 
 @dataclass(frozen=True)
 class KindChange:
-    """What changed for one kind of runs; `run` is a run before the change, with one row for each
-    size that both sets have."""
+    """The changes of one kind of runs; `run` is a run before the change with the sizes that both
+    sets have."""
 
     kind: RunKind
     run: LogRun
@@ -145,7 +150,7 @@ class KindChange:
 
     @property
     def is_faster(self) -> bool:
-        """Whether a band is faster and none slower."""
+        """Whether a band is faster and no band is slower."""
         return not self.is_slower and any(band.change == "faster" for band in self.bands)
 
 
@@ -187,8 +192,8 @@ def left_out(before: Sequence[LogRun], after: Sequence[LogRun]) -> Iterator[str]
 
 
 def kind_of(run: LogRun) -> RunKind:
-    """What other runs must share with a run."""
-    first = run.rows[0] if run.rows else Measured(0)
+    """The kind of a run: only runs of the same kind are compared."""
+    first = run.rows[0] if run.rows else MeasuredRow(0)
     return RunKind(run.collective, first.dtype, max(first.root, 0), run.listed_ranks)
 
 
@@ -232,8 +237,11 @@ def _run_before(run: LogRun, sizes: Sequence[SizeChange]) -> LogRun:
 
 
 def _bands(sizes: Sequence[SizeChange], band_count: int, size_count: int) -> Iterator[BandChange]:
-    """The bands of one kind of runs. The limits are such that all bands of the comparison together
-    raise `FALSE_ALARMS`, and so do all sizes together."""
+    """The bands of one kind of runs.
+
+    The limits are chosen so that all bands of the comparison together cause a false alarm in
+    `FALSE_ALARMS` of comparisons, and so do all sizes together.
+    """
     members = grouped(sizes, lambda size: band_of(size.size_bytes))
     for band in BANDS:
         if band not in members:
@@ -246,7 +254,9 @@ def _bands(sizes: Sequence[SizeChange], band_count: int, size_count: int) -> Ite
         band_limit = limit_of(noise, freedom, repeats, band_count)
         single_limit = limit_of(noise, freedom, repeats, size_count)
         limited = tuple(replace(size, log_limit=single_limit) for size in members[band])
-        yield BandChange(band, limited, noise, freedom, band_limit)
+        yield BandChange(
+            band=band, sizes=limited, noise=noise, repeats=freedom, log_limit=band_limit
+        )
 
 
 def pooled_noise(sizes: Sequence[SizeChange]) -> tuple[float, int]:
@@ -267,15 +277,18 @@ def pooled_noise(sizes: Sequence[SizeChange]) -> tuple[float, int]:
 
 
 def limit_of(noise: float, freedom: int, repeats: tuple[float, float], tests: int) -> float:
-    """The largest |log ratio| that noise explains, where `tests` such ratios are looked at. A noise
-    that few repeats tell may be larger than it looks, which Student's distribution allows for."""
+    """The largest |log ratio| that noise explains if `tests` such ratios are examined.
+
+    A noise that was computed from few repeats may be larger in truth, which Student's distribution
+    takes into account.
+    """
     probability = 1 - FALSE_ALARMS / (2 * tests)
     quantile = float(stdtrit(PUBLISHED_REPEATS + freedom, probability))
     return quantile * noise * sqrt(1 / repeats[0] + 1 / repeats[1])
 
 
 def _change_of(log_ratio: float, log_limit: float) -> Change:
-    """What a log ratio says, given what noise explains."""
+    """Whether a log ratio is slower, faster or unchanged, by the limit that noise explains."""
     if abs(log_ratio) <= log_limit:
         return "same"
     return "slower" if log_ratio > 0 else "faster"

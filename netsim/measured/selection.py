@@ -1,13 +1,15 @@
-"""Which few parameters explain residuals: every small set is fitted and scored.
+"""Find which few parameters explain residuals: fit and score every small set of parameters.
 
-A log often cannot separate constants: what a hop takes and what a launch takes make the same flat
-curve. A fit of all of them spreads a deviation over several, each a little wrong, and then other
-collectives get worse. So sets of at most `MOST_FITTED` parameters are compared instead. A parameter
-counts as determined only if every set that explains the residuals about as well as the best one
-contains it; what differs between these sets is a group that the log cannot separate.
+A log often cannot separate constants: the time of a hop and the time of a launch give the same flat
+curve. A fit of all constants spreads one deviation over several of them; each is then slightly
+wrong, and other collectives become worse. So sets of at most `MOST_FITTED` parameters are compared
+instead. A parameter counts as determined only if every set that explains the residuals about as
+well as the best one contains it. The parameters in which these sets differ cannot be separated by
+the log.
 
 The residual of a point is the logarithm of simulated over measured time. A parameter is the
-logarithm of a factor on its usual value."""
+logarithm of a factor on its usual value.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
@@ -22,42 +24,44 @@ from netsim.base.values import dataclass
 Floats = NDArray[np.float64]
 Members = tuple[int, ...]  # parameters of a set, by number, ascending
 
-NOISE = 0.02  # of a measured point, as a fraction: for robust weights and intervals
-FLOOR = 0.004  # residual that counts as 0: tables of logs have three or four digits
-SPREAD = 0.4  # by how much a parameter differs between systems, as a standard deviation of its log
-ROBUST_ROUNDS = 4  # rounds in which points that are far off lose their weight
+NOISE = 0.02  # of a measured time, as a fraction; used in robust weights and intervals
+FLOOR = 0.004  # a smaller residual counts as 0: tables of logs have three or four digits
+SPREAD = 0.4  # standard deviation of a parameter (a logarithm) between systems
+ROBUST_ROUNDS = 4  # times that the weights of points with large residuals are reduced
 MOST_FITTED = 4  # parameters in a set
 POINTS_EACH = 3  # points that a fitted parameter needs
-# Scores differ by 2 log(likelihood ratio). A set counts as plausible if the best one is less than
-# e^3 = 20 times as likely (6 = 2 * 3). A subset of the best one replaces it if the best one is less
-# than e = 2.7 times as likely (2 = 2 * 1).
+# Scores differ by 2 log(likelihood ratio). A set is plausible if the best one is less than
+# e^3 = 20 times more likely (6 = 2 * 3). A subset of the best one replaces it if the best one is
+# less than e = 2.7 times more likely (2 = 2 * 1).
 AS_GOOD = 6.0
 FEWER_AS_GOOD = 2.0
-DRAWS = 200  # of the bootstrap
-SEED = 20240229
+DRAWS = 200  # samples of the bootstrap
+SEED = 20240229  # of the bootstrap, so that intervals are reproducible
 
 
 @dataclass(frozen=True)
-class Linear:
-    """Residuals where all parameters are 0, and their derivatives (rows: points)."""
+class LinearModel:
+    """The residuals with all parameters at 0 and their derivatives (a row per point)."""
 
     usual: Floats
     slopes: Floats
 
-    def without(self, point: int) -> "Linear":
-        """The same without one point."""
-        return Linear(np.delete(self.usual, point), np.delete(self.slopes, point, axis=0))
+    def without(self, point: int) -> "LinearModel":
+        """The model without one point."""
+        return LinearModel(np.delete(self.usual, point), np.delete(self.slopes, point, axis=0))
 
     def at(self, x: Floats) -> Floats:
-        """The residuals at some parameters."""
+        """The residuals at parameters x."""
         residuals: Floats = self.usual + self.slopes @ x
         return residuals
 
 
 @dataclass(frozen=True)
 class FittedSet:
-    """A set of parameters with the values that fit best (all others are 0), the residuals that
-    they leave, and the score: the lower, the more plausible."""
+    """A set of parameters with the values that fit best, the residuals, and the score.
+
+    All other parameters are 0. A lower score is more plausible.
+    """
 
     members: Members
     x: Floats
@@ -66,9 +70,12 @@ class FittedSet:
 
 
 def score_of(residuals: Floats, x: Floats, count: int) -> float:
-    """How implausible it is that `count` parameters x leave these residuals: -2 log(likelihood)
-    with unknown noise, a penalty for every parameter (Schwarz, for few points as by Hurvich and
-    Tsai) and for moves that systems rarely show. Points far off count less than by their square."""
+    """The score of `count` parameters x that leave these residuals; lower is more plausible.
+
+    It is -2 log(likelihood) with unknown noise, plus a penalty for every parameter (Schwarz; for
+    few points as by Hurvich and Tsai), plus a penalty for values that systems rarely have. Large
+    residuals count less than by their square.
+    """
     points = len(residuals)
     scale = 2 * NOISE
     squares = 2 * scale**2 * (np.sqrt(1 + (residuals / scale) ** 2) - 1)
@@ -77,41 +84,46 @@ def score_of(residuals: Floats, x: Floats, count: int) -> float:
     return likelihood + penalty + float(x @ x) / SPREAD**2
 
 
-def solved(line: Linear, members: Members, low: Floats, high: Floats) -> Floats:
-    """The values of the members that fit best, within bounds, by robust least squares with a weak
-    pull to the usual values; the others are 0."""
+def solved(line: LinearModel, members: Members, low: Floats, high: Floats) -> Floats:
+    """The values of the members that fit best within bounds; all other parameters are 0.
+
+    The method is robust least squares with a weak penalty on the distance from the usual values.
+    """
     x = np.zeros(line.slopes.shape[1])
     if not members:
         return x
     chosen = list(members)
     slopes = line.slopes[:, chosen]
     pull = np.eye(len(chosen)) / SPREAD
-    nothing = np.zeros(len(chosen))
+    zeros = np.zeros(len(chosen))
     weight = np.ones(len(line.usual))
     for _ in range(ROBUST_ROUNDS):
         rows = np.vstack([slopes * (weight / NOISE)[:, None], pull])
-        target = np.concatenate([-line.usual * weight / NOISE, nothing])
+        target = np.concatenate([-line.usual * weight / NOISE, zeros])
         values = np.linalg.lstsq(rows, target, rcond=None)[0]
-        rest = line.usual + slopes @ values
-        weight = (1 + (rest / (2 * NOISE)) ** 2) ** -0.25
+        left_residuals = line.usual + slopes @ values
+        weight = (1 + (left_residuals / (2 * NOISE)) ** 2) ** -0.25
     if ((values < low[chosen]) | (values > high[chosen])).any():
         values = lsq_linear(rows, target, (low[chosen], high[chosen])).x
     x[chosen] = values
     return x
 
 
-def fitted_set(line: Linear, members: Members, low: Floats, high: Floats) -> FittedSet:
-    """A set fitted where residuals are straight lines of the parameters."""
+def fitted_set(line: LinearModel, members: Members, low: Floats, high: Floats) -> FittedSet:
+    """A set that is fitted to a linear model of the residuals."""
     x = solved(line, members, low, high)
     residuals = line.at(x)
     return FittedSet(members, x, residuals, score_of(residuals, x, len(members)))
 
 
 def fitted_sets(
-    line: Linear, seen: Sequence[int], low: Floats, high: Floats, most: int = MOST_FITTED
+    line: LinearModel, seen: Sequence[int], low: Floats, high: Floats, most: int = MOST_FITTED
 ) -> list[FittedSet]:
-    """Fit every set of at most `most` of the parameters `seen` (numbers of those that the points
-    depend on), with at least `POINTS_EACH` points per parameter; the most plausible first."""
+    """Fit every set of at most `most` of the parameters `seen`, the most plausible set first.
+
+    `seen` are the numbers of the parameters on which points depend. A set has at least
+    `POINTS_EACH` points per parameter.
+    """
     most = min(most, len(line.usual) // POINTS_EACH)
     sets = (
         fitted_set(line, members, low, high)
@@ -122,24 +134,28 @@ def fitted_sets(
 
 
 def plausible(sets: Iterable[FittedSet]) -> list[FittedSet]:
-    """Return the sets that explain the residuals about as well as the best one, the best first.
+    """The sets that explain the residuals about as well as the best one; the best comes first.
 
     The best set is the one with the lowest score, or a proper subset of it whose score is at most
-    `FEWER_AS_GOOD` higher. Other sets are added if their score is within `AS_GOOD` of the best,
-    they have no more parameters than it, are no subset of it, and contain no set already added."""
-    ordered = sorted(sets, key=lambda one: one.score)
+    `FEWER_AS_GOOD` higher. A further set is added if its score is within `AS_GOOD` of the best, it
+    has no more parameters than the best, it is no subset of the best, and it contains no set that
+    was already added."""
+    ordered = sorted(sets, key=lambda candidate: candidate.score)
     best = ordered[0]
-    for one in ordered:
-        if set(one.members) < set(best.members) and one.score <= best.score + FEWER_AS_GOOD:
-            best = one
+    for candidate in ordered:
+        is_subset = set(candidate.members) < set(best.members)
+        if is_subset and candidate.score <= best.score + FEWER_AS_GOOD:
+            best = candidate
     limit = best.score + AS_GOOD
     chosen = [best]
-    for one in sorted(ordered, key=lambda one: (len(one.members), one.score)):
-        members = set(one.members)
-        larger = len(members) > len(best.members)
-        contains = any(set(other.members) <= members for other in chosen)
-        if one.score <= limit and not larger and not contains and not members < set(best.members):
-            chosen.append(one)
+    by_count = sorted(ordered, key=lambda candidate: (len(candidate.members), candidate.score))
+    for candidate in by_count:
+        members = set(candidate.members)
+        is_larger = len(members) > len(best.members)
+        contains_chosen = any(set(member_set.members) <= members for member_set in chosen)
+        is_subset = members < set(best.members)
+        if candidate.score <= limit and not (is_larger or contains_chosen or is_subset):
+            chosen.append(candidate)
     return chosen
 
 
@@ -151,8 +167,8 @@ def common_members(sets: Sequence[FittedSet]) -> Members:
     return tuple(sorted(common))
 
 
-def forecast_residuals(line: Linear, members: Members, low: Floats, high: Floats) -> Floats:
-    """The residual of every point where the members are fitted to the others alone."""
+def forecast_residuals(line: LinearModel, members: Members, low: Floats, high: Floats) -> Floats:
+    """The residual of every point when the members are fitted to the other points."""
     forecast = np.zeros(len(line.usual))
     for point in range(len(forecast)):
         x = solved(line.without(point), members, low, high)
@@ -160,10 +176,12 @@ def forecast_residuals(line: Linear, members: Members, low: Floats, high: Floats
     return forecast
 
 
-def interval_moves(line: Linear, fitted: FittedSet) -> Floats:
-    """Return the 90 % interval of each parameter relative to its fitted value (5th and 95th
-    percentile of its logarithm), by bootstrap: points are drawn with replacement, with noise of at
-    least `NOISE`. 0 for parameters outside the set."""
+def interval_moves(line: LinearModel, fitted: FittedSet) -> Floats:
+    """The 90 % interval of each parameter relative to its fitted value, 0 outside the set.
+
+    The ends are the 5th and the 95th percentile of its logarithm by bootstrap: points are drawn
+    with replacement, with noise of at least `NOISE`.
+    """
     spans = np.zeros((len(fitted.x), 2))
     chosen = list(fitted.members)
     if not chosen:
@@ -179,8 +197,10 @@ def interval_moves(line: Linear, fitted: FittedSet) -> Floats:
 
 
 def _move(slopes: Floats, size: Floats, random: np.random.Generator) -> Floats:
-    """Return the deviation of each member from its fitted value for one bootstrap draw. A parameter
-    that the points do not determine varies with the spread between systems, `SPREAD`."""
+    """The deviation of each member from its fitted value in one sample of the bootstrap.
+
+    If the points do not determine a parameter, it varies by the spread between systems, `SPREAD`.
+    """
     points, count = slopes.shape
     drawn = random.integers(points, size=points)
     noise = random.choice((-1.0, 1.0), size=points) * size[random.integers(points, size=points)]
@@ -192,7 +212,7 @@ def _move(slopes: Floats, size: Floats, random: np.random.Generator) -> Floats:
 
 
 def alternatives(sets: Sequence[FittedSet]) -> Iterator[Members]:
-    """What every set has beside the parameters that are in all of them."""
+    """For each set, yield the parameters that are not in all sets, if it has any."""
     common = set(common_members(sets))
     for fit in sets:
         rest = tuple(number for number in fit.members if number not in common)

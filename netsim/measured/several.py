@@ -16,8 +16,11 @@ from netsim.yamlio.read import Source
 
 @dataclass(frozen=True)
 class Judged:
-    """A run with the scenario that it was compared with, and the verdict. `label` names it in
-    tables and pictures; `is_bad` says that it is slower than simulated, or than the other runs."""
+    """A run with the scenario that it was compared with, and the verdict.
+
+    `label` names it in tables and pictures. `is_bad` says that it is slower than its simulation, or
+    than the other runs.
+    """
 
     label: str
     source: Source
@@ -27,8 +30,8 @@ class Judged:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts that the log lists, in the order of their ranks; none where its list of ranks
-        is cut, as others may be missing."""
+        """The hosts that the log lists, in the order of their ranks; empty if its list of ranks
+        is incomplete."""
         run = self.compared.run
         if len(run.devices) != run.listed_ranks:
             return ()
@@ -36,8 +39,8 @@ class Judged:
 
     @property
     def deviation(self) -> float:
-        """The log ratio of simulated over measured time of the slowest band; the lower, the slower
-        the run was."""
+        """The log ratio of simulated over measured time of the slowest band; the lower, the
+        slower is the run."""
         band = self.verdict.slowest_band
         return -inf if band is None else log1p(band.error)
 
@@ -48,9 +51,12 @@ def ranking(judged: Sequence[Judged]) -> list[Judged]:
 
 
 def with_bad_marked(judged: Sequence[Judged], tolerance: float) -> list[Judged]:
-    """The runs with `is_bad` set where a band fails because the run was slow, or where the run is
-    slower than the others by more than the tolerance: what the simulation is off by, it is off by
-    in all runs of a system. Where all runs fail, only the comparison with the others counts."""
+    """The runs with `is_bad` set if a band fails because the run was slow, or if it is slower than
+    the other runs.
+
+    "Slower" is by more than the tolerance. An error of the simulation is the same in all runs of a
+    system. So if all runs fail, only the comparison between the runs counts.
+    """
     fails_slow = [any(band.error < 0 for band in one.verdict.failed_bands) for one in judged]
     if all(fails_slow):
         fails_slow = [False] * len(judged)
@@ -76,7 +82,7 @@ def suspected_hosts(judged: Sequence[Judged]) -> list[str]:
 
 
 def culprit_lines(judged: Sequence[Judged]) -> Iterator[str]:
-    """What the runs say about hosts, in sentences."""
+    """Sentences on the hosts that slow runs have in common."""
     bad = [one for one in judged if one.is_bad]
     good = [one for one in judged if not one.is_bad]
     if not bad and all(one.verdict.fails for one in judged):

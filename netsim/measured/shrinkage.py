@@ -1,12 +1,13 @@
-"""A fit of all parameters that a log shows, each pulled to its usual value.
+"""Fit all parameters that a log shows, with a penalty on the distance from their usual values.
 
 Real systems differ a little in every parameter, and their logs have noise, so that no few
-parameters explain them. All are fitted at once by robust least squares with a pull to the usual
-values, as strong as lets fits without a point best forecast that point. Where no fit forecasts
-better than the usual values do, those stay.
+parameters explain them. All parameters are fitted at once by robust least squares with a penalty.
+The strength of the penalty is the one with which fits to all points but one forecast that point
+best. If no fit forecasts better than the usual values, these are kept.
 
 The residual of a point is the logarithm of simulated over measured time. A parameter is the
-logarithm of a factor on its usual value."""
+logarithm of a factor on its usual value.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from math import log
@@ -16,27 +17,30 @@ from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
 from netsim.base.values import dataclass
-from netsim.measured.selection import DRAWS, NOISE, SEED, Floats, Linear
+from netsim.measured.selection import DRAWS, NOISE, SEED, Floats, LinearModel
 
 Which = NDArray[np.bool_]
-Residuals = Callable[[Sequence[Floats]], Sequence[Floats]]  # at some places, of all parameters
-Differences = Callable[[Floats], Floats]  # derivatives of all residuals at a place
+# A function of several x (the values of all parameters) that returns the residuals at each x.
+Residuals = Callable[[Sequence[Floats]], Sequence[Floats]]
+Differences = Callable[[Floats], Floats]  # a function of x: the derivatives of all residuals at x
 
-ROBUST_ROUNDS = 6  # rounds in which points that are far off lose their weight
-UNCERTAIN = 0.9  # of a parameter's usual spread: what points must reduce it to
+ROBUST_ROUNDS = 6  # times that the weights of points with large residuals are reduced
+UNCERTAIN = 0.9  # a parameter is determined if its deviation is below this fraction of its spread
 SPAN = 3.3  # standard deviations from the 5th to the 95th percentile
-WIDE = log(4)  # an interval wider than this factor determines nothing
-SPREADS = (0.1, 0.2, 0.4)  # by how much systems may differ in their parameters, as a log
-ROUNDS = 4  # places at which the residuals are simulated
-STILL = 0.01  # a move of all parameters that changes nothing any more
-BENT = 0.03  # by how much a straight line may miss residuals before it is drawn anew
-FAR = 0.3  # a forecast that is further off counts no more than this
+WIDE = log(4)  # a parameter is not determined if the ends of its interval differ by more
+SPREADS = (0.1, 0.2, 0.4)  # tried standard deviations of a parameter between systems
+ROUNDS = 4  # most values of x at which the residuals are simulated
+STILL = 0.01  # the fit has converged when no parameter changes by more
+BENT = 0.03  # derivatives are computed anew if the linear model misses residuals by more
+FAR = 0.3  # the largest error with which a forecast counts
 
 
 @dataclass(frozen=True)
 class Shrunken:
-    """The parameters x, which of them were fitted, their 90 % intervals (rows: low, high), and the
-    residual of each point where the others alone are fitted."""
+    """The parameters x, which of them were fitted, and their 90 % intervals (rows: low, high).
+
+    `forecast` is the residual of each point by a fit to the other points.
+    """
 
     x: Floats
     fitted: Which
@@ -52,17 +56,19 @@ def shrunken_fit(
     low: Floats,
     high: Floats,
 ) -> Shrunken:
-    """The fit of all parameters that are `seen`, or only of the `rates` among them if that
-    forecasts better: large sizes show rates also where latencies cannot be fitted."""
+    """Fit all parameters that are `seen`, or only the `rates` among them if that forecasts better.
+
+    Large sizes determine rates even if they do not determine latencies.
+    """
     x = np.zeros(len(seen))
     usual = residuals([x])[0]
     here = usual
     slopes = differences(x)
     best_cost = _cost(x, here)
     best = (x, np.zeros(len(seen), dtype=bool), SPREADS[0], usual)
-    line = Linear(here, slopes)
+    line = LinearModel(here, slopes)
     for last in range(ROUNDS):
-        line = Linear(here - slopes @ x, slopes)
+        line = LinearModel(here - slopes @ x, slopes)
         spread, candidates, forecast = _best_forecast(line, (seen, seen & rates), usual)
         chosen = determined(line, candidates, spread)
         aim = bounded_solution(line, chosen, spread, low, high)
@@ -71,7 +77,8 @@ def shrunken_fit(
             break
         there = residuals([aim])[0]
         missed = there - (here + slopes @ move)
-        x, here = aim, there
+        x = aim
+        here = there
         cost = _cost(x, here)
         if cost < best_cost:
             best_cost = cost
@@ -85,12 +92,12 @@ def shrunken_fit(
 
 
 def forecast_score(errors: Floats) -> float:
-    """The mean |error| of forecasts, in which none counts for more than `FAR`."""
+    """The mean absolute error of forecasts, each limited to `FAR`."""
     return float(np.minimum(np.abs(errors), FAR).mean())
 
 
-def solution(line: Linear, chosen: Which, spread: float) -> Floats:
-    """The best values of the parameters that are kept; the others are 0."""
+def solution(line: LinearModel, chosen: Which, spread: float) -> Floats:
+    """The best values of the chosen parameters; all others are 0."""
     x = np.zeros(len(chosen))
     for rows, target in _weighted(line, chosen, spread):
         x[chosen] = np.linalg.lstsq(rows, target, rcond=None)[0]
@@ -98,9 +105,9 @@ def solution(line: Linear, chosen: Which, spread: float) -> Floats:
 
 
 def bounded_solution(
-    line: Linear, chosen: Which, spread: float, low: Floats, high: Floats
+    line: LinearModel, chosen: Which, spread: float, low: Floats, high: Floats
 ) -> Floats:
-    """The best values within bounds of the parameters that are kept; the others are 0."""
+    """The best values of the chosen parameters within bounds; all others are 0."""
     x = np.zeros(len(chosen))
     if not chosen.any():
         return x
@@ -109,8 +116,9 @@ def bounded_solution(
     return x
 
 
-def _weighted(line: Linear, chosen: Which, spread: float) -> Iterator[tuple[Floats, Floats]]:
-    """Equations in rounds: points that the last solution misses by far count less."""
+def _weighted(line: LinearModel, chosen: Which, spread: float) -> Iterator[tuple[Floats, Floats]]:
+    """Yield equations in rounds; the weight of points with large residuals falls from round to
+    round."""
     slopes = line.slopes[:, chosen]
     count = int(chosen.sum())
     weight = np.ones(len(line.usual))
@@ -124,15 +132,18 @@ def _weighted(line: Linear, chosen: Which, spread: float) -> Iterator[tuple[Floa
         weight = (1 + (rest / (2 * NOISE)) ** 2) ** -0.25
 
 
-def determined(line: Linear, seen: Which, spread: float) -> Which:
-    """The parameters that the points determine, found by leaving the vaguest, one by one. Two that
-    do the same are both vague until one of them is left."""
+def determined(line: LinearModel, seen: Which, spread: float) -> Which:
+    """The parameters that the points determine: the least certain ones are removed one by one.
+
+    Two parameters with the same effect are both uncertain until one of them is removed.
+    """
     chosen = seen.copy()
     while chosen.any():
         *_, (rows, target) = _weighted(line, chosen, spread)
         deviation = np.sqrt(np.diag(np.linalg.inv(rows.T @ rows)))
         rest = line.usual + line.slopes[:, chosen] @ np.linalg.lstsq(rows, target, rcond=None)[0]
-        worse = max(1.0, float(np.median(np.abs(rest))) / NOISE)  # than points of a good fit
+        # by how much the residuals are larger than those of a good fit
+        worse = max(1.0, float(np.median(np.abs(rest))) / NOISE)
         vagueness = np.maximum(deviation / spread / UNCERTAIN, deviation * worse * SPAN / WIDE)
         worst = int(vagueness.argmax())
         if vagueness[worst] <= 1.0:
@@ -141,8 +152,8 @@ def determined(line: Linear, seen: Which, spread: float) -> Which:
     return chosen
 
 
-def forecast_errors(line: Linear, seen: Which, spread: float) -> Floats:
-    """How far every point is off where the others alone are fitted."""
+def forecast_errors(line: LinearModel, seen: Which, spread: float) -> Floats:
+    """The residual of every point by a fit to the other points."""
     errors = np.zeros(len(line.usual))
     for point in range(len(errors)):
         others = line.without(point)
@@ -151,35 +162,40 @@ def forecast_errors(line: Linear, seen: Which, spread: float) -> Floats:
     return errors
 
 
-def interval_moves(line: Linear, kept: Which, spread: float) -> Floats:
-    """The 5th and 95th percentile of each parameter's move when points are drawn anew. What the
-    points do not determine moves as systems differ."""
-    spans = np.zeros((len(kept), 2))
-    count = int(kept.sum())
+def interval_moves(line: LinearModel, chosen: Which, spread: float) -> Floats:
+    """The 5th and 95th percentile of the change of each chosen parameter, by bootstrap.
+
+    Points are drawn with replacement. If the points do not determine a parameter, it varies by the
+    spread between systems.
+    """
+    spans = np.zeros((len(chosen), 2))
+    count = int(chosen.sum())
     points = len(line.usual)
     if not count:
         return spans
-    rest = line.usual + line.slopes @ solution(line, kept, spread)
+    rest = line.usual + line.slopes @ solution(line, chosen, spread)
     random = np.random.default_rng(SEED)
     size = np.maximum(np.abs(rest), NOISE)
     moves = np.zeros((DRAWS, count))
     for draw in range(DRAWS):
-        chosen = random.integers(points, size=points)
+        drawn = random.integers(points, size=points)
         noise = random.choice((-1.0, 1.0), size=points)
         noise *= size[random.integers(points, size=points)]
         pull = random.normal(size=count)
-        rows = np.vstack([line.slopes[chosen][:, kept] / NOISE, np.eye(count) / spread])
+        rows = np.vstack([line.slopes[drawn][:, chosen] / NOISE, np.eye(count) / spread])
         target = np.concatenate([noise / NOISE, pull])
         moves[draw] = np.linalg.lstsq(rows, target, rcond=None)[0]
-    spans[kept] = np.quantile(moves, (0.05, 0.95), axis=0).T
+    spans[chosen] = np.quantile(moves, (0.05, 0.95), axis=0).T
     return spans
 
 
 def _best_forecast(
-    line: Linear, choices: Sequence[Which], usual: Floats
+    line: LinearModel, choices: Sequence[Which], usual: Floats
 ) -> tuple[float, Which, Floats]:
-    """The spread, and the parameters, whose fits forecast best what they have not seen; no
-    parameters where the usual values forecast best."""
+    """The spread and the parameters whose fits forecast left-out points best, and these forecasts.
+
+    No parameters are returned if the usual values forecast best.
+    """
     best = (SPREADS[0], np.zeros_like(choices[0]), usual)
     best_score = forecast_score(usual)
     for seen in choices:
@@ -193,6 +209,7 @@ def _best_forecast(
 
 
 def _cost(x: Floats, residuals: Floats) -> float:
-    """What a fit makes small: robust squares of residuals, and of parameters as they may spread."""
+    """The quantity that a fit minimizes: robust squares of residuals plus squares of the
+    parameters."""
     size = residuals / (2 * NOISE)
     return float(4 * (np.sqrt(1 + size**2) - 1).sum() + (x / SPREADS[-1]) @ (x / SPREADS[-1]))

@@ -1,8 +1,9 @@
 """Causes that concern a single part of a system: one NIC, link, rail, GPU or host.
 
-A part that is not there at all is only a cause where the operation still runs without it: a
-missing NIC is, a dead GPU or a dead link to a host is not, as no log would have been written. TCP
-is a cause of the whole cluster only (`hypotheses.py`): NCCL joins all ranks by one network."""
+A missing part is only a cause if the operation still runs without it. A missing NIC is a cause; a
+dead GPU or a dead link to a host is none, since no log would have been written. TCP is only a cause
+for the whole cluster (`hypotheses.py`), because NCCL joins all ranks by one network.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,19 +14,22 @@ from netsim.topology.graph import LINK_KINDS, Topology
 from netsim.topology.machine import Machine
 from netsim.yamlio.read import Source
 
-MOST_RANKS = 256  # above, a cluster with one odd part takes minutes to simulate for each cause
+# On more ranks, the simulation of a cluster with one different part takes minutes for each cause.
+MOST_RANKS = 256
 HALF = "50%"
 GPU_TO_GPU = ("nvlink", "xgmi")
 GPU_TO_HOST = ("pcie", "c2c")
 
 
 def joined_titles(titles: Sequence[str]) -> list[str]:
-    """The titles of causes, those of one name as one: `one GPU at half its speed (a or b)`."""
+    """The titles of causes; causes with the same name share one: `one GPU at half its speed (a
+    or b)`."""
     places: dict[str, list[str]] = {}
     for title in titles:
         name, bracket, place = title.partition(" (")
         if not bracket or not title.endswith(")"):
-            name, place = title, ""
+            name = title
+            place = ""
         places.setdefault(name, [])
         if place:
             places[name].append(place.removesuffix(")"))
@@ -51,13 +55,14 @@ class Cause:
 
 
 def with_override(source: Source, change: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """The changes of a scenario that give some hosts other figures, besides those it has."""
+    """The changes of a scenario that override figures of some hosts, in addition to its own
+    overrides."""
     before = source.data.get("cluster", {}).get("overrides") or []
     return (("cluster.overrides", [*before, change]),)
 
 
 def with_faults(source: Source, faults: Sequence[dict[str, Any]]) -> tuple[tuple[str, Any], ...]:
-    """The changes of a scenario that add some faults to those it has."""
+    """The changes of a scenario that add faults to its own faults."""
     before = source.data.get("cluster", {}).get("faults") or []
     return (("cluster.faults", [*before, *faults]),)
 
@@ -76,12 +81,16 @@ def single_part_causes(source: Source, resolved: ResolvedCell, machine: Machine)
 
 
 def places_of(hosts: Sequence[str]) -> list[str]:
-    """Return the hosts at which a fault is tried: the first three and the last. In NCCL's trees
-    these are root, inner node and leaves; in a ring all positions are equivalent."""
+    """The hosts at which a fault is tried: the first three and the last.
+
+    In NCCL's trees these are the root, an inner node and leaves; in a ring all positions are
+    equivalent.
+    """
     return list(dict.fromkeys([*hosts[:3], hosts[-1]]))
 
 
 def _hosts_of(topology: Topology) -> list[str]:
+    """The names of the hosts of a topology."""
     return list(dict.fromkeys(str(gpu).partition(".")[0] for gpu in topology.gpus))
 
 
@@ -99,6 +108,7 @@ def _links_of(topology: Topology, node: str, kinds: Sequence[str]) -> list[str]:
 
 
 def _at_half(links: Sequence[str]) -> list[dict[str, Any]]:
+    """Faults that leave half of the bandwidth of each link."""
     return [{"link": link, "bandwidth": HALF} for link in links]
 
 

@@ -1,8 +1,10 @@
-"""Published training throughputs beside simulated steps: entries become scenarios by written rules.
+"""Compare published throughputs of training with simulated steps.
 
-An entry states a model, GPUs, a layout, and what was reached: `step_time_s`, or tokens a second and
-GPU. Frameworks are told by their sources. Rules below say what stands for what is not stated; each
-use of one is noted. An entry that no rule makes a scenario of says why."""
+An entry states a model, GPUs, a layout, and `step_time_s` or tokens per second and GPU. Its source
+says which framework was used. The rules below turn an entry into a scenario; each value that the
+entry does not state and a rule assumes is noted. If no rule makes a scenario of an entry, an error
+says why.
+"""
 
 import json
 import os
@@ -26,7 +28,7 @@ from netsim.base.processes import Processes
 from netsim.base.startup import at, worked
 from netsim.base.values import dataclass, grouped
 from netsim.measured.compare import error_figures, weights_of
-from netsim.measured.index import Entry, read_index
+from netsim.measured.index import IndexEntry, read_index
 from netsim.scenario.cells import expand
 from netsim.topology.load import load_machine
 from netsim.training.resolve import resolve_step
@@ -37,18 +39,18 @@ from netsim.yamlio.read import Source
 Values = dict[str, Any]
 
 _FILE = Path(__file__).with_name("training.toml")
-_TOLD: Mapping[str, Any] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
-MACHINES: Sequence[tuple[str, str, Values]] = _TOLD["patterns"]["machines"]
-NAMED: Sequence[tuple[str, str]] = _TOLD["patterns"]["models"]
+_RULE_DATA: Mapping[str, Any] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+MACHINES: Sequence[tuple[str, str, Values]] = _RULE_DATA["patterns"]["machines"]
+NAMED: Sequence[tuple[str, str]] = _RULE_DATA["patterns"]["models"]
 
 
 class Unstated(InputError):
-    """An entry that no scenario can be made of, and why."""
+    """No scenario follows from an entry; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """One entry as a scenario, with what was reached, and what was assumed."""
+    """A published training step as a scenario, with its time in seconds and the assumptions."""
 
     id: str
     framework: str
@@ -63,15 +65,15 @@ class Published:
 
     @property
     def group(self) -> str:
-        """What is left out together, and weighs as much as any other."""
+        """Framework and GPU generation: steps of a group are left out together and weigh 1
+        together."""
         return f"{self.framework}, {self.generation}"
 
     @property
-    def told(self) -> str:
-        """Whose it is, and the power of its GPUs where that is their own."""
-        changed = [
-            one["machine"].get("gpu", {}) for one in self.data["cluster"].get("overrides", ())
-        ]
+    def origin(self) -> str:
+        """The framework, and the power of the GPUs if it differs from that of the machine."""
+        overrides = self.data["cluster"].get("overrides", ())
+        changed = [override["machine"].get("gpu", {}) for override in overrides]
         return ", ".join([self.framework, *(gpu["power"] for gpu in changed if "power" in gpu)])
 
     @property
@@ -82,98 +84,111 @@ class Published:
 
     @property
     def rate(self) -> float:
-        """Tokens a second and GPU."""
+        """The published throughput in tokens per second and GPU."""
         return float(self.work["batch"] * self.work["sequence"] / (self.seconds * self.gpus))
 
 
 @dataclass
 class _Rules:
-    entry: Entry
+    """The values that an entry states, and the notes on what was assumed for it."""
+
+    entry: IndexEntry
     notes: list[str] = field(default_factory=list)
 
     def text(self, *path: str) -> str:
-        """A value as text, of several in one cell the first; empty where it is not stated."""
-        found = self.entry.text(*path).split("(")[0].strip()
+        """A value as text, the first one of several in a cell; empty if it is not stated."""
+        text = self.entry.text(*path).split("(")[0].strip()
         unstated = ("none", "n/a", "null", "see section in the source")
-        return "" if found.casefold() in unstated else found
+        return "" if text.casefold() in unstated else text
 
     def number(self, *path: str) -> float | None:
+        """The number at the start of a value, or None."""
         match = re.match(r"\d+(\.\d+)?", self.text(*path).replace(",", ""))
         return float(match.group()) if match else None
 
     def count(self, *path: str, usual: int | None = None) -> int:
-        found = self.number(*path)
-        if found is not None:
-            return int(found)
+        """A count, or the usual one if it is not stated; without a usual one that is an error."""
+        number = self.number(*path)
+        if number is not None:
+            return int(number)
         if usual is None:
             raise Unstated(f"{'.'.join(path)} is not stated")
         return usual
 
     def degree(self, axis: str) -> int:
+        """The degree of a kind of parallelism, at least 1."""
         return max(1, self.count("parallelism", axis, usual=1))
 
     @cached_property
     def framework(self) -> str:
+        """The framework, which the source shows; `other` if it is unknown."""
         source = self.entry.text("source")
-        for part, name in _TOLD["frameworks"].items():
+        for part, name in _RULE_DATA["frameworks"].items():
             if part in source:
                 return str(name)
         return "TorchTitan" if "torchtitan" in self.entry.text("techniques") else "other"
 
     @cached_property
     def machine(self) -> tuple[str, Values]:
+        """The name of the machine, and the keys of its GPU that the entry changes."""
         name = self.entry.text("accelerator")
         for pattern, machine, figures in MACHINES:
             if re.search(pattern, name, re.IGNORECASE):
                 if not machine:
-                    raise Unstated(f"{name} is no GPU that kernels are known of")
+                    raise Unstated(f"kernels of {name} are not modeled")
                 return machine, figures
         raise Unstated(f"no machine has {name}")
 
     @cached_property
     def gpus(self) -> int:
+        """The number of GPUs."""
         return self.count("accelerators")
 
     @cached_property
     def sequence(self) -> int:
+        """The length of a sequence in tokens."""
         return self.count("seq_len")
 
     def cluster(self) -> Values:
-        """Machines; NVLink domains of several hosts are divided evenly."""
+        """The `cluster` of the scenario; hosts are divided evenly over NVLink domains."""
         name, figures = self.machine
-        count = load_machine(name).gpu.count
-        each = min(self.count("per_node", usual=count), self.gpus, count)
-        nodes = -(-self.gpus // each)
-        found: Values = {"machine": name, "nodes": nodes}
-        if each != count:
-            found["gpus_per_node"] = each
+        machine = load_machine(name)
+        count = machine.gpu.count
+        gpus_per_node = min(self.count("per_node", usual=count), self.gpus, count)
+        nodes = -(-self.gpus // gpus_per_node)
+        cluster: Values = {"machine": name, "nodes": nodes}
+        if gpus_per_node != count:
+            cluster["gpus_per_node"] = gpus_per_node
         changed: Values = {"gpu": figures} if figures else {}
-        up = load_machine(name).scale_up
-        if up and 1 < up.hosts < nodes:
-            domains = -(-nodes // up.hosts)
+        scale_up = machine.scale_up
+        if scale_up and 1 < scale_up.hosts < nodes:
+            domains = -(-nodes // scale_up.hosts)
             while nodes % domains:
                 domains += 1
             changed["scale_up"] = {"hosts": nodes // domains}
         if changed:
-            found["overrides"] = [{"machine": changed}]
-        return found
+            cluster["overrides"] = [{"machine": changed}]
+        return cluster
 
     def model(self) -> tuple[Any, str]:
-        """The model, and the family it is of."""
+        """The model, as a name or as its values, and its family."""
         name = self.entry.text("model")
         if size := re.search(r"MPT (\d+\w)", name, re.IGNORECASE):
             return self.mpt(size.group(1).lower()), "MPT"
         if re.search(r"GPT-3 175B", name, re.IGNORECASE):
-            return {**_TOLD["gpt3"], "sequence": self.sequence}, "GPT-3"
-        for pattern, known in NAMED:
-            if re.search(pattern, name, re.IGNORECASE) and known in MODELS:
-                more = f"{known}-mtp"
-                whole = more in MODELS and "w/o MTP" not in name
-                return more if whole else known, _TOLD["families"].get(known, known)
+            return {**_RULE_DATA["gpt3"], "sequence": self.sequence}, "GPT-3"
+        for pattern, model in NAMED:
+            if re.search(pattern, name, re.IGNORECASE) and model in MODELS:
+                # with the layers for multi-token prediction, unless the entry excludes them
+                with_mtp = f"{model}-mtp"
+                has_mtp = with_mtp in MODELS and "w/o MTP" not in name
+                family = _RULE_DATA["families"].get(model, model)
+                return with_mtp if has_mtp else model, family
         raise Unstated(f"the layers of {name} are not among those that are simulated")
 
     def mpt(self, size: str) -> Values:
-        layers, hidden, heads = _TOLD["mpt"].get(size, (0, 0, 0))
+        """The values of a model of the MPT family."""
+        layers, hidden, heads = _RULE_DATA["mpt"].get(size, (0, 0, 0))
         layers = self.count("layers", usual=layers)
         if not layers:
             raise Unstated(f"layers and width of MPT {size} are not stated")
@@ -191,7 +206,7 @@ class _Rules:
         }
 
     def seconds(self) -> float:
-        """The time of a step that was reached."""
+        """The published time of a step, as stated or from the tokens per second."""
         stated = self.number("step_time_s")
         if stated:
             return stated
@@ -202,6 +217,7 @@ class _Rules:
 
     @cached_property
     def batch(self) -> int:
+        """The sequences of a step on all GPUs."""
         stated = self.number("global_batch")
         if stated:
             return int(stated)
@@ -212,24 +228,28 @@ class _Rules:
 
     @cached_property
     def replicas(self) -> int:
-        each = self.degree("tp") * self.degree("pp") * self.degree("cp")
-        if each > self.gpus:
-            raise Unstated(f"tp x pp x cp is {each}, on {self.gpus} GPUs")
-        return self.gpus // each
+        """The replicas of the model: GPUs over tp x pp x cp."""
+        gpus_per_replica = self.degree("tp") * self.degree("pp") * self.degree("cp")
+        if gpus_per_replica > self.gpus:
+            raise Unstated(f"tp x pp x cp is {gpus_per_replica}, on {self.gpus} GPUs")
+        return self.gpus // gpus_per_replica
 
 
-# What each framework does that its users do not state, as its code has it.
+# What the code of each framework does without its users stating it.
 
 
-def _mosaic(r: _Rules) -> Values:
-    """LLM Foundry: FSDP of a block a unit with 16-bit reduction, FlashAttention (2 since the H100),
-    fused cross entropy, non-reentrant checkpoints of whole blocks."""
-    checkpoints = r.text("activation_checkpointing").casefold() == "true"
-    sharding = r.text("parallelism", "sharding")
-    r.notes.append("FSDP units of a block, gradients reduced in 16 bits (its benchmark's PURE)")
+def _mosaic(rules: _Rules) -> Values:
+    """The workload in LLM Foundry: an FSDP unit per block, gradients reduced in 16 bits.
+
+    It uses FlashAttention (version 2 since the H100), fused cross entropy, and non-reentrant
+    checkpoints of complete blocks.
+    """
+    checkpoints = rules.text("activation_checkpointing").casefold() == "true"
+    sharding = rules.text("parallelism", "sharding")
+    rules.notes.append("FSDP units of a block, gradients reduced in 16 bits (its benchmark's PURE)")
     return {
-        "dtype": "fp8" if "fp8" in r.text("precision") else "bfloat16",
-        "micro_batch": r.count("micro_batch"),
+        "dtype": "fp8" if "fp8" in rules.text("precision") else "bfloat16",
+        "micro_batch": rules.count("micro_batch"),
         "attention": "unpadded",
         "elementwise": "eager",
         "loss": "kernel",
@@ -240,37 +260,44 @@ def _mosaic(r: _Rules) -> Values:
     }
 
 
-def _titan(r: _Rules) -> Values:
-    """TorchTitan: FSDP2 that reduces in fp32, FlashAttention-2, loss in fp32 op by op, as was Adam
-    in 2024; without a compiler all is eager. Pipelines have as many micro-batches as stages."""
-    told, precision = r.text("techniques"), r.text("precision")
-    narrow, pp = "float8" in precision, r.degree("pp")
+def _titan(rules: _Rules) -> Values:
+    """The workload in TorchTitan: FSDP2 that reduces gradients in fp32, and FlashAttention-2.
+
+    The loss is computed in fp32, operation by operation, as was Adam in 2024; without a compiler
+    all operations are eager. A pipeline has one micro-batch per stage.
+    """
+    techniques = rules.text("techniques")
+    precision = rules.text("precision")
+    is_fp8 = "float8" in precision
+    pp = rules.degree("pp")
     work: Values = {
-        "dtype": "fp8" if narrow else "bfloat16",
+        "dtype": "fp8" if is_fp8 else "bfloat16",
         "attention": "flash2",
         "loss": "eager",
         "projections": "apart",
-        "elementwise": "fused" if re.search("compile|SAC|AsyncTP", told) else "eager",
-        "recompute": "non-reentrant" if "full AC" in told else "ops",
+        "elementwise": "fused" if re.search("compile|SAC|AsyncTP", techniques) else "eager",
+        "recompute": "non-reentrant" if "full AC" in techniques else "ops",
     }
-    if "202412" in r.entry.text("source"):
+    if "202412" in rules.entry.text("source"):
         work["optimizer"] = "adam-eager"
-    if narrow:
+    if is_fp8:
         work["scaling"] = "row" if "rowwise" in precision else "tensor"
-    by_tensor = narrow and work["scaling"] == "tensor"
-    local = r.batch // r.replicas
+    by_tensor = is_fp8 and work["scaling"] == "tensor"
+    local = rules.batch // rules.replicas
     work["micro_batch"] = max(1, local // pp) if pp > 1 else local
     if pp > 1:
-        r.notes.append("as many micro-batches as stages")
-        work["pipeline"] = {"chunks": 2 if "Interleaved" in told else 1}
-    async_tp = re.search("async ?TP", told, re.IGNORECASE)
+        rules.notes.append("as many micro-batches as stages")
+        work["pipeline"] = {"chunks": 2 if "Interleaved" in techniques else 1}
+    async_tp = re.search("async ?TP", techniques, re.IGNORECASE)
     work["parallelism"] = {
         "data": "fsdp2",
         "context": "all_gather",
         "sequence_parallel": True,
         "tensor_overlap": "pipelined" if async_tp else "none",
     }
-    r.notes.append("weights gathered in FP8 where scales are of tensors, gradients reduced in fp32")
+    rules.notes.append(
+        "weights gathered in FP8 where scales are of tensors, gradients reduced in fp32"
+    )
     work["replicas"] = {
         "gradient_dtype": "float",
         "reshard": pp == 1,
@@ -280,15 +307,20 @@ def _titan(r: _Rules) -> Values:
     return work
 
 
-def _megatron(r: _Rules) -> Values:
-    """Megatron Core: distributed optimizer whose exchanges overlap, tensor parallelism with
-    sequence parallelism and user buffers, interleaved pipelines."""
-    chunks, pp = r.degree("vp"), r.degree("pp")
+def _megatron(rules: _Rules) -> Values:
+    """The workload in Megatron Core: a distributed optimizer that overlaps its exchanges.
+
+    Tensor parallelism comes with sequence parallelism and user buffers; pipelines are interleaved.
+    """
+    chunks = rules.degree("vp")
+    pp = rules.degree("pp")
     return {
-        "micro_batch": r.count("parallelism", "micro_batch", usual=r.count("micro_batch", usual=1)),
+        "micro_batch": rules.count(
+            "parallelism", "micro_batch", usual=rules.count("micro_batch", usual=1)
+        ),
         "parallelism": {
             "data": "distributed-optimizer",
-            "sequence_parallel": r.degree("tp") > 1,
+            "sequence_parallel": rules.degree("tp") > 1,
             "tensor_overlap": "pipelined",
             "expert_tensor": False,
             "dispatcher": "deduplicated",
@@ -298,54 +330,63 @@ def _megatron(r: _Rules) -> Values:
     }
 
 
-def _mlperf(r: _Rules) -> Values:
-    """NVIDIA's submissions: FP8 with delayed scaling, weights gathered in FP8 since v4.0, twelve
-    chunks a stage if none are stated, FlashAttention 1.0.5 in v3.0, as their configurations say."""
-    work, source = _megatron(r), r.entry.text("source")
-    pp = r.degree("pp")
-    if not r.text("parallelism", "vp") and pp > 1 and "GPT-3" in r.entry.text("model"):
+def _mlperf(rules: _Rules) -> Values:
+    """The workload of NVIDIA's MLPerf submissions, as their configurations state it.
+
+    FP8 has delayed scaling, and weights are gathered in FP8 since v4.0. A stage has twelve chunks
+    if none are stated. Version 3.0 used FlashAttention 1.0.5.
+    """
+    work = _megatron(rules)
+    source = rules.entry.text("source")
+    pp = rules.degree("pp")
+    if not rules.text("parallelism", "vp") and pp > 1 and "GPT-3" in rules.entry.text("model"):
         work["pipeline"]["chunks"] = min(12, 96 // pp)
-        r.notes.append("twelve chunks a stage")
-    if not r.text("precision"):
-        ampere = "a100" in r.entry.text("accelerator").casefold()
+        rules.notes.append("twelve chunks a stage")
+    if not rules.text("precision"):
+        ampere = "a100" in rules.entry.text("accelerator").casefold()
         work["dtype"] = "bfloat16" if ampere else "fp8"
-        r.notes.append(f"dtype {work['dtype']}")
+        rules.notes.append(f"dtype {work['dtype']}")
     if "results_v3.0" in source:
         work["attention"] = "flash2"
-        r.notes.append("FlashAttention 1.0.5, told as 2")
+        rules.notes.append("FlashAttention 1.0.5, simulated as 2")
     elif "results_v3.1" not in source and work.get("dtype") == "fp8":
         work["replicas"]["gather"] = "fp8"
     return work
 
 
-def _nemo(r: _Rules) -> Values:
-    """NVIDIA's NeMo tables (Megatron-Bridge's recipes): FP8 by tensors, gathered in FP8."""
-    work = _megatron(r)
-    precision = r.text("precision")
+def _nemo(rules: _Rules) -> Values:
+    """The workload of NVIDIA's NeMo tables (recipes of Megatron-Bridge): FP8 scaled by tensors.
+
+    Weights are gathered in FP8.
+    """
+    work = _megatron(rules)
+    precision = rules.text("precision")
     if not precision:
-        r.notes.append("FP8 scaled by tensors: the first figure of a cell")
+        rules.notes.append("FP8 scaled by tensors: the first figure of a cell")
         precision = "FP8-CS"
-    told = precision.casefold()
-    dtypes = _TOLD["patterns"]["dtypes"]
-    work["dtype"] = next((dtype for part, dtype in dtypes if re.search(part, told)), "")
+    lower_case = precision.casefold()
+    dtypes = _RULE_DATA["patterns"]["dtypes"]
+    work["dtype"] = next((dtype for part, dtype in dtypes if re.search(part, lower_case)), "")
     if not work["dtype"]:
-        raise Unstated(f"{precision} is no precision that is known")
+        raise Unstated(f"the precision {precision} is not modeled")
     if work["dtype"] == "fp8":
         work["scaling"] = "tensor"
     if work["dtype"] != "bfloat16":
         work["replicas"]["gather"] = "fp8"
-    if r.degree("fsdp") > 1:
+    if rules.degree("fsdp") > 1:
         work["parallelism"]["data"] = "fsdp2"
         work["replicas"] = {"gradient_dtype": "bfloat16", "no_sync": True}
         del work["parallelism"]["expert_tensor"], work["parallelism"]["dispatcher"]
-    _recipe(r, work)
-    if re.search("lora", r.entry.text("phase"), re.IGNORECASE):
+    _recipe(rules, work)
+    if re.search("lora", rules.entry.text("phase"), re.IGNORECASE):
         raise Unstated("LoRA trains adapters, which are not simulated")
     return work
 
 
-BESIDE_OTHERS = 26.06  # release since which recipes exchange tokens beside another micro-batch
-# Where tokens go to each of their experts (dispatcher alltoall), and what drops tokens does so too.
+# Release since which recipes overlap the exchange of tokens with another micro-batch.
+BESIDE_OTHERS = 26.06
+# Models and machines with the dispatcher `alltoall`, which sends a token to each of its experts;
+# models that drop tokens use it as well.
 ALL_TO_ALL = (
     (r"gpt.?oss", r"dgx-h100|dgx-b200|gb200"),
     (r"qwen3.?235", r"dgx-h100|dgx-b200|hgx-b300"),
@@ -353,31 +394,36 @@ ALL_TO_ALL = (
 )
 
 
-def _recipe(r: _Rules, work: Values) -> None:
-    """What Megatron-Bridge's recipe of a model and machine adds, by release."""
-    release, model = r.number("release") or 0.0, r.entry.text("model").casefold()
-    newer = release >= BESIDE_OTHERS and work["dtype"] in ("mxfp8", "nvfp4")
-    across = (
-        "deepseek" in model and r.machine[0] == "dgx-b200" and r.degree("ep") > r.count("per_node")
+def _recipe(rules: _Rules, work: Values) -> None:
+    """Add to a workload what the recipe of Megatron-Bridge for its model, machine and release
+    says."""
+    release = rules.number("release") or 0.0
+    model = rules.entry.text("model").casefold()
+    is_newer = release >= BESIDE_OTHERS and work["dtype"] in ("mxfp8", "nvfp4")
+    has_experts_across_hosts = (
+        "deepseek" in model
+        and rules.machine[0] == "dgx-b200"
+        and rules.degree("ep") > rules.count("per_node")
     )
-    if "qwen3_235" in model and r.machine[0] == "dgx-h100":
-        across, work["parallelism"]["tensor_overlap"] = True, "none"
-    if r.degree("ep") > 1 and (newer or across):
+    if "qwen3_235" in model and rules.machine[0] == "dgx-h100":
+        has_experts_across_hosts = True
+        work["parallelism"]["tensor_overlap"] = "none"
+    if rules.degree("ep") > 1 and (is_newer or has_experts_across_hosts):
         work["parallelism"]["expert_overlap"] = True
-        r.notes.append("tokens travel beside another micro-batch")
+        rules.notes.append("tokens travel beside another micro-batch")
     for pattern, machines in ALL_TO_ALL:
-        if re.search(pattern, model) and re.search(machines, r.machine[0]) and not newer:
+        if re.search(pattern, model) and re.search(machines, rules.machine[0]) and not is_newer:
             work["parallelism"]["dispatcher"] = "alltoall"
-            r.notes.append("tokens go to each of their experts")
-    if newer and ("oss" not in model or r.machine[0] != "hgx-b300"):
+            rules.notes.append("tokens go to each of their experts")
+    if is_newer and ("oss" not in model or rules.machine[0] != "hgx-b300"):
         work["experts"] = "fused"
-        r.notes.append("products of experts do what lies between them")
-    if newer:
+        rules.notes.append("products of experts do what lies between them")
+    if is_newer:
         return
-    for pattern, machines, modules in _TOLD["patterns"]["recomputed"]:
-        if re.search(pattern, model) and re.search(machines, r.machine[0]):
+    for pattern, machines, modules in _RULE_DATA["patterns"]["recomputed"]:
+        if re.search(pattern, model) and re.search(machines, rules.machine[0]):
             work["recompute"] = modules
-            r.notes.append(f"recompute {', '.join(modules)}")
+            rules.notes.append(f"recompute {', '.join(modules)}")
 
 
 RULES: dict[str, Callable[[_Rules], Values]] = {
@@ -388,83 +434,101 @@ RULES: dict[str, Callable[[_Rules], Values]] = {
 }
 
 
-def published(entry: Entry) -> Published:
-    """An entry as a scenario; `Unstated` where there is none."""
-    r = _Rules(entry)
-    name, _ = r.machine
+def published(entry: IndexEntry) -> Published:
+    """The entry as a training step with its scenario.
+
+    Raises:
+        Unstated: no scenario follows from the entry.
+    """
+    rules = _Rules(entry)
+    name, _ = rules.machine
     if entry.text("duplicate_of"):
         raise Unstated(f"again: {entry.text('duplicate_of')}")
-    if not (r.text("step_time_s") or r.text("tokens_per_s_per_accelerator")):
+    if not (rules.text("step_time_s") or rules.text("tokens_per_s_per_accelerator")):
         raise Unstated("nothing but the time of a whole run is stated")
-    if r.framework not in RULES:
+    if rules.framework not in RULES:
         raise Unstated("no rules for its framework")
-    if r.framework == "MLPerf (NeMo)" and not isinstance(entry.values.get("parallelism"), Mapping):
+    if rules.framework == "MLPerf (NeMo)" and not isinstance(
+        entry.values.get("parallelism"), Mapping
+    ):
         raise Unstated("its degrees of parallelism are not stated")
-    model, family = r.model()
-    work = RULES[r.framework](r)
-    work["parallelism"] |= {axis: r.degree(axis) for axis in ("tp", "pp", "cp", "ep")}
-    _divided(r, work, model)
-    work |= {"model": model, "batch": r.batch, "sequence": r.sequence, "allow_oom": True}
-    data = {"cluster": r.cluster(), "workload": work}
-    generation = _TOLD["generations"].get(load_machine(name).gpu.arch, load_machine(name).gpu.arch)
+    model, family = rules.model()
+    work = RULES[rules.framework](rules)
+    work["parallelism"] |= {axis: rules.degree(axis) for axis in ("tp", "pp", "cp", "ep")}
+    _divided(rules, work, model)
+    work |= {"model": model, "batch": rules.batch, "sequence": rules.sequence, "allow_oom": True}
+    data = {"cluster": rules.cluster(), "workload": work}
+    generation = _RULE_DATA["generations"].get(
+        load_machine(name).gpu.arch, load_machine(name).gpu.arch
+    )
     return Published(
-        entry.id,
-        r.framework,
-        name,
-        generation,
-        family,
-        work.get("dtype", "bfloat16"),
-        r.gpus,
-        r.seconds(),
-        data,
-        tuple(r.notes),
+        id=entry.id,
+        framework=rules.framework,
+        machine=name,
+        generation=generation,
+        family=family,
+        precision=work.get("dtype", "bfloat16"),
+        gpus=rules.gpus,
+        seconds=rules.seconds(),
+        data=data,
+        notes=tuple(rules.notes),
     )
 
 
-def _divided(r: _Rules, work: Values, model: Any) -> None:
-    """Layers over stages where they are not even: embedding and loss count as one each, or the last
-    stage has fewer; and experts over no more ranks than replicas."""
-    parallel, layers = work["parallelism"], MODELS[model].layers if isinstance(model, str) else 0
-    replicas = r.replicas
+def _divided(rules: _Rules, work: Values, model: Any) -> None:
+    """Set the layers of each stage if they do not divide evenly, and limit expert parallelism.
+
+    The embedding and the loss count as one layer each, if this makes the stages even; otherwise the
+    last stage has fewer layers. Experts are divided over at most all replicas."""
+    parallel = work["parallelism"]
+    layers = MODELS[model].layers if isinstance(model, str) else 0
+    replicas = rules.replicas
     parts = parallel["pp"] * work.get("pipeline", {}).get("chunks", 1)
     if isinstance(layers, int) and layers % parts:
-        each = -(-layers // parts)
-        stages = [each] * (parts - 1) + [layers - each * (parts - 1)]
+        layers_per_part = -(-layers // parts)
+        stages = [layers_per_part] * (parts - 1) + [layers - layers_per_part * (parts - 1)]
         if (layers + 2) % parts == 0:
-            stages = [each - 1, *[each] * (parts - 2), each - 1]
+            stages = [layers_per_part - 1, *[layers_per_part] * (parts - 2), layers_per_part - 1]
         if min(stages) < 0 or sum(stages) != layers:
             raise Unstated(f"{layers} layers in {parts} parts are not stated")
         work["pipeline"] = {**work.get("pipeline", {}), "stages": stages}
-        r.notes.append("layers by stage as Megatron divides them")
+        rules.notes.append("layers by stage as Megatron divides them")
     if parallel["ep"] > replicas:
-        r.notes.append(f"ep {parallel['ep']} over tp and dp, told as {replicas} over dp")
+        rules.notes.append(f"ep {parallel['ep']} over tp and dp, simulated as {replicas} over dp")
         parallel["ep"] = replicas
 
 
 def published_like(machine: str, work: Mapping[str, Any]) -> list[Published]:
-    """Published steps on a machine that train the model of a workload on sequences of its length,
-    each with its own batch and layout."""
-    found = []
+    """The published steps on a machine that train the model of a workload with its sequence length.
+
+    Their batches and layouts may differ from those of the workload."""
+    steps = []
     for entry in read_index(preset_folder("scenarios") / "measured" / "training.yaml", ()):
         with suppress(Unstated):
-            found.append(published(entry))
-    asked = _trained(work)
-    return [one for one in found if one.machine == machine and _trained(one.work) == asked]
+            steps.append(published(entry))
+    wanted = _model_and_sequence(work)
+    return [
+        step
+        for step in steps
+        if step.machine == machine and _model_and_sequence(step.work) == wanted
+    ]
 
 
-def _trained(work: Mapping[str, Any]) -> tuple[Any, ...]:
-    given = work["model"]
-    figures = asdict(MODELS[given]) if given in [*MODELS] else dict(given)
+def _model_and_sequence(work: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Layers, width, heads, experts and sequence length of a workload."""
+    model = work["model"]
+    figures = asdict(MODELS[model]) if model in [*MODELS] else dict(model)
     sequence = work.get("sequence") or figures.get("sequence")
     return (*(figures.get(name) for name in ("layers", "hidden", "heads", "experts")), sequence)
 
 
-# Every published step beside its simulation; groups of framework and generation weigh equally.
+# Published steps compared with their simulations. Every group of a framework and a GPU generation
+# has the same weight.
 
 
 @dataclass(frozen=True)
 class ComparedStep:
-    """A published step and its simulation."""
+    """A published step with its simulated time in seconds and its simulated MFU."""
 
     published: Published
     simulated: float
@@ -472,55 +536,60 @@ class ComparedStep:
 
     @property
     def log_ratio(self) -> float:
-        """Of simulated over published time."""
+        """The natural logarithm of simulated over published time."""
         return log(self.simulated / self.published.seconds)
 
     @property
     def group(self) -> str:
-        """What is left out together, and weighs as much as any other."""
+        """The group of the published step."""
         return self.published.group
 
 
 @dataclass(frozen=True)
-class Steps:
-    """All steps of an index, and why others are not simulated, by id."""
+class ComparedSteps:
+    """All compared steps of an index, and by id the reasons why others are not simulated."""
 
     compared: tuple[ComparedStep, ...]
     failed: Mapping[str, str]
     missing: int = 0
-    left_out: tuple[ComparedStep, ...] = ()  # each without what its own group says of constants
-    without: tuple[str, ...] = ()  # what constants then are
+    # The same steps, each simulated with constants that were estimated without its own group.
+    left_out: tuple[ComparedStep, ...] = ()
+    without: tuple[str, ...] = ()  # these constants, in words
 
     def json(self) -> str:
-        """Every step, and the errors of the whole and of its groups."""
+        """The steps, the error of all steps, and the error of each group, as JSON text."""
         steps = [
             {
-                "id": one.published.id,
-                "group": one.group,
-                "machine": one.published.machine,
-                "family": one.published.family,
-                "precision": one.published.precision,
-                "gpus": one.published.gpus,
-                "published_s": one.published.seconds,
-                "simulated_s": one.simulated,
-                "mfu": one.mfu,
-                "assumed": one.published.notes,
+                "id": step.published.id,
+                "group": step.group,
+                "machine": step.published.machine,
+                "family": step.published.family,
+                "precision": step.published.precision,
+                "gpus": step.published.gpus,
+                "published_s": step.published.seconds,
+                "simulated_s": step.simulated,
+                "mfu": step.mfu,
+                "assumed": step.published.notes,
             }
-            for one in self.compared
+            for step in self.compared
         ]
-        groups = {name: asdict(error(some)) for name, some in by(self.compared, "group").items()}
-        whole = asdict(error(self.compared)) if self.compared else {}
-        values = {"steps": steps, "all": whole, "groups": groups, "failed": dict(self.failed)}
+        groups = by(self.compared, "group").items()
+        values = {
+            "steps": steps,
+            "all": asdict(error(self.compared)) if self.compared else {},
+            "groups": {name: asdict(error(of_group)) for name, of_group in groups},
+            "failed": dict(self.failed),
+        }
         if self.left_out:
-            values["left_out"] = {one.published.id: one.simulated for one in self.left_out}
+            values["left_out"] = {step.published.id: step.simulated for step in self.left_out}
             values["all_left_out"] = asdict(error(self.left_out))
             values["without"] = self.without
         return json.dumps(values, indent=1) + "\n"
 
 
 @dataclass(frozen=True)
-class StepError:
-    """How far simulated steps are from published ones, each group of which weighs as much."""
+class StepErrorFigures:
+    """How far simulated steps are from published ones; every group has the same weight."""
 
     steps: int
     median: float
@@ -528,44 +597,50 @@ class StepError:
     bias: float
 
 
-def error(some: Sequence[ComparedStep]) -> StepError:
-    """The error of some steps, at least one."""
-    ratios, groups = [one.log_ratio for one in some], [one.group for one in some]
-    return StepError(len(some), *error_figures(ratios, weights_of(groups)))
+def error(compared: Sequence[ComparedStep]) -> StepErrorFigures:
+    """The error of at least one compared step."""
+    ratios = [step.log_ratio for step in compared]
+    groups = [step.group for step in compared]
+    return StepErrorFigures(len(compared), *error_figures(ratios, weights_of(groups)))
 
 
-def by(some: Sequence[ComparedStep], key: str) -> dict[str, list[ComparedStep]]:
-    """Steps by group, or by what is published of them; GPUs in powers of two."""
+def by(compared: Sequence[ComparedStep], key: str) -> dict[str, list[ComparedStep]]:
+    """The steps by a property of what is published; numbers of GPUs by powers of two."""
     if key != "gpus":
-        return dict(sorted(grouped(some, lambda one: str(getattr(one.published, key))).items()))
-    ordered = sorted(some, key=lambda one: one.published.gpus)
-    powers = grouped(ordered, lambda one: (one.published.gpus - 1).bit_length())
+        of_value = grouped(compared, lambda step: str(getattr(step.published, key)))
+        return dict(sorted(of_value.items()))
+    ordered = sorted(compared, key=lambda step: step.published.gpus)
+    powers = grouped(ordered, lambda step: (step.published.gpus - 1).bit_length())
     return {f"up to {1 << power} GPUs": steps for power, steps in powers.items()}
 
 
-def compared(one: Published, values: Mapping[str, float] = MappingProxyType({})) -> ComparedStep:
-    """Simulate the scenario of an entry, perhaps with other values of some constants."""
+def compared(step: Published, values: Mapping[str, float] = MappingProxyType({})) -> ComparedStep:
+    """Simulate a published step; `values` replace values of constants by their names."""
     with replaced(values):
-        step = folded_step(resolve_step(expand(Source(one.id, one.data))[0]))
-    return ComparedStep(one, step.seconds, step.mfu)
+        simulated = folded_step(resolve_step(expand(Source(step.id, step.data))[0]))
+    return ComparedStep(step, simulated.seconds, simulated.mfu)
 
 
-Answer = tuple[ComparedStep, ComparedStep] | str  # also with other values; or why there is none
+# A step with the constants of the table and with changed ones (twice the same if none are changed);
+# or the reason why it cannot be simulated.
+StepAnswer = tuple[ComparedStep, ComparedStep] | str
 
 
-def _answer(entry: Entry, values: Mapping[str, float]) -> Answer:
+def _answer(entry: IndexEntry, values: Mapping[str, float]) -> StepAnswer:
+    """Simulate an entry with the constants of the table and, if there are any, changed values."""
     try:
-        first = compared(one := published(entry))
-        return first, compared(one, values) if values else first
+        step = published(entry)
+        usual = compared(step)
+        return usual, compared(step, values) if values else usual
     except NetsimError as problem:
         return " ".join(str(problem).split())
 
 
 def is_published(path: Path) -> bool:
-    """Whether an index is one of training steps, by the first keys of its entries."""
+    """Whether an index lists training steps, by the keys of its first entries."""
     try:
         with path.open(encoding="utf-8-sig") as file:
-            lines = file.read(LARGEST_FILE).splitlines()[:HEAD]  # a device has no end
+            lines = file.read(LARGEST_FILE).splitlines()[:HEAD]  # a device never ends
             head = [line for line in lines if not line.startswith("#")]
     except (OSError, UnicodeDecodeError):
         return False
@@ -573,51 +648,70 @@ def is_published(path: Path) -> bool:
 
 
 def run_steps(
-    entries: Sequence[Entry],
+    entries: Sequence[IndexEntry],
     jobs: int | None,
     done: Callable[[int, int], None] | None = None,
     values: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
     *,
-    known: Mapping[str, Answer] = MappingProxyType({}),
-    keep: Callable[[Entry, Answer], None] | None = None,
-) -> Steps:
-    """Simulate all entries, those of most work first, or until Ctrl-C.
+    known_answers: Mapping[str, StepAnswer] = MappingProxyType({}),
+    keep: Callable[[IndexEntry, StepAnswer], None] | None = None,
+) -> ComparedSteps:
+    """Simulate all entries, those of most work first; Ctrl-C returns those that are finished.
 
-    An entry whose id is in `values` is simulated a second time with these values of constants,
-    right after the first, since both need the same collectives. Answers that are `known` by id are
-    not computed again; `keep` is called with each new answer."""
+    Args:
+        entries: the training steps.
+        jobs: the number of worker processes; None is one per processor.
+        done: called with the numbers of finished and of all steps.
+        values: by id, changed values of constants. Such an entry is simulated a second time right
+            after the first, since both need the same collectives.
+        known_answers: by id, answers that are not computed again.
+        keep: called with each new answer.
+    """
     work = [work_of(entry) for entry in entries]
-    found: dict[int, Answer] = {
-        number: known[entry.id] for number, entry in enumerate(entries) if entry.id in known
+    answers: dict[int, StepAnswer] = {
+        number: known_answers[entry.id]
+        for number, entry in enumerate(entries)
+        if entry.id in known_answers
     }
-    order = [number for number in range(len(entries)) if number not in found]
+    order = [number for number in range(len(entries)) if number not in answers]
     order.sort(key=lambda number: -work[number])
-    all_work, work_done = sum(work[number] for number in order), 0.0
-    workers = Processes(jobs or os.cpu_count() or 1, _given)
+    work_total = sum(work[number] for number in order)
+    work_done = 0.0
+    workers = Processes(jobs or os.cpu_count() or 1, _yield_answer)
     with suppress(KeyboardInterrupt), workers:  # what is finished is worth having
-        asked = [(entry, values.get(entry.id, {})) for entry in entries]
-        worked(0.0, all_work)
-        for number, one in _answers(asked, order, workers):
-            found[number] = str(one) if isinstance(one, Exception) else one
-            if keep and not isinstance(one, Exception):  # a worker that died is asked again
-                keep(entries[number], one)
+        questions = [(entry, values.get(entry.id, {})) for entry in entries]
+        worked(0.0, work_total)
+        for number, result in _answers(questions, order, workers):
+            if isinstance(result, Exception):
+                answers[number] = str(result)
+            else:
+                answers[number] = result
+                if keep:  # a step whose worker died is not kept, so that it is simulated again
+                    keep(entries[number], result)
             work_done += work[number]
-            worked(work_done, all_work)
-            at("", len(found), len(entries))
+            worked(work_done, work_total)
+            at("", len(answers), len(entries))
             if done:
-                done(len(found), len(entries))
-    steps = [found[number] for number in sorted(found)]
-    failed = {entries[n].id: one for n, one in sorted(found.items()) if isinstance(one, str)}
-    told = [one for one in steps if not isinstance(one, str)]
-    first, again = (tuple(pair[side] for pair in told) for side in (0, 1))
-    return Steps(first, failed, len(entries) - len(found), again if values else ())
+                done(len(answers), len(entries))
+    failed = {}
+    usual = []
+    changed = []
+    for number, answer in sorted(answers.items()):
+        if isinstance(answer, str):
+            failed[entries[number].id] = answer
+        else:
+            usual.append(answer[0])
+            changed.append(answer[1])
+    missing = len(entries) - len(answers)
+    return ComparedSteps(tuple(usual), failed, missing, tuple(changed) if values else ())
 
 
-LEAST_WORK = 100.0  # GPUs: of a smaller step, the tape takes as long as that
+# In GPUs: to record the operations of a step takes as long as to simulate a step on this many GPUs.
+LEAST_WORK = 100.0
 
 
-def work_of(entry: Entry) -> float:
-    """About how long an entry takes to simulate, in GPUs; 0 where no scenario can be made of it.
+def work_of(entry: IndexEntry) -> float:
+    """An estimate of the time to simulate an entry, in GPUs; 0 if no scenario follows from it.
 
     On one core, steps of the corpus on 10,000 GPUs took 80 to 150 s, on 512 about 5 s, on 256 about
     3 s: about 1 s for each 100 GPUs. They differ by several times around that (the number of
@@ -630,55 +724,57 @@ def work_of(entry: Entry) -> float:
     return LEAST_WORK + gpus
 
 
-Asked = tuple[Entry, Mapping[str, float]]
+StepQuestion = tuple[IndexEntry, Mapping[str, float]]  # a step and changed values of constants
 
 
-def _given(asked: Asked) -> Iterator[Answer]:
-    yield _answer(*asked)
+def _yield_answer(question: StepQuestion) -> Iterator[StepAnswer]:
+    """Yield the answer of a step: the function that worker processes call."""
+    yield _answer(*question)
 
 
 def _answers(
-    asked: Sequence[Asked], order: Sequence[int], workers: Processes
-) -> Iterator[tuple[int, Answer | Exception]]:
+    questions: Sequence[StepQuestion], order: Sequence[int], workers: Processes
+) -> Iterator[tuple[int, StepAnswer | Exception]]:
+    """Simulate steps in an order; yield the number of each with its answer, as they finish."""
     if workers.count == 1 or len(order) == 1:
-        yield from ((number, _answer(*asked[number])) for number in order)
+        yield from ((number, _answer(*questions[number])) for number in order)
         return
-    jobs = ((asked[number], asked[number][0].id, 0, 1) for number in order)
-    numbers = {entry.id: number for number, (entry, _) in enumerate(asked)}
+    jobs = ((questions[number], questions[number][0].id, 0, 1) for number in order)
+    numbers = {entry.id: number for number, (entry, _) in enumerate(questions)}
     with closing(workers.results(jobs)) as results:
-        for (entry, _), found in results:
-            yield numbers[entry.id], found
+        for (entry, _), answer in results:
+            yield numbers[entry.id], answer
 
 
-HEAD = 40  # lines of an index, by which it is known
+HEAD = 40  # lines of an index that are examined for its kind
 KEYS = ("group", "machine", "framework", "precision", "family", "gpus")
 
 
-def tables(compared: Sequence[ComparedStep]) -> Iterator[tuple[str, dict[str, StepError]]]:
-    """The tables of a page: by every key, and of all."""
+def tables(compared: Sequence[ComparedStep]) -> Iterator[tuple[str, dict[str, StepErrorFigures]]]:
+    """Yield the tables of the page: the errors by every key, and those of all steps."""
     for key in KEYS:
-        yield key, {name: error(some) for name, some in by(compared, key).items()}
+        yield key, {name: error(steps) for name, steps in by(compared, key).items()}
     yield "all", {"all": error(compared)}
 
 
-def page_of(found: Steps, sources: Mapping[str, str]) -> str:
-    """The text of the page."""
-    reasons = grouped(found.failed, lambda id_: found.failed[id_].removeprefix(f"{id_}: "))
+def page_of(result: ComparedSteps, sources: Mapping[str, str]) -> str:
+    """The page on training steps, as Markdown; `sources` are addresses by id."""
+    reasons = grouped(result.failed, lambda step: result.failed[step].removeprefix(f"{step}: "))
     return rendered(
         "training.md",
-        tables=tables(found.compared),
-        groups=by(found.compared, "group"),
+        tables=tables(result.compared),
+        groups=by(result.compared, "group"),
         listed=_listed,
         sources=sources,
-        assumed=by_note(found.compared),
+        assumed=by_note(result.compared),
         reasons=reasons,
-        left=dict(tables(found.left_out) if found.left_out else ()),
-        without=found.without,
+        left=dict(tables(result.left_out) if result.left_out else ()),
+        without=result.without,
     )
 
 
 def rendered(page: str, **values: Any) -> str:
-    """A page of the folder `page` with some values; blank lines are single."""
+    """A page of the folder `page`, filled in with values; several blank lines become one."""
     loader = PackageLoader("netsim.measured", "page")
     pages = Environment(loader=loader, trim_blocks=True, lstrip_blocks=True)
     pages.globals["linked"] = _linked
@@ -686,22 +782,24 @@ def rendered(page: str, **values: Any) -> str:
 
 
 def _linked(ids: Iterable[str], sources: Mapping[str, str]) -> str:
-    links = sorted({sources[one] for one in ids if sources[one].startswith("http")})
+    """A line of links to the sources of steps; empty if no source is on the web."""
+    links = sorted({sources[step] for step in ids if sources[step].startswith("http")})
     return "Sources: " + ", ".join(f"<{link}>" for link in links) if links else ""
 
 
-def by_note(some: Sequence[ComparedStep]) -> dict[str, list[str]]:
-    """What was assumed, and for which steps."""
-    found: dict[str, list[str]] = {}
-    for one in some:
-        for note in one.published.notes:
-            found.setdefault(note, []).append(one.published.id)
-    return found
+def by_note(compared: Sequence[ComparedStep]) -> dict[str, list[str]]:
+    """The ids of the steps by each assumption that was made for them."""
+    ids: dict[str, list[str]] = {}
+    for step in compared:
+        for note in step.published.notes:
+            ids.setdefault(note, []).append(step.published.id)
+    return ids
 
 
 def _listed(ids: Sequence[str]) -> str:
+    """The first ids in words, and the number of the others."""
     shown = ", ".join(ids[:MOST_NAMED])
     return shown if len(ids) <= MOST_NAMED else f"{shown} and {len(ids) - MOST_NAMED} more"
 
 
-MOST_NAMED = 6
+MOST_NAMED = 6  # ids that a line of the page names

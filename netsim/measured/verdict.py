@@ -1,9 +1,10 @@
-"""Whether a measured run is as fast as its simulation, by size band.
+"""The verdict on a measured run: whether it is as fast as its simulation, by size band.
 
-The limits of a size are, on each side, the wider of the user's tolerance and the interval of its
-class (80 % of the validated systems of the class lie within it, so a run within it
-shows no fault). Times of small operations mostly consist of launches, whose cost differs from host
-to host. It is inferred from the smallest sizes of the log before small bands are judged."""
+The limits of a size are, on each side, the wider one of the user's tolerance and the interval of
+its class (80 % of the validated systems of the class lie within it, so that a run within it shows
+no fault). Times of small operations mostly consist of launches, whose cost differs from host to
+host. It is inferred from the smallest sizes of the log before small bands are judged.
+"""
 
 from collections.abc import Sequence
 from math import exp, inf, log, log1p
@@ -18,19 +19,20 @@ from netsim.tasks.resolve import ResolvedCell
 from netsim.tasks.validation import class_of
 
 SMALL_BANDS = BANDS[:2]  # bands whose times are judged with the inferred launch cost
-FLAT_FACTOR = 1.25  # a size takes no longer than the fastest one times this: only launches count
-# An inferred launch cost is believed between a third and three times the usual one. What is further
-# off is a slow host, which is to fail.
+FLAT_FACTOR = 1.25  # up to this factor on the fastest size, a time consists of launches only
+# An inferred launch cost is accepted between a third and three times the usual one. A larger
+# difference is the fault of a slow host, whose bands then fail.
 LAUNCH_FACTOR = 3.0
 
 
 @dataclass(frozen=True)
 class BandVerdict:
-    """How far a band is off, and how far it may be.
+    """The error of a band and its limits.
 
-    `error` is the median of simulated / measured - 1, with the inferred launch cost in it.
+    `error` is the median of simulated / measured - 1, with the inferred launch cost included.
     `lowest` and `highest` are the errors that are allowed; `sizes_beyond` of the `sizes` are
-    outside of them."""
+    outside of them.
+    """
 
     band: str
     error: float
@@ -41,21 +43,24 @@ class BandVerdict:
 
     @property
     def fails(self) -> bool:
-        """Whether more than half of the sizes are beyond what is allowed."""
+        """Whether more than half of the sizes are beyond the limits."""
         return 2 * self.sizes_beyond > self.sizes
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on one run: `launch_us` is what a launch takes longer than simulated, as inferred
-    from the smallest sizes (None where the log has none), `bands` those that the run has."""
+    """The verdict on one run, by band.
+
+    `launch_us` is the difference of the launch cost to the simulated one, inferred from the
+    smallest sizes (None if the log has none).
+    """
 
     launch_us: float | None
     bands: tuple[BandVerdict, ...]
 
     @property
     def failed_bands(self) -> tuple[BandVerdict, ...]:
-        """The bands beyond what is allowed."""
+        """The bands beyond their limits."""
         return tuple(band for band in self.bands if band.fails)
 
     @property
@@ -75,8 +80,11 @@ class Verdict:
 
 
 def verdict_of(compared: Compared, tolerance: float, usual_launch: float) -> Verdict:
-    """The verdict on a run. `tolerance` is a fraction, `usual_launch` the seconds that launching
-    one operation takes as simulated."""
+    """The verdict on a run.
+
+    `tolerance` is a fraction; `usual_launch` is the simulated time to launch one operation, in
+    seconds.
+    """
     rows = [row for row in compared.rows if _is_timed(row)]
     launch_us = inferred_launch(rows, usual_launch)
     bands = grouped(rows, lambda row: band_of(_size_of(row)))
@@ -96,9 +104,11 @@ def verdict_of(compared: Compared, tolerance: float, usual_launch: float) -> Ver
 
 
 def gate_verdict(compared: Compared, resolved: ResolvedCell, confidence: float) -> Verdict:
-    """The verdict on a run by a gate: a size is beyond what is allowed if its bandwidth is less
-    than what a healthy machine reaches with the probability `confidence`. No launch cost is
-    inferred, and a run may be as fast as it likes."""
+    """The verdict on a run by a gate.
+
+    A size fails if its bandwidth is less than a healthy machine reaches with the probability
+    `confidence`. No launch cost is inferred, and no run is too fast.
+    """
     rows = [row for row in compared.rows if _is_timed(row)]
     bands = grouped(rows, lambda row: band_of(_size_of(row)))
     where = class_of(resolved) if resolved.is_nccl else Joined("", "")
@@ -115,8 +125,10 @@ def gate_verdict(compared: Compared, resolved: ResolvedCell, confidence: float) 
 
 
 def usual_launch_cost(style: str, gpus_per_node: int, host: float | None = None) -> float:
-    """Seconds that launching one operation takes as simulated: of the host and of the GPU; one
-    process that drives all GPUs of a host launches on one after the other."""
+    """The simulated seconds to launch one operation, on the host and on the GPU.
+
+    One process that drives all GPUs of a host launches on one GPU after the other.
+    """
     host_cost = HOST if host is None else host
     launches = gpus_per_node if style == "single_process" else 1
     return host_cost * launches + KERNEL
@@ -142,7 +154,7 @@ def inferred_launch(rows: Sequence[Row], usual_launch: float) -> float | None:
 def _band_verdict(
     band: str, rows: Sequence[Row], limits: Sequence[tuple[float, float]], launch_us: float
 ) -> BandVerdict:
-    """The verdict on a band, given the log ratios that are allowed for each of its rows."""
+    """The verdict on a band, from the log ratios that are allowed for each of its rows."""
     added = launch_us if band in SMALL_BANDS else 0.0
     errors = [log(max(_simulated(row) + added, 1e-3) / _measured(row)) for row in rows]
     beyond = [
@@ -165,8 +177,8 @@ def _error_of(log_ratio: float) -> float:
 
 
 def _limits(row: Row, tolerance: float) -> tuple[float, float]:
-    """The log ratios of simulated over measured time that are allowed for a row: a measured time
-    may lie anywhere in the interval of the row, or within the tolerance."""
+    """The log ratios of simulated over measured time that are allowed for a row: its interval or
+    the tolerance."""
     allowed = log1p(tolerance)
     if row.time_low_us is None or row.time_high_us is None:
         return -allowed, allowed
@@ -176,18 +188,22 @@ def _limits(row: Row, tolerance: float) -> tuple[float, float]:
 
 
 def _is_timed(row: Row) -> bool:
+    """Whether a row has a measured and a simulated time."""
     return row.status == "ok" and row.time_us is not None and bool(row.measured_time_us)
 
 
 def _simulated(row: Row) -> float:
+    """The simulated time of a row in microseconds."""
     assert row.time_us is not None  # rows without a time are left out first
     return row.time_us
 
 
 def _measured(row: Row) -> float:
+    """The measured time of a row in microseconds."""
     assert row.measured_time_us is not None  # rows without a time are left out first
     return row.measured_time_us
 
 
 def _size_of(row: Row) -> int:
+    """The requested size of a row in bytes."""
     return row.size_asked or row.size_bytes or 0

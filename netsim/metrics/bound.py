@@ -1,6 +1,8 @@
 """What bounds a run: its critical path, from the row that ends last back to the first.
 
-Every second of the makespan falls to one cause. Below: what bounds any algorithm on a topology."""
+Every second of the makespan belongs to one cause. The second half computes a lower bound on the
+time of any algorithm on a topology.
+"""
 
 from collections.abc import Callable, Mapping
 from math import inf
@@ -26,16 +28,21 @@ from netsim.topology.graph import (
     scipy_part,
 )
 
-_EQUAL = 1e-9  # rates that differ by less, relatively, are one
+_EQUAL = 1e-9  # rates with a smaller relative difference are equal
 # Rows that the way back looks at together, and of how many it must go through one for it to pay.
-SHORTEST, LONGEST, MANY = 16, 8192, 32
+SHORTEST = 16
+LONGEST = 8192
+MANY = 32
 
 
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
-    """Rows from first to last, and the seconds of each part of the makespan. `latency` is waiting
-    for arrivals and start-up before bytes move; `launch` is a host's and a kernel's start,
-    `transfer` and `compute` are flows; `release` is waiting for a given time."""
+    """Rows from first to last, and the seconds of each part of the makespan.
+
+    `latency` is the time for arrivals and start-up before bytes move, `launch` the start by a host
+    and of a kernel, `transfer` and `compute` the time in which bytes move or kernels compute, and
+    `release` the wait for a release time.
+    """
 
     rows: Longs
     latency: float
@@ -45,7 +52,7 @@ class CriticalPath:
     release: float
 
     def shares(self) -> dict[str, float]:
-        """Each cause's part of the whole, 0…1."""
+        """The fraction of each cause, 0 to 1."""
         causes = ("latency", "launch", "transfer", "compute", "release")
         seconds = {cause: float(getattr(self, cause)) for cause in causes}
         total = sum(seconds.values())
@@ -53,16 +60,24 @@ class CriticalPath:
 
 
 def critical_path(program: Program, timeline: Timeline) -> CriticalPath:
-    """Walk back from the last row to end, always to the dependency that was ready last."""
+    """Walk back from the row that ends last, always to the dependency that was ready last."""
     if not len(program):
-        return CriticalPath(np.zeros(0, np.int64), 0.0, 0.0, 0.0, 0.0, 0.0)
+        return CriticalPath(
+            rows=np.zeros(0, np.int64),
+            latency=0.0,
+            launch=0.0,
+            transfer=0.0,
+            compute=0.0,
+            release=0.0,
+        )
     rows, lags, release = _walk(program, timeline)
     startup = program.style_values("latency")[program.schedule.style[rows]]
     spent = timeline.end[rows] - timeline.start[rows]
     startup = np.minimum(startup, spent)
     flow = spent - startup
     kind = program.schedule.kind[rows]
-    compute, mark = kind == COMPUTE, kind == MARK  # a mark with a start-up is a kernel's launch
+    compute = kind == COMPUTE
+    mark = kind == MARK  # a mark with a start-up is the launch of a kernel
     launch = on_host(program, rows) & ~compute
     issued = release if mark[0] and startup[0] > 0 else 0.0
     return CriticalPath(
@@ -76,17 +91,28 @@ def critical_path(program: Program, timeline: Timeline) -> CriticalPath:
 
 
 def _walk(program: Program, timeline: Timeline) -> tuple[Longs, float, float]:
-    start, end, waits = timeline.start, timeline.end, _Waits(program, timeline)
-    row, lags, rows = int(np.argmax(end)), 0.0, list[int]()
-    first, size, met = row + 1, SHORTEST, SHORTEST
+    """The rows of the critical path from last to first, and the seconds of lags and of releases
+    on it."""
+    start = timeline.start
+    end = timeline.end
+    waits = _Waits(program, timeline)
+    row = int(np.argmax(end))
+    lags = 0.0
+    rows = list[int]()
+    first = row + 1
+    size = SHORTEST
+    met = SHORTEST
     while True:
         if row < first:  # longer stretches where the path goes through many of their rows
             size = min(4 * size, LONGEST) if met * MANY >= size else max(size // 4, SHORTEST)
-            first, met = max(0, row + 1 - size), 0
+            first = max(0, row + 1 - size)
+            met = 0
             earlier, times = waits.of(first, row + 1)
         rows.append(row)
         met += 1
-        best, when, began = earlier[row - first], times[row - first], start.item(row)
+        best = earlier[row - first]
+        when = times[row - first]
+        began = start.item(row)
         if best < 0 or when < began * (1 - 1e-12):  # it waited for its release
             return np.array(rows[::-1], np.int64), lags, began
         lags += began - end.item(best)
@@ -94,21 +120,26 @@ def _walk(program: Program, timeline: Timeline) -> tuple[Longs, float, float]:
 
 
 class _Waits:
-    """What rows wait for."""
+    """For each row, the dependency that was ready last."""
 
     def __init__(self, program: Program, timeline: Timeline) -> None:
-        self.schedule, self.path, self.end = program.schedule, program.path, timeline.end
-        self.seconds, self.arrival = program.lag_seconds, program.lag_arrival
+        self.schedule = program.schedule
+        self.path = program.path
+        self.end = timeline.end
+        self.seconds = program.lag_seconds
+        self.arrival = program.lag_arrival
         self.latency = program.path_latency
 
     def of(self, first: int, last: int) -> tuple[list[int], list[float]]:
-        """Of some rows, the dependency that was ready last (-1: none) and when that was."""
+        """For some rows, the dependency that was ready last (-1: none), and when it was ready."""
         ptr = self.schedule.dep_ptr[first : last + 1].astype(np.int64)
         span = slice(int(ptr[0]), int(ptr[-1]))
-        earlier, lag = self.schedule.dep_row[span], self.schedule.dep_lag[span]
+        earlier = self.schedule.dep_row[span]
+        lag = self.schedule.dep_lag[span]
         ways = self.arrival[lag] * self.latency[self.path[earlier]]
         ready = self.end[earlier] + (self.seconds[lag] + ways)
-        best, when = np.full(last - first, -1), np.full(last - first, -inf)
+        best = np.full(last - first, -1)
+        when = np.full(last - first, -inf)
         waiting = np.flatnonzero(np.diff(ptr))
         if len(waiting):
             when[waiting] = np.maximum.reduceat(ready, ptr[waiting] - ptr[0])
@@ -119,8 +150,9 @@ class _Waits:
 
 
 def on_host(program: Program, rows: Longs) -> NDArray[np.bool_]:
-    """Which rows draw on a host's launches."""
-    paths, kind = program.paths, program.links.kind
+    """Whether each row is the launch of a host."""
+    paths = program.paths
+    kind = program.links.kind
     launching = {-1: False}
     for path in different(program.path[rows]).tolist():
         if path >= 0:
@@ -130,12 +162,16 @@ def on_host(program: Program, rows: Longs) -> NDArray[np.bool_]:
 
 
 def narrowest(program: Program, row: int) -> list[int]:
-    """The links that alone would slow a row most; none if its own cap, or nothing, does."""
-    schedule, paths, path = program.schedule, program.paths, int(program.path[row])
+    """The links that allow a row the lowest rate; none if its own highest rate is lower, or
+    nothing limits it."""
+    schedule = program.schedule
+    paths = program.paths
+    path = int(program.path[row])
     if path < 0:
         return []
     span = slice(int(paths.ptr[path]), int(paths.ptr[path + 1]))
-    capacity, weight = program.links.capacity[paths.link[span]], paths.weight[span]
+    capacity = program.links.capacity[paths.link[span]]
+    weight = paths.weight[span]
     rates = np.divide(capacity, weight, out=np.full(len(weight), inf), where=capacity < inf)
     least = rates.min(initial=inf)
     if least > float(program.caps[schedule.style[row]]) or least == inf:
@@ -145,7 +181,8 @@ def narrowest(program: Program, row: int) -> list[int]:
 
 
 def rates_alone(program: Program) -> Floats:
-    """The rate of every row if it were alone: its own cap, or that of its narrowest link."""
+    """The rate of every row if no other row moves: its own highest rate, or that of its slowest
+    link."""
     paths = program.paths
     with np.errstate(divide="ignore"):
         limits = program.links.capacity[paths.link] / paths.weight
@@ -156,11 +193,10 @@ def rates_alone(program: Program) -> Floats:
 
 
 # What bounds a run, in a few words: `NIC ingress node1.nic0 97 %`, `latency 83 %`, `launch 71 %`.
-# A first answer: the busiest link if it is busy most of the time, else the largest part of the
-# critical path. Knows Program and Timeline only.
+# It is the busiest link if it is busy most of the time, else the largest part of the critical path.
 
-BUSY = 0.6  # utilisation from which a link is what bounds a run
-_ALIKE = 0.02  # links within this of the busiest are as busy
+BUSY = 0.6  # a link with a larger utilization bounds a run
+_EQUALLY_BUSY = 0.02  # links count as equally busy up to this difference of their utilization
 
 SPOKEN = {
     "nvlink": "NVLink", "xgmi": "xGMI", "c2c": "C2C", "pcie": "PCIe", "upi": "UPI",
@@ -173,9 +209,10 @@ SPOKEN = {
 
 @dataclass(frozen=True, slots=True)
 class Causes:
-    """How the time of a run divides among causes: the fraction of each.
+    """The fraction of a run's time by cause.
 
-    Also the seconds of its transfers by the kind of link that makes them take as long."""
+    It also has the seconds of transfers by the kind of link that limits them.
+    """
 
     shares: Mapping[str, float]
     transfers: Callable[[], Mapping[str, float]]
@@ -184,7 +221,8 @@ class Causes:
 def bound_by(
     program: Program, timeline: Timeline, use: LinkUse | None = None, causes: Causes | None = None
 ) -> str:
-    """What a run needs more of to be faster, by the `use` of its links, and `causes` if known."""
+    """What bounds a run in words, from the `use` of its links and its `causes`, if these are
+    computed already."""
     if timeline.makespan <= 0:
         return "nothing"
     use = link_use(program, timeline) if use is None else use
@@ -202,13 +240,16 @@ def bound_by(
 
 
 def _causes(program: Program, timeline: Timeline) -> Causes:
+    """The causes of the time of a run, from its critical path."""
     path = critical_path(program, timeline)
     return Causes(path.shares(), lambda: _transfers(program, timeline, path))
 
 
 def link_label(table: LinkTable, link: int) -> tuple[str, str]:
-    """A link's class and place in words: ("NIC ingress", "node1.nic0"), ("memory", "gpu3")."""
-    name, kind = table.name(link), table.kind(link)
+    """The class and the place of a link in words: ("NIC ingress", "node1.nic0"), ("memory",
+    "gpu3")."""
+    name = table.name(link)
+    kind = table.kind(link)
     spoken = ("incast on " if link in table.met else "") + SPOKEN.get(kind, kind)
     if "->" not in name:
         return spoken, name.partition("(")[2].rstrip(")") or name
@@ -221,11 +262,13 @@ def link_label(table: LinkTable, link: int) -> tuple[str, str]:
 
 
 def _busiest(table: LinkTable, use: LinkUse) -> str:
-    """The class of the busiest link, and its place unless most of that class are as busy."""
+    """The class of the busiest link in words, with its place unless most links of the class are
+    equally busy."""
     most = float(use.utilisation.max())
-    hot = (use.utilisation >= most - _ALIKE).tolist()
+    hot = (use.utilisation >= most - _EQUALLY_BUSY).tolist()
     label, place = link_label(table, int(use.link[np.argmax(use.utilisation)]))
-    same, equal_count = 0, 0
+    same = 0
+    equal_count = 0
     for link, is_hot in zip(use.link.tolist(), hot, strict=True):
         if link_label(table, link)[0] == label:
             same += _count(table, link)
@@ -235,6 +278,7 @@ def _busiest(table: LinkTable, use: LinkUse) -> str:
 
 
 def _count(table: LinkTable, link: int) -> int:
+    """The number of identical links that a link of the table represents."""
     return 1 if table.count is None else int(table.count[link])
 
 
@@ -249,25 +293,29 @@ def _transfers(program: Program, timeline: Timeline, path: CriticalPath) -> dict
 
 
 def narrowest_kind(program: Program, row: int) -> str:
-    """The kind of link that makes a row take as long; of equal kinds the first by name."""
+    """The kind of the link that limits a row; of equal kinds the first by name."""
     kinds = {link_label(program.links, link)[0] for link in narrowest(program, row)}
     return min(kinds, default="own rate")
 
 
-# The least time of a collective, whatever its algorithm: over every cut of the network, the bytes
-# that must cross it over the bandwidth of its links. The tightest cut is found by flows: at a time
-# that is too short some flow does not fit, and what it lacks shows a tighter cut (a Newton search,
-# of few steps). Any cut is a proof, so one rank may represent all that look equal.
+# A lower bound on the time of a collective with any algorithm. For every cut of the network it is
+# the bytes that must cross the cut, divided by the bandwidth of its links. The cut with the largest
+# time is computed by maximum flows: if a time is too short, some flow does not fit, and the minimum
+# cut of this flow needs more time (a Newton search of few steps). Every cut proves a bound. So it
+# is enough to compute the flow of one rank for all ranks with equal surroundings.
 
-_SUPPLY = 2**28  # units of all that is sent
-_MOST_FLOWS = 50_000  # unknown flows that a linear program is given
+_SUPPLY = 2**28  # integer units into which the data of a flow is divided
+_MOST_FLOWS = 50_000  # most variables of a linear program
 _MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Seconds that no algorithm beats: by the cut that binds, and by the longest distance. `best`
-    is what schedules are known to reach for large sizes, None if unknown."""
+    """The least seconds of any algorithm: by the tightest cut, and by the longest distance.
+
+    `best` is the time that the best schedules in the literature reach for large sizes; None if
+    unknown.
+    """
 
     bandwidth: float
     latency: float
@@ -285,18 +333,22 @@ def limit_of(
     demand: Floats | None = None,
     nvls: bool = False,
 ) -> Limit:
-    """The limit of a collective of devices `gpus` by rank, with `block` bytes as its count means
-    it; of what is sent between pairs, `demand[a, b]` are bytes. `nvls`: NVSwitches add up."""
+    """The lower bound for a collective on the devices `gpus`, in the order of ranks.
+
+    `block` is the bytes of its count as nccl-tests defines it; `demand[a, b]` are the bytes from a
+    to b of sends between pairs. `nvls` says that NVSwitches add values.
+    """
     if len(gpus) < 2 or (block <= 0 if demand is None else not demand.any()):
         return Limit(0.0, 0.0, 0.0, "nothing has to move")
-    cuts, every = _Cuts(topology, gpus, nvls=nvls), np.full(len(gpus), block)
+    cuts = _Cuts(topology, gpus, nvls=nvls)
+    every = np.full(len(gpus), block)
     root_supply = np.where(np.arange(len(gpus)) == root, block, 0.0)
     best: float | None
     if demand is not None:
         least, side, best = cuts.between(demand)
     elif name == "all_reduce":
         least, side, best = cuts.all_reduce(block)
-    else:  # each of some has what others want; what is wanted in sums is the same, run backwards
+    else:  # some ranks have what others need; a reduction is the same in the other direction
         supply = root_supply if name in ("broadcast", "reduce") else every
         ends = cuts.sinks(root if supply is root_supply else -1)
         ends = np.array([root]) if name in ("gather", "scatter") else ends
@@ -309,11 +361,14 @@ def limit_of(
 
 
 class _Cuts:
-    """What ranks can send over, parallel links as one; a cut is the nodes on its sending side."""
+    """The network between ranks with parallel links as one; a cut is the set of nodes on its
+    sending side."""
 
     def __init__(self, topology: Topology, gpus: Ints, *, nvls: bool) -> None:
-        self.topology, self.nodes = topology, len(topology.nodes)
-        layout, links = topology.layout, topology.links
+        self.topology = topology
+        self.nodes = len(topology.nodes)
+        layout = topology.layout
+        links = topology.links
         self.ranks = topology.gpu_nodes[gpus].astype(np.int64)
         best = least_and_most(links.bandwidth, topology.changes)[1]
         positive = best > 0
@@ -331,29 +386,34 @@ class _Cuts:
         self.parts = [alone, np.array([with_ranks.get(name, -1) for name in hosts])]
 
     def sinks(self, apart: int = -1) -> Ints:
-        """A rank of each kind that links tell apart, by what is around it, and around that; one
-        may be a kind of its own, and is left out."""
+        """One rank of each kind, where kinds differ in their links and those of their neighbors.
+
+        A single rank may be a kind of its own; it is left out.
+        """
         kinds = self.topology.node_kinds.astype(np.uint64)
-        colour = kinds * 3 + np.isin(np.arange(self.nodes), self.ranks)
-        colour[self.ranks[apart : apart + 1 or None]] += apart >= 0
+        color = kinds * 3 + np.isin(np.arange(self.nodes), self.ranks)
+        color[self.ranks[apart : apart + 1 or None]] += apart >= 0
         rates = np.unique(self.rate, return_inverse=True)[1].astype(np.uint64)
         count = 0
-        while (now := len(np.unique(colour))) > count:
-            count, seen = now, colour * np.uint64(_MIX[0])
+        while (now := len(np.unique(color))) > count:
+            count = now
+            seen = color * np.uint64(_MIX[0])
             for here, there, mix in ((self.tail, self.head, 1), (self.head, self.tail, 2)):
-                mixed = (colour[there] * np.uint64(_MIX[mix])) ^ (rates * np.uint64(_MIX[0]))
+                mixed = (color[there] * np.uint64(_MIX[mix])) ^ (rates * np.uint64(_MIX[0]))
                 np.add.at(seen, here, mixed * np.uint64(_MIX[3 - mix]) ^ (mixed >> np.uint64(29)))
-            colour = np.unique(seen, return_inverse=True)[1].astype(np.uint64)
-        representatives = np.unique(colour[self.ranks], return_index=True)[1].astype(np.int32)
+            color = np.unique(seen, return_inverse=True)[1].astype(np.uint64)
+        representatives = np.unique(color[self.ranks], return_index=True)[1].astype(np.int32)
         return np.asarray(representatives[representatives != apart])
 
     def leaving(self, side: NDArray[np.bool_]) -> float:
-        """Bytes/s out of a side."""
+        """The bandwidth of the links that leave a set of nodes, in bytes/s."""
         return float(self.rate[side[self.tail] & ~side[self.head]].sum())
 
     def distance(self) -> float:
-        """Seconds between the two ranks that are farthest apart, from one rank of each kind."""
-        shape, least = (self.nodes,) * 2, np.maximum(self.latency, 1e-15)  # 0 would be no link
+        """The latency in seconds between the two ranks that are farthest apart."""
+        shape = (self.nodes,) * 2
+        # 0 would mean that there is no link
+        least = np.maximum(self.latency, 1e-15)
         graph = scipy_part("sparse").csr_array((least, (self.tail, self.head)), shape=shape)
         far = scipy_part("sparse.csgraph").dijkstra(graph, indices=self.ranks[self.sinks()])[
             :, self.ranks
@@ -363,15 +423,20 @@ class _Cuts:
     def tightest(
         self, supply: Floats, ends: Ints, *, back: bool
     ) -> tuple[float, NDArray[np.bool_]]:
-        """The longest time that a cut takes if each rank has some bytes that all `ends` want (with
-        `back`: is to have some that all ends have), and the cut."""
+        """The longest time that any cut takes, and that cut.
+
+        Each rank has some bytes that all `ends` need; with `back`, each rank needs some bytes that
+        all `ends` have.
+        """
         tail, head = (self.head, self.tail) if back else (self.tail, self.head)
         into = np.bincount(head, self.rate, self.nodes)[self.ranks[ends]]
         alone = (supply.sum() - supply[ends]) / np.where(into > 0, into, np.nan)
-        least, side = 0.0, np.ones(self.nodes, bool)
+        least = 0.0
+        side = np.ones(self.nodes, bool)
         if np.isnan(alone).any():
             return np.inf, side
-        least, first = float(alone.max()), int(ends[np.argmax(alone)])
+        least = float(alone.max())
+        first = int(ends[np.argmax(alone)])
         side[self.ranks[first]] = False
         for end in ends.tolist():
             while least < np.inf:
@@ -381,14 +446,16 @@ class _Cuts:
                 seconds = crossing / rate if rate > 0 else np.inf * min(crossing, 1.0)
                 if not seconds > least * (1 + 1e-9):
                     break
-                least, side = seconds, cut_side
+                least = seconds
+                side = cut_side
         return least, ~side if back else side
 
     def _side(
         self, supply: Floats, end: int, seconds: float, tail: Longs, head: Longs
     ) -> NDArray[np.bool_]:
-        """The sending side of the least cut towards a node, if transfers take `least` seconds."""
-        unit, source = float(supply.sum()) / _SUPPLY, self.nodes
+        """The sending side of the minimum cut towards a node if transfers take `least` seconds."""
+        unit = float(supply.sum()) / _SUPPLY
+        source = self.nodes
         sources = np.flatnonzero(supply)
         tails = np.concatenate([tail, np.full(len(sources), source)])
         heads = np.concatenate([head, self.ranks[sources]])
@@ -396,14 +463,19 @@ class _Cuts:
         return flow([(tails, heads, np.round(most / unit))], source, end)[1][:-1]
 
     def all_reduce(self, block: float) -> tuple[float, NDArray[np.bool_], float]:
-        """What each rank has must leave every part of them, and come in; and where no switch adds
-        up, parts exchange it 2 (parts - 1) times. Known is what scatters sums and gathers them."""
+        """The least time of an all_reduce by any cut.
+
+        The data of each rank must leave every part of a partition, and the result must enter it. If
+        no switch adds values, the parts exchange the data 2 (parts - 1) times. The best known
+        schedules reduce and scatter the sums and then gather them.
+        """
         supply = np.where(np.arange(len(self.ranks)) == 0, block, 0.0)
         every = np.full(len(self.ranks), block / len(self.ranks))
         cuts = [self.tightest(supply, self.sinks(0), back=back) for back in (False, True)]
         halves = [self.tightest(every, self.sinks(), back=back)[0] for back in (False, True)]
         for parts in self.parts:
-            count, inside = len(np.unique(parts[parts >= 0])), parts[self.head] >= 0
+            count = len(np.unique(parts[parts >= 0]))
+            inside = parts[self.head] >= 0
             if count > 1 and not (self.adds & (parts < 0)).any():
                 into = self.rate[inside & (parts[self.tail] != parts[self.head])].sum()
                 cuts.append((2 * (count - 1) * block / float(into), parts == 0))
@@ -411,25 +483,30 @@ class _Cuts:
         return least, side, max(least, sum(halves))
 
     def between(self, demand: Floats) -> tuple[float, NDArray[np.bool_], float | None]:
-        """Of what pairs exchange: the cuts around ranks and hosts, and all cuts by a linear program
-        where it is small."""
-        least, side = 0.0, np.zeros(self.nodes, bool)
+        """The least time of sends between pairs: by the cuts around ranks and hosts and, if it
+        is small, a linear program."""
+        least = 0.0
+        side = np.zeros(self.nodes, bool)
         around = [p == k for p in self.parts for k in range(int(p.max()) + 1)]
         for half in [*around, *(~half for half in around)]:
             crossing = float(demand[np.ix_(half[self.ranks], ~half[self.ranks])].sum())
             seconds = crossing / self.leaving(half) if crossing and self.leaving(half) else 0.0
             if seconds > least:
-                least, side = seconds, half
+                least = seconds
+                side = half
         if len(self.ranks) * len(self.tail) > _MOST_FLOWS or not np.isfinite(least):
             return least, side, None
         best = max(least, self._program(demand))
         return best, side if best <= least * (1 + 1e-6) else np.zeros(self.nodes, bool), best
 
     def _program(self, demand: Floats) -> float:
-        """Seconds of the best flows, those of one source together."""
-        ranks, edges = len(self.ranks), len(self.tail)
-        unit, rate = float(demand.max()), np.minimum(self.rate, self.rate[self.rate < np.inf].sum())
-        speed, sparse = float(rate.max()), scipy_part("sparse")
+        """The seconds of the optimal flows, in which the flows of one source are combined."""
+        ranks = len(self.ranks)
+        edges = len(self.tail)
+        unit = float(demand.max())
+        rate = np.minimum(self.rate, self.rate[self.rate < np.inf].sum())
+        speed = float(rate.max())
+        sparse = scipy_part("sparse")
         at = np.concatenate([self.tail, self.head])
         signs = np.repeat([-1.0, 1.0], edges)
         balance = sparse.coo_array((signs, (at, np.tile(np.arange(edges), 2))), (self.nodes, edges))
@@ -450,8 +527,9 @@ class _Cuts:
         return float(solution.fun) * unit / speed if solution.status == 0 else 0.0
 
     def words(self, side: NDArray[np.bool_]) -> str:
-        """A cut in words: its links by kind, what they carry, and who is on either side."""
-        links, names = self.topology.links, self.topology.nodes
+        """A cut in words: its links by kind, their bytes, and the ranks on both sides."""
+        links = self.topology.links
+        names = self.topology.nodes
         over = side[links.tail] & ~side[links.head] & (links.bandwidth > 0)
         if not over.any():
             return "all links together"
@@ -460,7 +538,8 @@ class _Cuts:
         few, way = (
             (is_inside, "out of") if is_inside.sum() <= (~is_inside).sum() else (~is_inside, "into")
         )
-        first, count = names[self.ranks[np.argmax(few)]], int(few.sum())
+        first = names[self.ranks[np.argmax(few)]]
+        count = int(few.sum())
         members = f"{first}" if count == 1 else f"{count} GPUs ({first} …)"
         total = self.leaving(side) / 1e9
         return f"{int(over.sum())} {kinds} links {way} {members}, {total:.4g} GB/s"

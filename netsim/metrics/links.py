@@ -1,7 +1,8 @@
-"""What passed over the links of a Program during a run, and what each GPU did meanwhile.
+"""What passed over the links of a program during a run, and what each GPU did meanwhile.
 
-Amounts are in the unit of the resource: bytes on wires and memories, seconds on what gives one
-second a second (SMs as compute, proxies, messages, launches). Knows Program and Timeline only."""
+Amounts are in the unit of the resource: bytes for links and memories, seconds for resources of
+which each second has one second (SMs that compute, proxies, messages, launches).
+"""
 
 from dataclasses import field
 
@@ -23,14 +24,14 @@ from netsim.schedule.schedule import (
 )
 from netsim.topology.graph import LINK_KINDS, Floats, Ints, Longs, Topology, least_and_most
 
-_ENDLESS = 1e100  # so much a second is no end
+_ENDLESS = 1e100  # a finite number in place of an infinite rate
 IN_SECONDS = frozenset({"sms", "clock", "proxy", "nic_msg", "host"})
-"""Kinds of resources that give seconds a second, not bytes."""
+"""Kinds of resources whose amounts are seconds, not bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkUse:
-    """The links that carried anything, each with its amount and its average utilisation (0…1)."""
+    """The links that carried anything, with their amounts and average utilization (0 to 1)."""
 
     link: Longs
     amount: Floats
@@ -40,12 +41,14 @@ class LinkUse:
         return len(self.link)
 
     def top(self, count: int) -> Longs:
-        """Positions of the most utilised links, the busiest first, equal ones in link order."""
+        """The positions of the links with the largest utilization; of equal ones, the first
+        comes first."""
         return np.argsort(-self.utilisation, kind="stable")[:count]
 
 
 def link_amounts(program: Program, times: Floats | None = None) -> Floats:
-    """What all rows together draw on every link of the program; `times` weighs each row (1)."""
+    """The amount that all rows together draw from every link; `times` weighs each row (default
+    1)."""
     paths = program.paths
     placed = program.path >= 0
     amount = program.schedule.amount[placed] * (1.0 if times is None else times[placed])
@@ -57,17 +60,17 @@ def link_amounts(program: Program, times: Floats | None = None) -> Floats:
 
 
 def amounts_by(table: LinkTable, program: Program) -> Floats:
-    """The same by the numbers of a table that has all links of the program, and perhaps others."""
-    amounts, wires = np.zeros(len(table)), len(table) - len(table.resources)
+    """The amounts by the numbers of a table that has all links of the program, and perhaps more."""
+    amounts = np.zeros(len(table))
+    wires = len(table) - len(table.resources)
     numbers = dict(zip(table.resources, range(wires, len(table)), strict=True))
-    amounts[[*range(wires), *(numbers[key] for key in program.links.resources)]] = link_amounts(
-        program
-    )
+    places = [*range(wires), *(numbers[key] for key in program.links.resources)]
+    amounts[places] = link_amounts(program)
     return amounts
 
 
 def link_use(program: Program, timeline: Timeline) -> LinkUse:
-    """Amount and utilisation, averaged over the makespan, of every link in use."""
+    """The amount, and the utilization averaged over the makespan, of every link in use."""
     return use_of(program, link_amounts(program), timeline.makespan)
 
 
@@ -80,20 +83,24 @@ def use_of(program: Program, amounts: Floats, seconds: float) -> LinkUse:
 
 @dataclass(frozen=True, slots=True)
 class Fullest:
-    """The link between switches that carries most, and how often as much as they do in the mean."""
+    """The link between switches that carries most, and its amount over the mean of these links."""
 
     name: str
     over_mean: float
 
 
 def fullest_link(topology: Topology, program: Program, use: LinkUse) -> Fullest | None:
-    """Of the links between switches, those of no use included; None where none is used."""
+    """The link between switches that carries most, or None if none of them is used.
+
+    The mean includes the links that are not used.
+    """
     between = topology.links.kind == LINK_KINDS.index("fabric")
     wires = use.link < len(between)
     wire_numbers = np.flatnonzero(wires)[between[use.link[wires]]]
     if not len(wire_numbers):
         return None
-    link, amount = use.link[wire_numbers], use.amount[wire_numbers]
+    link = use.link[wire_numbers]
+    amount = use.amount[wire_numbers]
     equal_count = 1 if program.links.count is None else program.links.count[link]
     mean = float((amount * equal_count).sum()) / int(between.sum())
     first = int(amount.argmax())
@@ -101,13 +108,13 @@ def fullest_link(topology: Topology, program: Program, use: LinkUse) -> Fullest 
 
 
 def utilisation_of(amount: Floats, room: Floats) -> Floats:
-    """Amount ÷ room; 0 where there is no room, or no end to it."""
+    """Amount over room as a fraction; 0 if the room is 0 or infinite."""
     bounded = np.isfinite(room) & (room > 0)
     return np.divide(amount, room, out=np.zeros_like(amount), where=bounded)
 
 
 def capacity_room(table: LinkTable, links: Longs, edges: Floats) -> Floats:
-    """What each link could carry between consecutive edges, with its capacity changes."""
+    """What each link can carry between consecutive edges, with the changes of its capacity."""
     widths = np.diff(edges)
     with np.errstate(invalid="ignore"):
         room = table.capacity[links][:, None] * widths
@@ -120,7 +127,7 @@ def capacity_room(table: LinkTable, links: Longs, edges: Floats) -> Floats:
 
 
 def room_until(table: LinkTable, link: int, when: Floats) -> Floats:
-    """What a link could carry up to some times, with the changes of its capacity."""
+    """What a link can carry up to each of the times `when`, with the changes of its capacity."""
     since, rate = table.steps(link)
     rate = np.minimum(rate, _ENDLESS)
     passed = np.append(0.0, np.cumsum(np.diff(since) * rate[:-1]))
@@ -129,24 +136,28 @@ def room_until(table: LinkTable, link: int, when: Floats) -> Floats:
     return room
 
 
-# Who takes part in the rows of a schedule, as flat arrays: groups of multicasts and in-switch
-# reductions are spelled out member by member. Knows no links and no times.
+# The ranks that take part in the rows of a schedule, as flat arrays with one entry for every member
+# of the group of a multicast or an in-switch reduction.
 
-Ends = tuple[Longs, Ints]  # rows, and a rank of each
+Ends = tuple[Longs, Ints]  # numbers of rows, and for each a rank
 
 
 def senders(schedule: Schedule, rows: Longs) -> Ends:
-    """Every (row, rank that it reads from or works on)."""
+    """For every row the ranks that it reads from or works on, as (rows, ranks)."""
     return _spelled_out(schedule, rows, schedule.src[rows], SWITCH_REDUCE)
 
 
 def receivers(schedule: Schedule, rows: Longs) -> Ends:
-    """Every (row, rank that data arrives at from elsewhere)."""
+    """For every row the ranks at which data arrives from another rank, as (rows, ranks)."""
     rows = rows[_of_kinds(schedule, rows, TRANSFER, MULTICAST, SWITCH_REDUCE)]
     return _spelled_out(schedule, rows, schedule.dst[rows], MULTICAST)
 
 
 def _spelled_out(schedule: Schedule, rows: Longs, end: Ints, group_kind: int) -> Ends:
+    """The rows and one of their ranks each, with one entry for every member of a group.
+
+    Rows of `group_kind` have a group at this end.
+    """
     if all(style.kind != group_kind for style in schedule.styles):
         return rows, end
     grouped = _of_kinds(schedule, rows, group_kind)
@@ -159,30 +170,34 @@ def _spelled_out(schedule: Schedule, rows: Longs, end: Ints, group_kind: int) ->
 
 
 def moves(schedule: Schedule, rows: Longs | None = None) -> Longs:
-    """Those of some rows (of all) that do anything."""
+    """The rows, of all or of `rows`, that transfer, copy, reduce or compute."""
     kinds = (TRANSFER, LOCAL_COPY, MULTICAST, SWITCH_REDUCE, COMPUTE)
     rows = np.arange(len(schedule)) if rows is None else rows
     return rows[_of_kinds(schedule, rows, *kinds)]
 
 
 def _of_kinds(schedule: Schedule, rows: Longs, *kinds: int) -> NDArray[np.bool_]:
+    """Whether each row is of one of some kinds."""
     wanted = np.array([style.kind in kinds for style in schedule.styles], bool)
     matches: NDArray[np.bool_] = wanted[schedule.style[rows]]
     return matches
 
 
-# Links over time, in bins: each row's amount spread evenly over the time that its bytes move.
-# That is exact on average over every row. Where rows change speed under way the even spread can ask
-# more of a link than it has; the surplus is moved to the rest of the same busy spell.
+# The load of links over time, in bins. The amount of a row is spread evenly over the time in which
+# its bytes move, which is exact on average over the row. If rows change their speed, the even
+# spread can exceed the capacity of a link in a bin; the excess is moved to other bins of the same
+# busy period.
 
 BINS = 200
-_INSTANT = 1e-9  # of a run: changes closer than that are one
+_INSTANT = 1e-9  # changes that are closer than this fraction of the run count as one
 
 
 @dataclass(frozen=True, slots=True)
 class LinkLoad:
-    """Amounts by link and bin: `amount[i, k]` passes `link[i]` from `edges[k]` to `edges[k + 1]`;
-    `room` is what its capacity allows in that time."""
+    """Amounts by link and bin: `amount[i, k]` passes `link[i]` from `edges[k]` to `edges[k + 1]`.
+
+    `room` is the amount that the capacity of the link allows in that time.
+    """
 
     link: Longs
     edges: Floats
@@ -191,50 +206,57 @@ class LinkLoad:
 
     @property
     def rate(self) -> Floats:
-        """Average rate in every bin, in resource units a second."""
+        """The average rate in every bin, in units of the link per second."""
         widths = np.diff(self.edges)
         return np.divide(self.amount, widths, out=np.zeros_like(self.amount), where=widths > 0)
 
     @property
     def utilisation(self) -> Floats:
-        """Average utilisation in every bin, 0…1."""
+        """The average utilization in every bin, as a fraction."""
         return utilisation_of(self.amount, self.room)
 
     def seconds_at_capacity(self, least: float = 0.99) -> Floats:
-        """How long each link was used to at least this part of its capacity."""
+        """The seconds in which each link is used to at least the fraction `least` of its
+        capacity."""
         seconds: Floats = (self.utilisation >= least) @ np.diff(self.edges)
         return seconds
 
 
 @dataclass
 class Loads:
-    """How much had passed over a link at any time of a run; found for links that are asked for. A
-    row's amount is spread evenly over the time that its bytes move."""
+    """How much had passed over a link at any time of a run, computed when it is first requested.
+
+    The amount of a row is spread evenly over the time in which its bytes move.
+    """
 
     program: Program
     timeline: Timeline
-    _known: Memo = field(default_factory=Memo)
+    _passed_by_link: Memo = field(default_factory=Memo)
 
     def between(self, link: int, begin: Floats, end: Floats) -> Floats:
-        """What passes over a link from begin to end."""
-        when, passed, *_ = self._known.of(link, lambda: self._passed(link))
+        """The amounts that pass over a link from each begin to each end."""
+        when, passed, *_ = self._passed_by_link.of(link, lambda: self._passed(link))
         if not len(when):
             return np.zeros(len(begin))
         amounts: Floats = np.interp(end, when, passed) - np.interp(begin, when, passed)
         return amounts
 
     def in_bins(self, link: int, edges: Floats) -> Floats:
-        """What passes over a link from edge to edge, with rows that take no time."""
-        *_, when, drawn = self._known.of(link, lambda: self._passed(link))
+        """The amounts that pass over a link between consecutive edges.
+
+        Rows that take no time are included.
+        """
+        *_, when, drawn = self._passed_by_link.of(link, lambda: self._passed(link))
         at_once: Floats = np.histogram(when, edges, weights=drawn)[0]
         return at_once + self.between(link, edges[:-1], edges[1:])
 
     def users(self, link: int) -> tuple[Longs, Floats]:
-        """Rows that draw on a link, and how much each draws."""
+        """The rows that use a link, and the amount of each."""
         order, ptr, weight = self._entries
         members = order[ptr[link] : ptr[link + 1]]
         paths = self._owners[members]
-        first, last = self._path_ptr[paths], self._path_ptr[paths + 1]
+        first = self._path_ptr[paths]
+        last = self._path_ptr[paths + 1]
         rows = np.concatenate(
             [self._by_path[a:b] for a, b in zip(first, last, strict=True)] or [np.zeros(0, int)]
         )
@@ -252,22 +274,26 @@ class Loads:
         )
 
     def flow(self, rows: Longs) -> tuple[Floats, Floats]:
-        """When the bytes of rows begin and end to move."""
+        """When the bytes of rows begin to move and when they have moved, in seconds."""
         return moving_times(self.program, self.timeline, rows)
 
     def _passed(self, link: int) -> tuple[Floats, Floats, Floats, Floats]:
-        """How much had passed at which times; and when rows that take no time draw, how much."""
+        """Times and the amount that had passed by then; the times and amounts of rows without
+        duration."""
         rows, drawn = self.users(link)
         begin, end = self.flow(rows)
         lasting = end > begin
         at_once = begin[~lasting], drawn[~lasting]
-        begin, end, drawn = begin[lasting], end[lasting], drawn[lasting]
+        begin = begin[lasting]
+        end = end[lasting]
+        drawn = drawn[lasting]
         rate = drawn / (end - begin)
         when = np.concatenate([begin, end])
         order = np.argsort(when, kind="stable")
         when = when[order]
         rates = np.cumsum(np.concatenate([rate, -rate])[order])
-        rates[np.cumsum(np.repeat([1, -1], len(begin))[order]) == 0] = 0.0  # not what rounding left
+        # No row is moving: the rate is 0 and not the rounding error of the sum.
+        rates[np.cumsum(np.repeat([1, -1], len(begin))[order]) == 0] = 0.0
         passed = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(when))])
         return when, passed[: len(when)], *at_once
 
@@ -275,8 +301,10 @@ class Loads:
 def load_over_time(
     program: Program, timeline: Timeline, links: Longs, bins: int, exact: int = 0
 ) -> LinkLoad:
-    """The load of some links in equal bins from 0 to the end of the run. Where rows begin and end
-    at no more than `exact` times, the bins lie between these instead."""
+    """The load of some links in equal bins from 0 to the end of the run.
+
+    If rows begin and end at no more than `exact` times, the bins lie between these times instead.
+    """
     if bins < 1:
         raise ValueError(f"bins: expected at least 1, got {bins}")
     edges = _changes(program, timeline) if exact else np.zeros(0)
@@ -286,20 +314,22 @@ def load_over_time(
     amount = np.array([loads.in_bins(link, edges) for link in links.tolist()])
     amount = amount.reshape(len(links), len(edges) - 1)
     room = capacity_room(program.links, links, edges)
-    # Move what exceeds the room of a bin to others of the same busy spell: earlier, then later.
+    # Move the excess over the room of a bin to other bins of the same busy period: first to earlier
+    # bins, then to later ones.
     busy = amount > 0
     earlier = _passed_on(amount[:, ::-1], room[:, ::-1], busy[:, ::-1])[:, ::-1]
     return LinkLoad(links, edges, _passed_on(earlier, room, busy), room)
 
 
 def moving_times(program: Program, timeline: Timeline, rows: Longs) -> tuple[Floats, Floats]:
-    """When the bytes of rows begin and end to move."""
+    """When the bytes of rows begin to move and when they have moved, in seconds."""
     latency = program.style_values("latency")[program.schedule.style[rows]]
     end = timeline.end[rows]
     return np.minimum(timeline.start[rows] + latency, end), end
 
 
 def _changes(program: Program, timeline: Timeline) -> Floats:
+    """The times at which rows begin or end to move, with 0 and the end of the run."""
     moving = np.flatnonzero((program.path >= 0) & (program.schedule.amount > 0))
     times = moving_times(program, timeline, moving)
     when = different(np.concatenate([[0.0], *times, [timeline.makespan]]))
@@ -309,14 +339,16 @@ def _changes(program: Program, timeline: Timeline) -> Floats:
 
 
 def _passed_on(amount: Floats, room: Floats, busy: NDArray[np.bool_]) -> Floats:
-    """Hand surplus from bin to bin; what is left at the end of a busy spell stays there."""
+    """Move the excess over the room of each bin to the next; at the end of a busy period it
+    stays."""
     level = np.empty_like(amount)
     surplus = np.zeros(len(amount))
-    goes_on = np.append(busy[:, 1:], np.zeros((len(amount), 1), bool), axis=1)
-    for k in range(amount.shape[1]):
-        total = amount[:, k] + surplus
-        level[:, k] = np.where(goes_on[:, k], np.minimum(total, room[:, k]), total)
-        surplus = total - level[:, k]
+    is_next_busy = np.append(busy[:, 1:], np.zeros((len(amount), 1), bool), axis=1)
+    for column in range(amount.shape[1]):
+        total = amount[:, column] + surplus
+        limited = np.minimum(total, room[:, column])
+        level[:, column] = np.where(is_next_busy[:, column], limited, total)
+        surplus = total - level[:, column]
     return level
 
 
@@ -325,9 +357,12 @@ Spans = tuple[Ints, Floats, Floats]  # rank, begin, end
 
 @dataclass(frozen=True, slots=True)
 class GpuTime:
-    """Seconds of every rank. Communicating is sending, receiving or copying; busy is that or
-    computing, so `busy - computing` is communication that nothing hides; waiting is the rest of the
-    makespan."""
+    """How many seconds every rank spends on what.
+
+    Communicating is sending, receiving or copying. Busy is communicating or computing, so that
+    `busy - computing` is communication that no computing overlaps. Waiting is the rest of the
+    makespan.
+    """
 
     communicating: Floats
     computing: Floats
@@ -336,7 +371,7 @@ class GpuTime:
 
 
 def gpu_time(program: Program, timeline: Timeline) -> GpuTime:
-    """Where the time of every GPU goes."""
+    """The time of every GPU, divided into communicating, computing and waiting."""
     kind = program.schedule.kind
     work = _working(program, timeline, np.flatnonzero(kind == COMPUTE))
     moving = np.flatnonzero((kind != COMPUTE) & (kind != MARK))
@@ -351,7 +386,7 @@ def gpu_time(program: Program, timeline: Timeline) -> GpuTime:
 
 
 def arrivals(program: Program, timeline: Timeline, rows: Longs) -> Spans:
-    """When the data of rows comes in, by receiving rank: a path latency after it leaves."""
+    """When the data of rows arrives, by receiving rank: a path latency after it leaves."""
     row, rank = receivers(program.schedule, rows)
     delay = program.path_latency[program.path[row]]
     begin, end = moving_times(program, timeline, row)
@@ -359,11 +394,13 @@ def arrivals(program: Program, timeline: Timeline, rows: Longs) -> Spans:
 
 
 def _working(program: Program, timeline: Timeline, rows: Longs) -> Spans:
+    """When rows occupy the ranks that send or compute."""
     row, rank = senders(program.schedule, rows)
     return rank, timeline.start[row], timeline.end[row]
 
 
 def _joined(first: Spans, second: Spans) -> Spans:
+    """The spans of both."""
     return (
         np.concatenate([first[0], second[0]]),
         np.concatenate([first[1], second[1]]),
@@ -372,25 +409,30 @@ def _joined(first: Spans, second: Spans) -> Spans:
 
 
 def _covered(spans: Spans, ranks: int, makespan: float) -> Floats:
+    """The seconds of every rank in which at least one of its spans lies, up to the makespan."""
     rank, begin, end = spans
     small = rank.astype(np.uint16) if ranks <= 1 << 16 else rank  # numpy sorts these by counting
     order = np.argsort(small, kind="stable")
-    begin, end = begin[order], np.minimum(end[order], makespan)
+    begin = begin[order]
+    end = np.minimum(end[order], makespan)
     covered = np.zeros(ranks)
     edges = np.concatenate([[0], np.cumsum(np.bincount(rank, minlength=ranks))])
     for r in range(ranks):
         span = slice(int(edges[r]), int(edges[r + 1]))
         turn = np.argsort(begin[span], kind="stable")
-        first, reach = begin[span][turn], np.maximum.accumulate(end[span][turn])
+        first = begin[span][turn]
+        reach = np.maximum.accumulate(end[span][turn])
         before = np.concatenate([[0.0], reach[:-1]]) if len(reach) else reach
         covered[r] = np.maximum(reach - np.maximum(first, before), 0.0).sum()
     return covered
 
 
 def needed(use: LinkUse, links: LinkTable) -> tuple[float, int]:
-    """Seconds that the busiest link needs for its bytes at its best capacity, and which it is.
+    """The seconds that the busiest link needs for its bytes at its best capacity, and that link.
 
-    A link that carries bytes and never has any capacity needs forever: infinite seconds."""
+    Links that carry bytes and never have any capacity need infinite seconds. Without a used link: 0
+    seconds and link -1.
+    """
     if not len(use):
         return 0.0, -1
     capacity = least_and_most(links.capacity, links.changes)[1][use.link]

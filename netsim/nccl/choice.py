@@ -15,7 +15,7 @@ from netsim.nccl import split, tuning
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.constants import Mechanism
 from netsim.nccl.facts import AUTO, COLLECTIVES, Function, Protocol
-from netsim.nccl.job import Job, Wishes
+from netsim.nccl.job import NcclJob, Wishes
 from netsim.nccl.p2p import Rounds, Sends, distinct_rows
 from netsim.nccl.schedules.collnet import (
     collnet_chain,
@@ -23,20 +23,23 @@ from netsim.nccl.schedules.collnet import (
     network_blocks,
     nvls_network,
 )
+from netsim.nccl.schedules.loops import without_loops
 from netsim.nccl.schedules.nvls import nvls, nvls_tree
 from netsim.nccl.schedules.pat import pat
-from netsim.nccl.schedules.plan import NET, SEND_RECV, Ints, Plan, Transfers, Work
+from netsim.nccl.schedules.plan import NET, SEND_RECV, Ints, Plan, Work
 from netsim.nccl.schedules.ring import WALKS, ring
 from netsim.nccl.schedules.send_recv import send_recv
+from netsim.nccl.schedules.transfers import Transfers
 from netsim.nccl.schedules.tree import chain, tree
 from netsim.nccl.schedules.writing import Output
+from netsim.schedule.extent import ALL, Extent
 from netsim.schedule.schedule import Schedule
 from netsim.topology.graph import Topology
 
 CROWDED = ("alltoall", "alltoallv", "gather")  # of which a rank receives from several at a time
 
 
-def planned(job: Job, collective: Collective, dtype: str) -> Plan:
+def planned(job: NcclJob, collective: Collective, dtype: str) -> Plan:
     """What NCCL decides on a collective."""
     if collective.name not in COLLECTIVES:
         return plan_sends(job.sends, job.rounds, *busiest_sender(collective))
@@ -44,7 +47,7 @@ def planned(job: Job, collective: Collective, dtype: str) -> Plan:
     return job.memo.of(arguments, lambda: plan_call(job.comm, *arguments))
 
 
-def plan_call(comm: Communicator, call: tuning.Call, count: int, element_bytes: int) -> Plan:
+def plan_call(comm: Communicator, call: tuning.TunedCall, count: int, element_bytes: int) -> Plan:
     """How NCCL runs one of its functions; `count` is as in the call (a rank's for AllGather)."""
     choice = tuning.choose(comm, call)
     named = choice.algorithm, choice.protocol
@@ -69,8 +72,8 @@ def _scale(comm: Communicator, function: Function) -> int:
 def _in_loops(
     comm: Communicator,
     function: Function,
-    choice: tuning.Choice,
-    used: tuning.Launch,
+    choice: tuning.AlgorithmChoice,
+    used: tuning.LaunchSize,
     count: int,
     element: int,
 ) -> tuple[Work, ...]:
@@ -105,19 +108,19 @@ def plan_sends(sends: Sends, rounds: Rounds, rank: int, peers: Ints, nbytes: Int
     return Plan(SEND_RECV, protocol, n_channels=max(1, len(channels)))
 
 
-def call_of(collective: Collective, dtype: str) -> tuning.Call:
+def call_of(collective: Collective, dtype: str) -> tuning.TunedCall:
     """The call as NCCL's choice sees it."""
-    return tuning.Call(COLLECTIVES[collective.name], collective.size_bytes, dtype)
+    return tuning.TunedCall(COLLECTIVES[collective.name], collective.size_bytes, dtype)
 
 
-def cost_table(job: Job, collective: Collective, dtype: str) -> tuple[tuning.TimedCost, ...]:
+def cost_table(job: NcclJob, collective: Collective, dtype: str) -> tuple[tuning.TimedCost, ...]:
     """The cost table that NCCL compares for a collective; empty for sends and receives."""
     if collective.name not in COLLECTIVES:
         return ()
     return tuning.timed_costs(job.comm, call_of(collective, dtype))
 
 
-def fallback(job: Job, collective: Collective, dtype: str) -> str:
+def fallback(job: NcclJob, collective: Collective, dtype: str) -> str:
     """What NCCL runs instead of a forced algorithm (before 2.24); empty if it obeys."""
     if collective.name not in COLLECTIVES:
         return ""
@@ -166,12 +169,17 @@ def operations(collective: Collective) -> int:
 
 
 def nccl_plan(
-    job: Job, collective: Collective, dtype: str, *, registered: bool = False, direct: bool = False
+    job: NcclJob,
+    collective: Collective,
+    dtype: str,
+    *,
+    registered: bool = False,
+    direct: bool = False,
 ) -> Plan:
     """How NCCL runs a collective on a job. `registered`: the user has registered the buffers;
     `direct`: one process has all GPUs of a node."""
     comm, wiring, (link, links) = job.comm, job.wiring, job.wiring.links
-    usual: dict[str, Any] = {"mechanism": job.mechanism, "places": False, "memo": job.memo}
+    usual: dict[str, Any] = {"mechanism": job.mechanism, "memo": job.memo}
     usual |= {"node": wiring.node, "link": link, "links": links}
     usual["cached"] = 2 * collective.size_bytes <= job.mechanism.cache  # input and output
     chosen = planned(job, collective, dtype)
@@ -212,21 +220,23 @@ def _works(counts: Iterable[int], chunks: Iterable[int], last: int = 0) -> tuple
 # **** Schedules ****
 # What blocks and proxies do for a call that is planned.
 
-Generator = Callable[[Collective, Plan], Schedule]
+Generator = Callable[[Collective, Plan, Extent], Schedule]
 
 
-def _ring(collective: Collective, plan: Plan) -> Schedule:
-    return (ring if collective.name in WALKS else chain)(collective, plan)
+def _ring(collective: Collective, plan: Plan, extent: Extent) -> Schedule:
+    return (ring if collective.name in WALKS else chain)(collective, plan, extent)
 
 
-def _nvls(collective: Collective, plan: Plan) -> Schedule:
+def _nvls(collective: Collective, plan: Plan, extent: Extent) -> Schedule:
     if len(plan.heads) == 1:
-        return nvls(collective, plan)
-    return (nvls_network if collective.name == "all_reduce" else network_blocks)(collective, plan)
+        return nvls(collective, plan, extent)
+    over_network = nvls_network if collective.name == "all_reduce" else network_blocks
+    return over_network(collective, plan, extent)
 
 
-def _direct(collective: Collective, plan: Plan) -> Schedule:
-    return (collnet_direct if collective.name == "all_reduce" else network_blocks)(collective, plan)
+def _direct(collective: Collective, plan: Plan, extent: Extent) -> Schedule:
+    over_network = collnet_direct if collective.name == "all_reduce" else network_blocks
+    return over_network(collective, plan, extent)
 
 
 GENERATORS: dict[str, Generator] = {
@@ -235,8 +245,8 @@ GENERATORS: dict[str, Generator] = {
 }  # fmt: skip
 
 
-def schedule_of(collective: Collective, plan: Plan) -> Schedule:
-    """The schedule of one call as NCCL runs it."""
+def schedule_of(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
+    """The schedule of one call as NCCL runs it, as much of it as the extent says."""
     if len(plan.node) != collective.ranks:
         raise ValueError(f"node: expected {collective.ranks} ranks, got {len(plan.node)}")
     if plan.algorithm not in GENERATORS:
@@ -244,7 +254,8 @@ def schedule_of(collective: Collective, plan: Plan) -> Schedule:
         raise ValueError(f"algorithm: expected one of {names}, got {plan.algorithm!r}")
     if collective.ranks == 1:
         return Output(collective).close()
-    return GENERATORS[plan.algorithm](collective, plan)
+    shorter, shorter_plan = without_loops(collective, plan, extent.loops_left_out)
+    return GENERATORS[plan.algorithm](shorter, shorter_plan, extent)
 
 
 def with_blocks(topology: Topology, mechanism: Mechanism) -> Topology:

@@ -19,13 +19,16 @@ from netsim.nccl.facts import Facts
 T = TypeVar("T")
 
 
-class Repeated(Sequence[T], Generic[T]):
-    """`count` values of which no more than `period` differ: `make(number)` with number < period.
-    What nobody looks at is not made: a tree over very many ranks where only rings run."""
+class PeriodicSequence(Sequence[T], Generic[T]):
+    """A sequence of `count` values that repeat with a period: value i is `make(i % period)`.
+
+    Values are made only when they are read: trees over very many ranks are not made if only rings
+    run.
+    """
 
     def __init__(self, count: int, period: int, make: Callable[[int], T]) -> None:
         self.length, self.period, self.make = count, period, make
-        self._made: dict[int, T] = {}
+        self._values: dict[int, T] = {}
 
     def __len__(self) -> int:
         return self.length
@@ -40,23 +43,27 @@ class Repeated(Sequence[T], Generic[T]):
         if isinstance(index, slice):
             return tuple(self[number] for number in places[index])
         number = places[index] % self.period
-        if number not in self._made:
-            self._made[number] = self.make(number)
-        return self._made[number]
+        if number not in self._values:
+            self._values[number] = self.make(number)
+        return self._values[number]
 
 
-# Seats: the node of every rank and its place there, as columns.
-# Nodes whose searches gave the same result are of one kind, and a kind is handled once. The ranks
-# of nodes may be numbered in any order.
+# Seats: the node of every rank and its place there, as columns. Nodes whose searches had the same
+# result are of one kind, which is handled once. Ranks may be on nodes in any order.
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Seats:
-    """The ranks of all nodes one after the other, where each node's begin, and each node's kind.
+    """The node of every rank and its place in the node.
 
-    `first` holds one node of every kind."""
+    Args:
+        ranks: the ranks of all nodes, one node after the other.
+        start: where the ranks of each node begin in `ranks`.
+        kind: kind of every node.
+        first: one node of every kind.
+    """
 
     ranks: Ints
     start: Ints
@@ -82,7 +89,9 @@ class Seats:
         return self._by_rank(np.arange(len(self.ranks)) - np.repeat(self.start[:-1], self.size))
 
     def in_order(self, orders: Sequence[Sequence[int]], case: Ints) -> "Seats":
-        """The same with the ranks of node i in the order `orders[case[i]]` of places."""
+        """Return seats in which the ranks of node i are in the order `orders[case[i]]` of
+        places.
+        """
         size = np.array([len(order) for order in orders], np.int64)[case]
         start = np.r_[0, np.cumsum(size)]
         ranks = np.empty(start[-1], np.int64)
@@ -99,24 +108,24 @@ class Seats:
 
 
 def seats_of(nodes: Iterable[Sequence[int]], kinds: Iterable[Hashable]) -> Seats:
-    """The seats of nodes, given by their ranks; nodes with equal `kinds` are of one kind."""
+    """Return the seats of nodes, given by their ranks; nodes with equal `kinds` are of one kind."""
     ranks = list(nodes)
     number: dict[Hashable, int] = {}
-    kind = [number.setdefault(one, len(number)) for one in kinds]
-    first = [kind.index(one) for one in range(len(number))]
+    kind = [number.setdefault(kind_key, len(number)) for kind_key in kinds]
+    first = [kind.index(kind_key) for kind_key in range(len(number))]
     start = np.cumsum([0, *map(len, ranks)])
     flat = np.fromiter(chain.from_iterable(ranks), np.int64, int(start[-1]))
     return Seats(flat, start, np.array(kind, np.int64), tuple(first))
 
 
-# NCCL's double binary tree over nodes, and how ranks of one channel hang together in it.
-# Between nodes a binary tree whose leaves are inner nodes of its twin; inside a node a chain whose
-# first GPU is on top. The pattern of the search says which GPUs talk to the network.
+# NCCL's double binary tree over nodes, and the tree of one channel over ranks. Between nodes it is
+# a binary tree whose leaves are inner nodes of its twin; inside a node it is a chain with the first
+# GPU on top. The pattern of the search says which GPUs of the chain use the network.
 
 
 @dataclass(frozen=True)
 class NodePlace:
-    """The place of one node in a tree: parent or -1, and children or -1."""
+    """The place of one node in a tree: parent or -1, and two children or -1."""
 
     up: int
     down: tuple[int, int]
@@ -124,7 +133,9 @@ class NodePlace:
 
 @dataclass(frozen=True)
 class Tree:
-    """One channel's tree: for every rank its parent or -1 and its children, the chain's first."""
+    """The tree of one channel: by rank the parent or -1, and the children, that of the chain
+    first.
+    """
 
     up: tuple[int, ...]
     down: tuple[tuple[int, ...], ...]
@@ -136,8 +147,12 @@ class Tree:
 
 
 def double_binary_tree(n_nodes: int) -> tuple[tuple[NodePlace, ...], tuple[NodePlace, ...]]:
-    """Both trees: the first is rooted at node 0, and its leaves are the odd nodes; the second is
-    the first under other names. The first child of a node is the one before it."""
+    """Return both trees over nodes, as parents and children (src/graph/trees.cc, ncclGetDtree).
+
+    The first is rooted at node 0, and its leaves are the odd nodes. The second is the first with
+    nodes renamed, such that leaves of one are inner nodes of the other. The first child of a node
+    is the one before it.
+    """
     up: list[int] = parents(n_nodes).tolist()
     down = [[-1, -1] for _ in up]
     for node, parent in enumerate(up[1:], 1):
@@ -152,25 +167,27 @@ def double_binary_tree(n_nodes: int) -> tuple[tuple[NodePlace, ...], tuple[NodeP
 
 
 def children_of(places: Sequence[NodePlace]) -> Ints:
-    """The two children of every node, -1 where there is none."""
+    """Return the two children of every node; -1 for none."""
     return np.array([place.down for place in places], np.int64).reshape(-1, 2)
 
 
 def planted(seats: Seats, pattern: int, children: Ints) -> Tree:
-    """The tree over ranks that sit in chain order; `children` are those of every node.
+    """Return the tree over ranks whose seats are in chain order; `children` are those of every
+    node.
 
-    NCCL: connectTrees, setTreeUp and setTreeDown in src/graph/connect.cc."""
+    NCCL: connectTrees, setTreeUp and setTreeDown in src/graph/connect.cc.
+    """
     ranks, start = seats.ranks, seats.start
     up = np.full(len(ranks), -1, np.int64)
     inner = np.ones(len(ranks), bool)
-    inner[start[:-1]] = False  # the first of a node is below no other of it
+    inner[start[:-1]] = False  # the first GPU of a chain has no parent in its node
     below = np.flatnonzero(inner)
     up[ranks[below]] = ranks[below - 1]
     down: list[tuple[int, ...]] = [()] * len(ranks)
     for above, child in zip(ranks[below - 1].tolist(), ranks[below].tolist(), strict=True):
         down[above] = (child,)
     for number in (0, 1):
-        # The GPU of the chain that talks to this child; the first talks to parents.
+        # The GPU of the chain that is the parent of this child; the first is the child of another.
         door = {BALANCED_TREE: 1 - number, SPLIT_TREE: 1}.get(pattern, 0)
         node = np.flatnonzero(children[:, number] >= 0)
         parent = ranks[start[node] + np.minimum(door, seats.size[node] - 1)]
@@ -181,20 +198,19 @@ def planted(seats: Seats, pattern: int, children: Ints) -> Tree:
     return Tree(tuple(up.tolist()), tuple(down))
 
 
-# From the graph of one node to the channels that run: how many, and over which ranks they go.
-# Search channels are doubled, rings of the nodes are joined end to end, and each pair of channels
-# gets the two trees. The ranks of nodes may be numbered in any way.
+# From the graph of one node to the channels that run. The channels of the search are doubled, the
+# rings of the nodes are joined end to end, and each pair of channels gets the two trees.
 
-PLENTY = 16  # channels that Hopper needs over a network before NCCL stops doubling
+PLENTY = 16  # channels on Hopper with several nodes from which NCCL does not double again
 FAST_RING = 45.0
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The executed channels: for each its ring, as ranks in order, and its tree."""
+class ChannelLayout:
+    """The ring of every executed channel, as ranks in order, and its tree."""
 
-    rings: Repeated[tuple[int, ...]]
-    trees: Repeated[Tree]
+    rings: PeriodicSequence[tuple[int, ...]]
+    trees: PeriodicSequence[Tree]
 
 
 def executed_channels(
@@ -208,7 +224,7 @@ def executed_channels(
     settings: Settings,
     collnet: ChannelGraph | None,
 ) -> int:
-    """How many channels a communicator has after doubling and the user's limits."""
+    """Return the number of channels of a communicator after doubling and the user's limits."""
     count = min(2 * min(ring.n_channels, tree.n_channels), facts.max_channels)
     if collnet is not None and collnet.n_channels:
         wide_inside = collnet.bw_intra > collnet.bw_inter and local_ranks > 1
@@ -219,9 +235,11 @@ def executed_channels(
 
 
 def limited_channels(count: int, facts: Facts, settings: Settings) -> int:
-    """A number of channels within NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS; the least wins.
+    """Return a number of channels within NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS; the minimum
+    wins.
 
-    NCCL: ncclMinNchannels, ncclMaxNchannels."""
+    NCCL: ncclMinNchannels, ncclMaxNchannels.
+    """
     if settings.max_channels is not None:
         count = min(count, settings.max_channels)
     if settings.min_channels is not None:
@@ -230,8 +248,11 @@ def limited_channels(count: int, facts: Facts, settings: Settings) -> int:
 
 
 def worst_graph(graphs: Sequence[ChannelGraph], facts: Facts) -> ChannelGraph:
-    """What nodes of several kinds agree on: the fewest channels, slowest speeds and worst types.
-    Its channels are those of the first node."""
+    """Return the graph that nodes of several kinds agree on: fewest channels, lowest speeds, worst
+    types.
+
+    Its channels are those of the first node.
+    """
     count = min(graph.n_channels for graph in graphs)
     return ChannelGraph(
         pattern=max(graph.pattern for graph in graphs),
@@ -249,10 +270,10 @@ def worst_graph(graphs: Sequence[ChannelGraph], facts: Facts) -> ChannelGraph:
 
 def laid_out(
     rings: Sequence[ChannelGraph], trees: Sequence[ChannelGraph], seats: Seats, n_channels: int
-) -> Layout:
-    """Rings and trees of all executed channels over ranks, from the graphs of each kind of node."""
+) -> ChannelLayout:
+    """Return rings and trees of all executed channels, given the graphs of each kind of node."""
     searched = min(graph.n_channels for graph in (*rings, *trees))
-    joined = Repeated(n_channels, searched, partial(_ring, rings, seats, searched))
+    joined = PeriodicSequence(n_channels, searched, partial(_ring, rings, seats, searched))
     pattern = max(graph.pattern for graph in trees)
     twins = [children_of(places) for places in double_binary_tree(len(seats))]
 
@@ -261,12 +282,16 @@ def laid_out(
         orders = [graph.channels[channel].gpus for graph in trees]
         return planted(seats.in_order(orders, seats.kind), pattern, twins[twin])
 
-    return Layout(joined, Repeated(n_channels, 2 * searched, plant))
+    return ChannelLayout(joined, PeriodicSequence(n_channels, 2 * searched, plant))
 
 
 def _ring(
     graphs: Sequence[ChannelGraph], seats: Seats, searched: int, channel: int
 ) -> tuple[int, ...]:
+    """The ring of a channel over the ranks of all nodes.
+
+    If rings cross rails, every second node uses the other channel of a pair.
+    """
     crossed = max(graph.cross_nic for graph in graphs) == 2 and searched % 2 == 0
     turns = [channel, channel ^ 1] if crossed else [channel]
     orders = [graph.channels[own].gpus for graph in graphs for own in turns]

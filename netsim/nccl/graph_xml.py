@@ -12,7 +12,7 @@ from netsim.nccl.facts import Facts, PathType
 from netsim.nccl.node import NodeView
 from netsim.nccl.paths import PathTable
 from netsim.topology.foreign import nccl_xml
-from netsim.topology.foreign.nccl_xml import Element, integer, known, text
+from netsim.topology.foreign.nccl_xml import Element, check_names, integer, text
 
 HOST_SHIFT = 56  # bits below the number of a host, in nodes that are several hosts
 
@@ -90,7 +90,7 @@ def _root(file: GraphFile) -> Element:
     root = nccl_xml.parse_elements(file.text.encode(), file.source)
     if root.name != "graphs":
         raise root.error(f"expected a graphs element at the top, got {root.name}")
-    known(root, {"version"}, {"graph"})
+    check_names(root, {"version"}, {"graph"})
     if text(root, "version") != "1":
         raise root.error(f"expected version 1, got {shown(text(root, 'version'))}", "version")
     for child in root.children:
@@ -123,7 +123,7 @@ class _Devices:
 
 
 def _read_graph(element: Element, number: int, devices: _Devices, facts: Facts) -> ChannelGraph:
-    known(element, ATTRIBUTES, {"channel"})
+    check_names(element, ATTRIBUTES, {"channel"})
     pattern = integer(element, "pattern", least=1, most=6)
     if pattern not in PATTERNS[number]:
         wanted = " or ".join(map(str, PATTERNS[number]))
@@ -165,7 +165,7 @@ def _path_type(element: Element, name: str, facts: Facts) -> PathType:
 
 
 def _read_channel(element: Element, number: int, devices: _Devices) -> Channel:
-    known(element, set(), {"gpu", "net"})
+    check_names(element, set(), {"gpu", "net"})
     nets = [child for child in element.children if child.name == "net"]
     inner = element.children
     if devices.ports:

@@ -1,4 +1,4 @@
-"""A job: one NCCL communicator in its cluster, from what a user asks to what NCCL found there."""
+"""One NCCL communicator in its cluster: its nodes, and how its ranks are connected."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +35,9 @@ from netsim.topology.nccl_view import ASSUMED_SM, node_system
 
 @dataclass(frozen=True)
 class Wishes:
-    """Version, variables, forced algorithm and protocol; rules and graphs in NCCL's place."""
+    """What the user sets: version, variables, a forced algorithm and protocol, tuner rules,
+    graphs.
+    """
 
     version: Version = NEWEST
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -45,37 +47,42 @@ class Wishes:
     graphs: GraphFile | None = None
 
     def settings(self) -> Settings:
-        """All of it as NCCL's settings."""
-        found = settings_from(self.variables, self.version)
+        """Return all of it as NCCL's settings."""
+        settings = settings_from(self.variables, self.version)
         if self.algorithm != AUTO:
-            self._alone("NCCL_ALGO", "an algorithm")
-            found = replace(found, algorithms=dict.fromkeys(FUNCTIONS, (self.algorithm,)))
+            self._check_only_once("NCCL_ALGO", "an algorithm")
+            settings = replace(settings, algorithms=dict.fromkeys(FUNCTIONS, (self.algorithm,)))
         if self.protocol != AUTO:
-            self._alone("NCCL_PROTO", "a protocol")
-            found = replace(found, protocols=dict.fromkeys(FUNCTIONS, (self.protocol,)))
-        return found
+            self._check_only_once("NCCL_PROTO", "a protocol")
+            settings = replace(settings, protocols=dict.fromkeys(FUNCTIONS, (self.protocol,)))
+        return settings
 
     def with_plugin(self, variables: Mapping[str, str]) -> "Wishes":
-        """The same with what a network plugin sets, where the user says nothing of it."""
+        """Return wishes with the variables that a network plugin sets, unless the user sets
+        them.
+        """
         forced = {"NCCL_ALGO": self.algorithm, "NCCL_PROTO": self.protocol}
         unforced = [name for name in variables if forced.get(name, AUTO) == AUTO]
         free = {name: variables[name] for name in unforced if not self.variables.get(name)}
         return replace(self, variables={**self.variables, **free}) if free else self
 
     def on(self, cluster: Cluster, gpus: NDArray[np.int32]) -> "Wishes":
-        """The same with what the plugin of the network sets for a job of these GPUs."""
+        """Return wishes with the variables that the plugin of the cluster's network sets for
+        these GPUs.
+        """
         return self.with_plugin(plugin_of(cluster, gpus, self.version))
 
-    def _alone(self, variable: str, what: str) -> None:
+    def _check_only_once(self, variable: str, forced: str) -> None:
+        """Refuse an algorithm or protocol that is forced while its variable is set as well."""
         if self.variables.get(variable):
-            raise InputError(f"{variable} is set, and {what} is forced as well: give one of them")
+            raise InputError(f"{variable} is set, and {forced} is forced as well: give one of them")
 
 
 Pair = tuple[int, int]
 
 
 class LinksInside(Mapping[Pair, str]):
-    """Links by rank, from those by place in each kind of node."""
+    """The kind of link between two ranks of one node; stored once for each kind of node."""
 
     def __init__(self, seats: connect.Seats, kinds: Sequence[Mapping[Pair, str]]) -> None:
         self.seats, self.kinds = seats, kinds
@@ -84,74 +91,83 @@ class LinksInside(Mapping[Pair, str]):
         self._place: list[int] = seats.place.tolist()
 
     def __getitem__(self, pair: Pair) -> str:
-        one, other = pair
-        node = self._node[one]
-        if self._node[other] != node:
+        first, second = pair
+        node = self._node[first]
+        if self._node[second] != node:
             raise KeyError(pair)
-        return self._kind[node][self._place[one], self._place[other]]
+        return self._kind[node][self._place[first], self._place[second]]
 
     def __iter__(self) -> Iterator[Pair]:
         for start, kind in zip(self.seats.start.tolist(), self._kind, strict=False):
             ranks = self.seats.ranks[start:]
-            yield from ((int(ranks[one]), int(ranks[other])) for one, other in kind)
+            yield from ((int(ranks[first]), int(ranks[second])) for first, second in kind)
 
     def __len__(self) -> int:
         return sum(map(len, self._kind))
 
 
 def link_kinds(comm: Communicator, view: NodeView) -> dict[Pair, str]:
-    """How NCCL moves data between any two GPUs of a node, by local rank."""
+    """Return how NCCL moves data between any two GPUs of a node, by local rank."""
     table = view.table
     local = table.graph.local_ranks
     level = comm.facts.rank(p2p_level(table.graph, comm.settings))
-    found: dict[Pair, str] = {}
-    for one, a in enumerate(table.gpus):
-        for other, b in enumerate(table.gpus):
-            if one != other:
-                found[local[one], local[other]] = _kind(comm, table, a, b, level)
-    return found
+    kind_of_pair: dict[Pair, str] = {}
+    for first, a in enumerate(table.gpus):
+        for second, b in enumerate(table.gpus):
+            if first != second:
+                kind_of_pair[local[first], local[second]] = _kind(comm, table, a, b, level)
+    return kind_of_pair
 
 
 def _kind(comm: Communicator, table: PathTable, a: int, b: int, level: int) -> str:
-    found, staged = table.type_of(a, b), "net" if comm.settings.shm_disabled else "shm"
-    if comm.facts.rank(found) > level:
+    """How data moves from GPU `a` to GPU `b`: over NVLink, PCIe, shared memory or the network.
+
+    `level` is the worst type of path on which peers access each other's memory.
+    """
+    path_type, staged = table.type_of(a, b), "net" if comm.settings.shm_disabled else "shm"
+    if comm.facts.rank(path_type) > level:
         return staged
-    if found in ("NVL", "NVB"):
+    if path_type in ("NVL", "NVB"):
         return "nvlink"
     return "pcie" if table.graph.gpu(a).gdr and table.graph.gpu(b).gdr else staged
 
 
-# The ways between nodes: by which NICs each channel leaves and enters them, or over NVLink (PXN).
-# Found for all hops of a channel at once, when one of them is asked for.
+# Routes between nodes: by which NICs each channel leaves and enters them, or over NVLink (PXN).
 
 Ints = NDArray[np.int64]
 Hop = tuple[int, int, int]  # channel, from, to
 
 
-class Ways(Mapping[Hop, str]):
-    """The way of every hop between nodes; `hops` are sources and destinations by channel."""
+class RoutesBetweenNodes(Mapping[Hop, str]):
+    """The name of the route of every hop (channel, from, to) between nodes.
+
+    `hops` are sources and destinations by channel. Routes of a channel are computed for all its
+    hops at once, when one is needed.
+    """
 
     def __init__(
         self,
         seats: connect.Seats,
         views: Sequence[NodeView],
         graphs: Sequence[ChannelGraph],
-        hops: connect.Repeated[tuple[Ints, Ints]],
+        hops: connect.PeriodicSequence[tuple[Ints, Ints]],
     ) -> None:
         self.seats, self.views, self.graphs, self.hops = seats, views, graphs, hops
         # All nodes have as many channels as the one with the fewest, and repeat those.
         self.channels = min(graph.n_channels for graph in graphs)
         self.period = lcm(hops.period, self.channels)
-        self._known: dict[int, dict[tuple[int, int], str]] = {}
+        self._routes_of_channel: dict[int, dict[tuple[int, int], str]] = {}
 
     def __getitem__(self, hop: Hop) -> str:
         return self.of(hop[0])[hop[1], hop[2]]
 
     def get(self, hop: Hop, default: Any = None) -> Any:
-        """The way of a hop; asked for hops inside nodes as well, so without raising for them."""
+        """Return the route of a hop, or the default for hops inside a node, without an
+        exception.
+        """
         channel, src, dst = hop
-        known = self._known.get(channel % self.period)
-        return (self.of(channel) if known is None else known).get((src, dst), default)
+        routes = self._routes_of_channel.get(channel % self.period)
+        return (self.of(channel) if routes is None else routes).get((src, dst), default)
 
     def __iter__(self) -> Iterator[Hop]:
         for channel in range(len(self.hops)):
@@ -161,68 +177,75 @@ class Ways(Mapping[Hop, str]):
         return sum(len(self.of(channel)) for channel in range(len(self.hops)))
 
     def of(self, channel: int) -> Mapping[tuple[int, int], str]:
-        """The ways of one channel by (from, to)."""
+        """Return the routes of one channel by (from, to)."""
         number = channel % self.period
-        if number not in self._known:
-            self._known[number] = self._found(channel)
-        return self._known[number]
+        if number not in self._routes_of_channel:
+            self._routes_of_channel[number] = self._compute(channel)
+        return self._routes_of_channel[number]
 
-    def _found(self, channel: int) -> dict[tuple[int, int], str]:
+    def _compute(self, channel: int) -> dict[tuple[int, int], str]:
+        """Compute the routes of a channel from the NICs of its ranks."""
         src, dst = self.hops[channel]
         node = self.seats.node
-        away = np.flatnonzero(node[src] != node[dst])
-        if not len(away):
+        between_nodes = np.flatnonzero(node[src] != node[dst])
+        if not len(between_nodes):
             return {}
-        src, dst = src[away], dst[away]
-        own = channel % self.channels
-        doors = [_doors(*kind, own) for kind in zip(self.views, self.graphs, strict=True)]
-        width = max(map(len, doors))
-        table = np.zeros((len(doors), width, 2), np.int64)
-        for number, rows in enumerate(doors):
+        src, dst = src[between_nodes], dst[between_nodes]
+        searched_channel = channel % self.channels
+        nics_of_kind = [
+            _nics_of_gpus(*kind, searched_channel)
+            for kind in zip(self.views, self.graphs, strict=True)
+        ]
+        width = max(map(len, nics_of_kind))
+        table = np.zeros((len(nics_of_kind), width, 2), np.int64)
+        for number, rows in enumerate(nics_of_kind):
             table[number, : len(rows)] = rows
         leave, relayed = self._at(table, src).T
         arrive, _ = self._at(table, dst).T
         combined = np.column_stack([leave, arrive, relayed])
-        kinds, which = np.unique(combined, axis=0, return_inverse=True)
-        names = [_way_name(*kind) for kind in kinds.tolist()]
-        ways = [names[number] for number in which.reshape(-1).tolist()]
-        return dict(zip(zip(src.tolist(), dst.tolist(), strict=True), ways, strict=True))
+        distinct_routes, route_number = np.unique(combined, axis=0, return_inverse=True)
+        names = [_route_name(*kind) for kind in distinct_routes.tolist()]
+        route_names = [names[number] for number in route_number.reshape(-1).tolist()]
+        return dict(zip(zip(src.tolist(), dst.tolist(), strict=True), route_names, strict=True))
 
     def _at(self, table: Ints, rank: Ints) -> Ints:
-        found: Ints = table[self.seats.kind[self.seats.node[rank]], self.seats.place[rank]]
-        return found
+        """The entries of a table [kind of node, place] for some ranks."""
+        entries: Ints = table[self.seats.kind[self.seats.node[rank]], self.seats.place[rank]]
+        return entries
 
 
-def _way_name(leave: int, arrive: int, relayed: int) -> str:
-    """The name of a way by the NICs that it leaves and arrives by; if it is relayed (PXN), the
-    first NIC may be that of another GPU."""
+def _route_name(leave: int, arrive: int, relayed: int) -> str:
+    """Return the name of a route that leaves and arrives by these NICs.
+
+    If it is relayed (PXN), the first NIC may be that of another GPU.
+    """
     if relayed and leave == arrive:
         return "pxn"
     return f"{'pxn' if relayed else 'nic'}:{leave}:{arrive}"
 
 
-def _doors(view: NodeView, graph: ChannelGraph, channel: int) -> list[tuple[int, bool]]:
-    """By place, a GPU's NIC on a channel, and whether another GPU passes its data on (PXN)."""
-    table, own = view.table, graph.channels[channel]
-    assert own.nics is not None  # searched as one of several nodes
-    system, found = table.graph, []
+def _nics_of_gpus(view: NodeView, graph: ChannelGraph, channel: int) -> list[tuple[int, bool]]:
+    """By place, the NIC of a GPU on a channel, and whether another GPU relays its data (PXN)."""
+    table, searched_channel = view.table, graph.channels[channel]
+    assert searched_channel.nics is not None  # searched as one of several nodes
+    system, nics = table.graph, []
     for gpu in range(len(table.gpus)):
-        net = table.nets[own.nics[0 if own.gpus[0] == gpu else 1]]
+        net = table.nets[searched_channel.nics[0 if searched_channel.gpus[0] == gpu else 1]]
         relayed = table.type_of(table.gpus[system.local_ranks.index(gpu)], net) == "PXN"
-        found.append((system.net(net).dev, relayed))
-    return found
+        nics.append((system.net(net).dev, relayed))
+    return nics
 
 
-# The nodes of a communicator as NCCL sees them: GPUs by NVLink domain, each kind searched once.
-# A node's GPUs are numbered by their ranks; GPUs that take no part are not there for NCCL.
+# The nodes of a communicator as NCCL sees them: the GPUs of an NVLink domain that belong to the
+# communicator, numbered by their ranks.
 
-STATED_SINCE = Version(2, 18)  # plugins of before did not tell NCCL their latency
+STATED_SINCE = Version(2, 18)  # since this version, plugins state their latency to NCCL
 CHOICE_ONLY = ("NCCL_ALGO", "NCCL_PROTO")  # variables that no search depends on
 
 
 @dataclass(frozen=True)
 class NodeLayout:
-    """One node: the ranks of the communicator on it, in order, and what NCCL found there."""
+    """One node: the ranks of the communicator on it, in order, and NCCL's view of it."""
 
     ranks: tuple[int, ...]
     view: NodeView
@@ -236,7 +259,10 @@ def nodes_of(
     settings: Settings,
     graphs: GraphFile | None = None,
 ) -> tuple[NodeLayout, ...]:
-    """The nodes of a communicator whose ranks are these GPUs of a cluster, by their first rank."""
+    """Return the nodes of a communicator whose ranks are these GPUs, by their first rank.
+
+    GPUs of one NVLink domain are one node. Each kind of node is searched once.
+    """
     domain = cluster.domain
     transport = cluster.transport.name if cluster.transport else ""
     stated = 0.0
@@ -251,18 +277,18 @@ def nodes_of(
     host = np.searchsorted(domain, numbers)
     chosen = tuple(sorted((k, v) for k, v in variables.items() if k not in CHOICE_ONLY))
     views: dict[tuple[object, ...], NodeView] = {}
-    found = []
-    for number, here in ranks.items():
-        places = tuple((gpus[here] - first[number]).tolist())
+    nodes = []
+    for number, members in ranks.items():
+        places = tuple((gpus[members] - first[number]).tolist())
         key = (tuple(cluster.host_class[host[number] : host[number + 1]].tolist()), places)
         if key not in views:
-            there = with_nics(node_system(cluster, number), transport, settings)
+            system_of_host = with_nics(node_system(cluster, number), transport, settings)
             if stated:
-                there = there.with_ports(partial(replace, latency=stated))
-            system = _taking_part(there, places)
+                system_of_host = system_of_host.with_ports(partial(replace, latency=stated))
+            system = _taking_part(system_of_host, places)
             views[key] = _searched(system, len(ranks) > 1, version, chosen, graphs)
-        found.append(NodeLayout(tuple(here), views[key]))
-    return tuple(found)
+        nodes.append(NodeLayout(tuple(members), views[key]))
+    return tuple(nodes)
 
 
 @lru_cache(maxsize=256)
@@ -273,16 +299,18 @@ def _searched(
     variables: tuple[tuple[str, str], ...],
     graphs: GraphFile | None,
 ) -> NodeView:
+    """Search the graphs of a node."""
     return search_node(
         system,
         networked=networked,
         version=version,
         settings=settings_from(dict(variables), version),
-        given=partial(graphs_of, graphs) if graphs else None,
+        graphs_of_file=partial(graphs_of, graphs) if graphs else None,
     )
 
 
 def _taking_part(system: XmlSystem, places: Sequence[int]) -> XmlSystem:
+    """The system with the GPUs of the communicator only, numbered by their ranks."""
     number = {place: rank for rank, place in enumerate(places)}
     if number == {gpu.rank: gpu.rank for gpu in system.gpus()}:
         return system
@@ -297,18 +325,18 @@ def _taking_part(system: XmlSystem, places: Sequence[int]) -> XmlSystem:
     return system.changed(ranked)
 
 
-# How the ranks of a communicator hang together: rings, trees, heads, links and NICs by channel.
-# This is the same for all calls of a communicator; `nccl/choice.py` says which channels one uses.
-# What nodes of one kind have in common is computed once for all of them.
-
 GPU_OWN = "net"  # each GPU's own NIC
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Heads(Generic[T]):
-    """Ranks that reduce in a switch, by node; or by channel each node's ranks from its head on. And
-    the NIC of each head, or of all of a channel, to the network."""
+    """Ranks that exchange data with a reducing switch.
+
+    Args:
+        ranks: by head, its rank on every node; or by channel, the chains of ranks from the head on.
+        doors: by head (or channel), the route to its NIC.
+    """
 
     ranks: tuple[T, ...] = ()
     doors: tuple[str, ...] = ()
@@ -319,21 +347,26 @@ Ranks = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Wiring:
-    """How the ranks of a communicator hang together, each part found when it is asked for."""
+    """How the ranks of a communicator are connected: rings, trees, heads, links and NICs by
+    channel.
+
+    It is the same for all calls of a communicator, and each part is computed when it is needed.
+    `nccl/choice.py` says which channels a call uses.
+    """
 
     comm: Communicator
     nodes: Sequence[NodeLayout]
 
     @cached_property
     def seats(self) -> connect.Seats:
-        """Which node every rank sits on."""
+        """The node of every rank and its place there."""
         return connect.seats_of(
             [node.ranks for node in self.nodes], [node.view for node in self.nodes]
         )
 
     @cached_property
     def views(self) -> tuple[NodeView, ...]:
-        """What NCCL found on each kind of node."""
+        """NCCL's view of each kind of node."""
         return tuple(self.nodes[number].view for number in self.seats.first)
 
     @cached_property
@@ -353,50 +386,66 @@ class Wiring:
 
     @cached_property
     def nvls(self) -> Heads[Ranks]:
-        """The heads that switches inside nodes reach."""
+        """The heads of NVLS, which use the switches inside nodes."""
         return _heads(self.nodes, self.seats, [view.nvls for view in self.views])
 
     @cached_property
     def direct(self) -> Heads[Ranks]:
-        """The heads that switches of the network reach, and by which NICs."""
+        """The heads of CollNetDirect, which use the switches of the network, and their NICs."""
         return _heads(self.nodes, self.seats, [view.collnet_direct for view in self.views])
 
     @cached_property
     def chains(self) -> Heads[tuple[Ranks, ...]]:
-        """The chains from these heads on."""
+        """The chains of CollNetChain, and the NICs of their heads."""
         kinds = [self.nodes[number] for number in self.seats.first]
         graphs = [node.view.collnet_chain for node in kinds]
         searched = min(graph.n_channels if graph else 0 for graph in graphs)
         if not searched:
             return Heads()
-        orders, doors = [], []
+        orders, nic_routes = [], []
         for number in range(searched):
-            own = [graph.channels[number] for graph in graphs if graph]
-            orders.append(_of_nodes(self.nodes, self.seats, [one.gpus for one in own]))
-            doors.append(_common([_door(node, one) for node, one in zip(kinds, own, strict=True)]))
-        turns = [channel % searched for channel in range(self.comm.n_channels)]
-        return Heads(tuple(orders[turn] for turn in turns), tuple(doors[turn] for turn in turns))
+            channels = [graph.channels[number] for graph in graphs if graph]
+            orders.append(_of_nodes(self.nodes, self.seats, [channel.gpus for channel in channels]))
+            nic_routes.append(
+                _common_route(
+                    [
+                        _head_route(node, channel)
+                        for node, channel in zip(kinds, channels, strict=True)
+                    ]
+                )
+            )
+        channel_numbers = [channel % searched for channel in range(self.comm.n_channels)]
+        return Heads(
+            tuple(orders[turn] for turn in channel_numbers),
+            tuple(nic_routes[turn] for turn in channel_numbers),
+        )
 
     @cached_property
     def ring_routes(self) -> Mapping[Hop, str]:
-        """The ways of rings between nodes."""
-        found = connect.Repeated(self.comm.n_channels, self._layout.rings.period, self._around)
-        return Ways(self.seats, self.views, [view.ring for view in self.views], found)
+        """The routes of rings between nodes."""
+        hops = connect.PeriodicSequence(
+            self.comm.n_channels, self._layout.rings.period, self._around
+        )
+        return RoutesBetweenNodes(self.seats, self.views, [view.ring for view in self.views], hops)
 
     @cached_property
     def tree_routes(self) -> Mapping[Hop, str]:
-        """The ways of trees between nodes, in both directions of every edge."""
-        found = connect.Repeated(self.comm.n_channels, self._layout.trees.period, self._edges)
-        return Ways(self.seats, self.views, [view.tree for view in self.views], found)
+        """The routes of trees between nodes, in both directions of every edge."""
+        hops = connect.PeriodicSequence(
+            self.comm.n_channels, self._layout.trees.period, self._edges
+        )
+        return RoutesBetweenNodes(self.seats, self.views, [view.tree for view in self.views], hops)
 
     @cached_property
-    def _layout(self) -> connect.Layout:
+    def _layout(self) -> connect.ChannelLayout:
         rings, trees = [view.ring for view in self.views], [view.tree for view in self.views]
         return connect.laid_out(rings, trees, self.seats, self.comm.n_channels)
 
     @cached_property
     def links(self) -> tuple[str, Mapping[Pair, str]]:
-        """What joins ranks of one node: the most frequent kind, and all pairs of another."""
+        """The most frequent kind of link between ranks of one node, and all pairs with another
+        kind.
+        """
         kinds = [link_kinds(self.comm, view) for view in self.views]
         count = Counter(kind for pairs in kinds for kind in pairs.values())
         usual = count.most_common(1)[0][0] if count else "nvlink"
@@ -404,10 +453,12 @@ class Wiring:
         return usual, LinksInside(self.seats, others) if any(others) else {}
 
     def _around(self, channel: int) -> tuple[Ints, Ints]:
+        """The hops of a ring, as sources and destinations."""
         ring = np.array(self.rings[channel], np.int64)
         return ring, np.roll(ring, -1)
 
     def _edges(self, channel: int) -> tuple[Ints, Ints]:
+        """The hops of a tree in both directions."""
         up = np.array(self.trees[channel].up, np.int64)
         below = np.flatnonzero(up >= 0)
         return np.r_[below, up[below]], np.r_[up[below], below]
@@ -416,36 +467,40 @@ class Wiring:
 def _heads(
     nodes: Sequence[NodeLayout], seats: connect.Seats, graphs: Sequence[ChannelGraph | None]
 ) -> Heads[Ranks]:
-    found = []
+    """The heads of each node and the routes to their NICs; all nodes use the number of the node
+    with the fewest.
+    """
+    heads_of_kind = []
     for number, graph in zip(seats.first, graphs, strict=True):
         firsts: dict[int, str] = {}
         for channel in graph.channels if graph else ():
-            firsts.setdefault(channel.gpus[0], _door(nodes[number], channel))
-        found.append(firsts)
-    count = min(map(len, found))
-    ranks = _of_nodes(nodes, seats, [list(firsts)[:count] for firsts in found])
-    doors = zip(*(tuple(firsts.values()) for firsts in found), strict=False)
-    return Heads(ranks, tuple(_common(same) for same in doors))
+            firsts.setdefault(channel.gpus[0], _head_route(nodes[number], channel))
+        heads_of_kind.append(firsts)
+    count = min(map(len, heads_of_kind))
+    ranks = _of_nodes(nodes, seats, [list(firsts)[:count] for firsts in heads_of_kind])
+    nic_routes = zip(*(tuple(firsts.values()) for firsts in heads_of_kind), strict=False)
+    return Heads(ranks, tuple(_common_route(same) for same in nic_routes))
 
 
 def _of_nodes(
     nodes: Sequence[NodeLayout], seats: connect.Seats, places: Sequence[Sequence[int]]
 ) -> tuple[Ranks, ...]:
+    """By node, the ranks at the places of its kind."""
     kinds = seats.kind.tolist()
     pairs = zip(nodes, kinds, strict=True)
     return tuple(tuple(node.ranks[place] for place in places[kind]) for node, kind in pairs)
 
 
-def _door(node: NodeLayout, channel: Channel) -> str:
-    """The way by which the first GPU of a channel reaches the network."""
+def _head_route(node: NodeLayout, channel: Channel) -> str:
+    """The route by which the first GPU of a channel reaches the network."""
     if channel.nics is None:
         return GPU_OWN
     table = node.view.table
     return f"nic:{table.graph.net(table.nets[channel.nics[0]]).dev}"
 
 
-def _common(doors: Sequence[str]) -> str:
-    """One way for all nodes; each GPU's own where they differ."""
+def _common_route(doors: Sequence[str]) -> str:
+    """The route if it is the same on all nodes; else each GPU's own NIC."""
     return doors[0] if len(set(doors)) == 1 else GPU_OWN
 
 
@@ -453,8 +508,8 @@ GRAPHS = ("ring", "tree", "nvls", "collnet_direct", "collnet_chain")
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
-    """A communicator and its nodes; `gpus` are the devices of its ranks in the cluster."""
+class NcclJob:
+    """A communicator in a cluster; `gpus` are the devices of its ranks."""
 
     comm: Communicator
     nodes: tuple[NodeLayout, ...]
@@ -463,19 +518,18 @@ class Job:
 
     @cached_property
     def machines(self) -> tuple[Machine, ...]:
-        """The machines of its hosts, each kind once."""
+        """The machines of its hosts, each once."""
         classes = different(self.cluster.host_class[self.cluster.gpu_host[self.gpus]])
         return tuple(self.cluster.hosts[number].machine for number in classes.tolist())
 
     @property
     def calibration(self) -> Mapping[str, Figure]:
-        """What was fitted to its machines; to the oldest, whose constants all ranks have, where
-        they differ."""
+        """The fitted constants of its machines; those of the oldest if machines differ."""
         return oldest_machine(self.machines).calibration
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """What execution costs on its GPUs."""
+        """The costs of execution on its GPUs."""
         transport = self.cluster.transport.name if self.cluster.transport else ""
         usual = mechanism_of(
             self.comm.min_cc,
@@ -490,40 +544,40 @@ class Job:
 
     @cached_property
     def memo(self) -> Memo:
-        """What schedules of several sizes have in common."""
+        """A cache of what schedules of several sizes have in common."""
         return Memo()
 
     @cached_property
     def kinds(self) -> tuple[NodeLayout, ...]:
-        """A node of each kind."""
+        """One node of each kind."""
         return tuple({node.view: node for node in self.nodes}.values())
 
     @cached_property
     def wiring(self) -> Wiring:
-        """How its ranks hang together."""
+        """How its ranks are connected."""
         return Wiring(self.comm, self.nodes)
 
     @cached_property
     def rounds(self) -> Rounds:
-        """Who sends to whom when."""
+        """The rounds of sends and receives: which rank sends to which in each round."""
         ranks = tuple(node.ranks for node in self.nodes)
         return rounds_of(ranks, self.comm.facts, self.comm.settings)
 
     @cached_property
     def sends(self) -> Sends:
-        """Channels and chunk of sends and receives."""
+        """Channels and chunk size of sends and receives."""
         return sends_of(self.comm, [node.view.table for node in self.kinds])
 
 
-def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> Job:
-    """The communicator of these GPUs, in rank order, as NCCL sets it up."""
+def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> NcclJob:
+    """Return the communicator of these GPUs, in rank order, as NCCL sets it up."""
     wishes = wishes.on(cluster, gpus)
     settings = wishes.settings()
     nodes = nodes_of(cluster, gpus, wishes.version, wishes.variables, settings, wishes.graphs)
     if len(nodes) > 1 and not all(node.view.table.nets for node in nodes):
         raise InputError("NCCL cannot join these nodes: some have no NIC")
     kinds = {node.view: node for node in nodes}
-    alike = [
+    communicators = [
         communicator(
             node.view,
             len(nodes),
@@ -535,18 +589,20 @@ def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> Job:
         for table in [node.view.table]
     ]
     ranks = [len(node.ranks) for node in nodes]
-    if len({one.rccl for one in alike}) > 1:
+    if len({comm_of_kind.rccl for comm_of_kind in communicators}) > 1:
         raise InputError(
             "NVIDIA's GPUs and AMD's cannot be in one communicator: NCCL drives the former, RCCL "
             "the latter",
             hint="use machines of one maker, or jobs that each have hosts of one",
         )
-    comm = replace(_joined(alike, ranks), tuner=wishes.tuner)
-    return Job(comm, nodes, cluster, gpus)
+    comm = replace(_joined(communicators, ranks), tuner=wishes.tuner)
+    return NcclJob(comm, nodes, cluster, gpus)
 
 
 def plugin_of(cluster: Cluster, gpus: NDArray[np.int32], version: Version) -> Mapping[str, str]:
-    """What the network's plugin sets for a job; nothing where the job is one NVLink domain."""
+    """Return the variables that the network's plugin sets for a job; {} inside one NVLink
+    domain.
+    """
     hosts = different(cluster.gpu_host[gpus])
     if cluster.transport is None or len(different(cluster.domain[hosts])) == 1:
         return {}
@@ -555,19 +611,25 @@ def plugin_of(cluster: Cluster, gpus: NDArray[np.int32], version: Version) -> Ma
 
 
 def _joined(kinds: Sequence[Communicator], ranks: Sequence[int]) -> Communicator:
-    """What nodes of several kinds agree on, from communicators over nodes of one kind each."""
+    """The communicator of nodes of several kinds, given communicators over nodes of one kind
+    each.
+    """
     first = kinds[0]
     if len(kinds) == 1:
         return first
-    vendors, oldest = {one.cpu_vendor for one in kinds}, min(one.min_cc for one in kinds)
-    graphs: dict[str, Any] = dict.fromkeys(GRAPHS)  # none where one node has none
-    for name, some in ((name, [getattr(one, name) for one in kinds]) for name in GRAPHS):
-        graphs[name] = None if None in some else connect.worst_graph(some, first.facts)
-    channels = connect.executed_channels(  # every rank counts them from the graphs agreed on
+    vendors, oldest = {comm.cpu_vendor for comm in kinds}, min(comm.min_cc for comm in kinds)
+    graphs: dict[str, Any] = dict.fromkeys(GRAPHS)  # None if some node has no such graph
+    for name, graphs_of_kinds in (
+        (name, [getattr(comm, name) for comm in kinds]) for name in GRAPHS
+    ):
+        graphs[name] = (
+            None if None in graphs_of_kinds else connect.worst_graph(graphs_of_kinds, first.facts)
+        )
+    channels = connect.executed_channels(  # each rank computes it from the graphs agreed on
         graphs["ring"],
         graphs["tree"],
         n_nodes=first.n_nodes,
-        local_ranks=max(ranks),  # only where no node has two are there no more channels for them
+        local_ranks=max(ranks),  # CollNet adds no channels if all nodes have a single rank
         min_cc=oldest,
         facts=first.facts,
         settings=first.settings,
@@ -579,22 +641,22 @@ def _joined(kinds: Sequence[Communicator], ranks: Sequence[int]) -> Communicator
         n_ranks=sum(ranks),
         n_channels=channels,
         min_cc=oldest,
-        max_cc=max(one.max_cc for one in kinds),
+        max_cc=max(comm.max_cc for comm in kinds),
         cpu_vendor=first.cpu_vendor if len(vendors) == 1 else "mixed",
-        nvls_channels=min(one.nvls_channels for one in kinds),
-        n_heads=min(one.n_heads for one in kinds),
+        nvls_channels=min(comm.nvls_channels for comm in kinds),
+        n_heads=min(comm.n_heads for comm in kinds),
         most_local_ranks=max(ranks),
-        nvswitch=all(one.nvswitch for one in kinds),
-        network_collectives=all(one.network_collectives for one in kinds),
+        nvswitch=all(comm.nvswitch for comm in kinds),
+        network_collectives=all(comm.network_collectives for comm in kinds),
     )
 
 
-LONG_CABLE = 5e-6  # seconds: 1 km
+LONG_CABLE = 5e-6  # latency of a cable of 1 km, in seconds
 VERBS = ("infiniband", "roce")  # transports that NCCL drives itself, and that sockets can replace
 
 
 def networked(config: ClusterConfig, settings: Settings, version: Version) -> ClusterConfig:
-    """The cluster with the network that a version of NCCL uses of it under these settings."""
+    """Return the cluster with the network as a version of NCCL uses it under these settings."""
     changed: dict[str, Any] = {}
     transport = (config.fabric.transport if config.fabric else None) or config.usual_transport
     if transport in VERBS and (settings.ib_disabled or settings.sockets):
@@ -603,23 +665,23 @@ def networked(config: ClusterConfig, settings: Settings, version: Version) -> Cl
         split = settings.split_on_qps
         changed["qps"] = settings.qps
         changed["split_on_qps"] = facts_of(version).split_on_qps if split is None else split
-    alone = sum(group.nodes for group in config.members) == 1
-    if not changed and not (settings.shm_disabled and alone):
+    is_one_host = sum(group.nodes for group in config.members) == 1
+    if not changed and not (settings.shm_disabled and is_one_host):
         return config
-    if alone:  # its GPUs may have to meet at its NICs
+    if is_one_host:  # without shared memory, its GPUs exchange data over NICs and a switch
         return config.model_copy(update={"fabric": SingleSwitch(kind="single-switch", **changed)})
     fabric = config.fabric or usual_fabric(max(group.nic_count for group in config.members))
     return config.model_copy(update={"fabric": fabric.model_copy(update=changed)})
 
 
 def without_gpudirect(config: ClusterConfig) -> ClusterConfig:
-    """The cluster whose NICs reach GPUs through host memory only."""
+    """Return the cluster with NICs that reach GPUs through host memory only."""
     override = Override(machine={"nics": {"gpudirect": False}})
     return config.model_copy(update={"overrides": (*config.overrides, override)})
 
 
-def loses_gpudirect(job: Job) -> bool:
-    """Whether a level that was asked for keeps all NICs of a job from reaching any GPU."""
+def loses_gpudirect(job: NcclJob) -> bool:
+    """Whether the user's GPUDirect level keeps all NICs of a job from reaching any GPU."""
     settings = job.comm.settings
     if settings.gdr_level is None or len(job.nodes) == 1:
         return False

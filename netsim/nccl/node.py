@@ -1,7 +1,8 @@
-"""NCCL's view of one node and of a communicator over many such nodes, from a topology file.
+"""NCCL's view of one node, and of a communicator over many such nodes, from a topology file.
 
-Runs the searches that NCCL runs at initialization, in its order (NCCL: src/init.cc,
-initTransportsRank). All nodes are equal, so the work does not depend on their number."""
+Runs the searches of NCCL's initialization in its order (src/init.cc, initTransportsRank). All nodes
+are equal, so the work does not depend on their number.
+"""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
@@ -31,7 +32,7 @@ GivenGraphs = Callable[[PathTable, Facts], Mapping[int, ChannelGraph]]
 
 @dataclass(frozen=True, eq=False)
 class NodeView:
-    """One node as NCCL sees it: its paths and the graphs that the searches found."""
+    """One node as NCCL sees it: its paths, and the graphs of the searches."""
 
     table: PathTable
     ring: ChannelGraph
@@ -42,7 +43,7 @@ class NodeView:
 
     @property
     def local_ranks(self) -> int:
-        """GPUs of the node that take part."""
+        """The GPUs of the node that belong to the communicator."""
         return len(self.table.gpus)
 
 
@@ -53,13 +54,16 @@ def search_node(
     version: Version = NEWEST,
     settings: Settings = NO_SETTINGS,
     devices: Collection[int] | None = None,
-    given: GivenGraphs | None = None,
+    graphs_of_file: GivenGraphs | None = None,
 ) -> NodeView:
-    """All graphs of a node, alone or (`networked`) of several; `given` ones replace a search."""
+    """Return all graphs of a node, alone or (`networked`) as one of several.
+
+    Graphs of `graphs_of_file` replace searches.
+    """
     facts = facts_of(version)
     graph = system_graph(system, facts, networked=networked, devices=devices)
     arena = Arena(path_table(graph, settings), settings)
-    file_graphs = given(arena.table, facts) if given else {}
+    file_graphs = graphs_of_file(arena.table, facts) if graphs_of_file else {}
     ring = file_graphs.get(0) or search(arena, Request(RING, 1, facts.search_channels), settings)
     if not networked and 0 not in file_graphs:
         ring = over_all_links(system, ring)
@@ -87,7 +91,7 @@ def communicator(
     settings: Settings = NO_SETTINGS,
     network_collectives: bool = False,
 ) -> Communicator:
-    """The communicator over `n_nodes` such nodes; searched alone if there is one."""
+    """Return the communicator over `n_nodes` such nodes."""
     graph, facts, heads = node.table.graph, facts_of(version), node.nvls or node.collnet_direct
     capabilities = [graph.gpu(gpu).sm for gpu in node.table.gpus]
     vendors = {cpu_vendor(graph.cpu(cpu)) for cpu in graph.of_kind("CPU")}
@@ -125,7 +129,9 @@ def communicator(
 
 
 def nvls_channels(min_cc: int, n_nodes: int, facts: Facts, settings: Settings) -> int:
-    """Channels (SMs) of NVLS: 16 on Hopper, on Blackwell 24 in one node and 32 in several."""
+    """Return the channels (SMs) of NVLS: 16 on Hopper, on Blackwell 24 in one node and 32 in
+    several.
+    """
     if settings.nvls_channels is not None:
         return settings.nvls_channels
     if min_cc < 100 or facts.max_channels < 64:
@@ -135,16 +141,16 @@ def nvls_channels(min_cc: int, n_nodes: int, facts: Facts, settings: Settings) -
     return limited_channels(count, facts, settings)
 
 
-# Where RCCL does not search as NCCL does: its own rings for GPUs that are joined two by two. NCCL's
-# search looks for few hops and leaves links of a full mesh idle. RCCL knows these machines and has
-# rings for them that use every link once in each direction.
+# RCCL's rings for GPUs with a link between every two. NCCL's search prefers few hops and leaves
+# links of a full mesh idle; RCCL recognizes these machines and has rings for them that use every
+# link once in each direction.
 
-COPIES = 4  # 28 rings of the search, 56 channels: what RCCL logs on 8 MI300X
+COPIES = 4  # copies of 7 rings: RCCL logs 28 rings, 56 channels on 8 MI300X
 Order = tuple[int, ...]
 
 
 def over_all_links(system: XmlSystem, graph: ChannelGraph) -> ChannelGraph:
-    """The rings of a full mesh of AMD's GPUs; what was found anywhere else."""
+    """Return RCCL's rings for a full mesh of AMD's GPUs; else the graph itself."""
     gpus = list(system.gpus())
     others = len(gpus) - 1
     joined = (len({link.target for link in gpu.nvlinks}) >= others for gpu in gpus)
@@ -163,7 +169,7 @@ def over_all_links(system: XmlSystem, graph: ChannelGraph) -> ChannelGraph:
 
 @lru_cache
 def rings_of_mesh(gpus: int) -> tuple[Order, ...]:
-    """n - 1 rings over n GPUs that use every pair once in each direction; none for 4 and 6."""
+    """Return n - 1 rings over n GPUs that use every pair once in each direction; () for 4 and 6."""
     used: set[tuple[int, int]] = set()
     rings: list[Order] = []
 

@@ -1,7 +1,8 @@
-"""NCCL's search of channels on the graph of a node (NCCL: src/graph/search.cc).
+"""NCCL's search of channels on the graph of a node (src/graph/search.cc, ncclTopoCompute).
 
-It tries patterns, path types and speeds in NCCL's order, gives up one wish after the other until a
-solution exists, and then tries higher speeds (ncclTopoCompute)."""
+It tries patterns, path types and speeds in NCCL's order, relaxes one requirement after the other
+until a solution exists, and then tries higher speeds.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -21,7 +22,9 @@ from netsim.nccl.system import cpu_vendor, net_bandwidth
 
 @dataclass(frozen=True)
 class Attempt:
-    """What one attempt looks for: the pattern, GB/s a channel, the worst types it may use."""
+    """The requirements of one attempt: the pattern, GB/s per channel, and the worst path types
+    allowed.
+    """
 
     pattern: int
     bw_intra: float
@@ -36,8 +39,8 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Found:
-    """The best solution so far: the attempt that found it and its channels."""
+class Solution:
+    """The best solution so far: the attempt that led to it and its channels."""
 
     attempt: Attempt
     channels: tuple[Channel, ...] = ()
@@ -46,27 +49,26 @@ class Found:
 
     @property
     def n_channels(self) -> int:
-        """Channels found; 0 before anything is."""
+        """The number of channels; 0 if there is no solution yet."""
         return len(self.channels)
 
 
 @dataclass
 class VisitBudget:
-    """Visits that are left; -1 once nothing better can be found. Where bounds have `settled` that,
-    how many the walk would have left is not known."""
+    """The visits that remain; -1 once nothing better can be found.
+
+    `settled` is set if bounds, not the walk, showed that. How many visits the walk would have left
+    is then not known.
+    """
 
     left: int
     settled: bool = False
 
     @property
     def complete(self) -> bool:
-        """Whether the walk ended with the best there is."""
+        """Whether the walk ended with the best possible solution."""
         return self.left == -1
 
-
-# What the channel search takes bandwidth from: links with what is left, hops with their needs.
-# Flat arrays of whole numbers (1/1000 GB/s), so that a hop is tried in a microsecond. Made once
-# for a system; knows nothing of channels and of their order.
 
 Score = tuple[float, float, int, float, int, int, int]
 Needs = tuple[tuple[int, int], ...]
@@ -75,7 +77,11 @@ TREES = (BALANCED_TREE, TREE, communicator.SPLIT_TREE)
 
 
 class Arena:
-    """The capacities of one system while a search draws on them and gives back."""
+    """The remaining capacities of one system during a search.
+
+    Capacities are whole numbers of 1/1000 GB/s in flat lists, so that a hop is tried in a
+    microsecond.
+    """
 
     def __init__(self, table: PathTable, settings: Settings) -> None:
         graph = table.graph
@@ -102,28 +108,32 @@ class Arena:
         self.pci_of_gpu = [self._pci_bandwidth(gpu) for gpu in self.gpus]
         types = [[self.type_of(gpu, net) for net in self.nets] for gpu in self.gpus]
         self.ports_by_type = [grouped(range(len(row)), row.__getitem__) for row in types]
-        # By pattern: where to go from a GPU, given those used, the port and when it comes.
+        # By pattern, results of `next_gpus` by its arguments.
         self.onwards: dict[int, dict[tuple[int, int, int, int], list[int]]] = {}
         self.scores: dict[tuple[int, int], list[Score]] = {}
         self.needs = cache(self._needs)
 
     def type_of(self, source: int, target: int) -> int:
-        """The rank of the path type between two nodes, larger than all where there is none."""
+        """Return the rank of the path type between two nodes; larger than all if there is no
+        path.
+        """
         path = self.table.paths.get((source, target))
         return path.type if path else NO_TYPE
 
     def hops(self, source: int, target: int) -> int:
-        """Links between two nodes; 0 where there is no path."""
+        """Return the number of links between two nodes; 0 if there is no path."""
         path = self.table.paths.get((source, target))
         return len(path.links) if path else 0
 
     def bandwidth(self, source: int, target: int) -> float:
-        """The narrowest link between two nodes, GB/s."""
+        """Return the GB/s of the narrowest link between two nodes."""
         path = self.table.paths.get((source, target))
         return path.bandwidth if path else 0.0
 
     def left_of_gpu(self, gpu: int, type_intra: int) -> list[int]:
-        """What is left of every link out of a GPU that paths up to this type may use."""
+        """Return the remaining capacity of each link out of a GPU that paths up to this type
+        may use.
+        """
         graph, rank = self.table.graph, self.facts.rank
         usable = {"NVL", "C2C", "PCI", "LOC"} if type_intra >= rank("PIX") else {"NVL", "C2C"}
         if type_intra <= rank("NVB"):
@@ -132,7 +142,9 @@ class Arena:
         return [self.left[link] for link in out if graph.links[link].kind in usable]
 
     def take(self, needs: Needs) -> bool:
-        """Take what a hop needs from every link of it, or nothing (NCCL: ncclTopoFollowPath)."""
+        """Take what a hop needs from each of its links, or nothing (src/graph/search.cc,
+        followPath).
+        """
         left = self.left
         for link, amount in needs:
             if left[link] < amount:
@@ -148,9 +160,10 @@ class Arena:
             left[link] += amount
 
     def nvls_flows(self, head: int, amount: int, limit: int) -> Needs | None:
-        """What one NVLS head takes: every GPU to and from the switch once, itself twice.
+        """Return what one NVLS head takes: every GPU to and from the switch once, the head twice.
 
-        NCCL: ncclTopoSearchTryNvls."""
+        NCCL: ncclTopoSearchTryNvls.
+        """
         switch, flows = self.switches[0], list[tuple[int, int]]()
         for inwards in (True, False):
             for index, gpu in enumerate(self.gpus):
@@ -162,9 +175,10 @@ class Arena:
         return _summed(flows)
 
     def direct_flows(self, head: int, amount: int) -> Needs | None:
-        """What one CollNet head takes: its share from and to every other GPU of the node.
+        """Return what one CollNet head takes: its share from and to every other GPU of the node.
 
-        NCCL: ncclTopoSearchTryCollnetDirect."""
+        NCCL: ncclTopoSearchTryCollnetDirect.
+        """
         node, flows = self.gpus[head], list[tuple[int, int]]()
         share = amount // max(1, len(self.gpus) - 1)
         others = [gpu for gpu in self.gpus if gpu != node]
@@ -175,8 +189,11 @@ class Arena:
         return _summed(flows)
 
     def _needs(self, source: int, target: int, amount: int) -> Needs:
-        """What a flow of `amount` takes on each link of the path, in the order of the path. PCIe
-        flows through an Intel CPU cost 6/5; into old GPUs 1/8 comes back as requests."""
+        """What a flow of `amount` takes from each link of the path, in the order of the path.
+
+        PCIe flows through an Intel CPU cost 6/5. Flows into GPUs before Ampere also cost 1/8 in the
+        other direction, for read requests.
+        """
         graph = self.table.graph
         path = self.table.paths[source, target]
         from_gpu = graph.nodes[source].kind == "GPU"
@@ -194,13 +211,16 @@ class Arena:
         return _summed(taken)
 
     def _crosses_intel(self, links: tuple[int, ...]) -> bool:
+        """Whether the links pass an Intel CPU."""
         graph = self.table.graph
         ends = (graph.links[index].target for index in links)
         cpus = (graph.cpu(end) for end in ends if graph.nodes[end].kind == "CPU")
         return any(cpu.arch == "x86_64" and cpu_vendor(cpu) == "Intel" for cpu in cpus)
 
     def _rail(self, net: int) -> tuple[str, str, int]:
-        """What tells rails apart: the rail of the file if it has one, else the physical port."""
+        """A key that is equal for ports of one rail: the rail in the file, else the physical
+        port.
+        """
         port, host = self.table.graph.net(net), self.table.graph.nodes[net].host
         if port.rail is not None:
             return ("", "rail", port.rail)
@@ -208,6 +228,7 @@ class Arena:
         return (host, card, port.port)
 
     def _same_port(self, net: int) -> tuple[int, ...]:
+        """The ports of NICs that are the same physical port."""
         graph = self.table.graph
         port, host = graph.net(net), graph.nodes[net].host
         if not int(port.guid, 16):
@@ -220,34 +241,38 @@ class Arena:
         )
 
     def _pci_bandwidth(self, gpu: int) -> float:
+        """GB/s of the PCIe link of a GPU."""
         graph = self.table.graph
         links = (graph.links[index] for index in graph.links_out[gpu])
         return max((link.bandwidth for link in links if link.kind == "PCI"), default=0.0)
 
 
 def _summed(needs: list[tuple[int, int]]) -> Needs:
-    """Needs with every link once, so that checking them one by one is checking them all."""
+    """Sum the needs of each link, so that links can be checked one by one."""
     by_link = grouped(needs, itemgetter(0))
     return tuple((link, sum(amount for _, amount in some)) for link, some in by_link.items())
 
 
 def total_bandwidth(arena: Arena) -> float:
-    """What one GPU can send in total: its NVLinks together or its PCIe link (NCCL: getTotalBw)."""
+    """Return the GB/s that one GPU can send: over its NVLinks or its PCIe link (NCCL:
+    getTotalBw).
+    """
     graph = arena.table.graph
     out = ([graph.links[index] for index in graph.links_out[gpu]] for gpu in arena.gpus)
     nvlinks = (sum(link.bandwidth for link in links if link.kind == "NVL") for links in out)
     return max(0.0, *arena.pci_of_gpu, *nvlinks)
 
 
-# In which order the channel search tries ports and GPUs: the nearest first, by NCCL's scores.
-# Orders decide which of many equal solutions is found first, so they are rules and not a matter
-# of speed.
+# The order in which the search tries ports and GPUs: the nearest first, by NCCL's scores. The order
+# decides which of many equal solutions is found first, so it must be NCCL's.
 
 
 def nets_of(arena: Arena, type_inter: int, gpus: Iterable[int]) -> list[int]:
-    """Ports in the order in which these GPUs try them: their own first, then by path type.
+    """Return the ports in the order in which these GPUs try them: their own first, then by path
+    type.
 
-    NCCL: ncclTopoSelectNets."""
+    NCCL: ncclTopoSelectNets.
+    """
     gpus = list(gpus)
     tried = [arena.local_ports[gpu] for gpu in gpus]
     for kind in range(type_inter + 1):
@@ -255,64 +280,80 @@ def nets_of(arena: Arena, type_inter: int, gpus: Iterable[int]) -> list[int]:
     return list(dict.fromkeys(chain.from_iterable(tried)))
 
 
-def next_gpus(arena: Arena, pattern: int, gpu: int, used: int, door: int, sort: int) -> list[int]:
-    """GPUs to try after `gpu`: by the way to the port `door` if `sort`, then by the way to them.
-    With `sort` = -1 the port comes later: where all GPUs are equally far from this one, those far
-    from the port go first, so that the channel ends near it."""
+def next_gpus(
+    arena: Arena, pattern: int, gpu: int, used: int, entry_port: int, sort: int
+) -> list[int]:
+    """Return the GPUs to try after `gpu`, in NCCL's order (ncclTopoSearchNextGpuSort).
+
+    Args:
+        used: bit mask of GPUs that the channel has visited.
+        entry_port: port at which the channel entered; -1 for none.
+        sort: 0: by the path to the GPU; 1: by its path to the port first, as it is the exit; -1:
+            the exit comes later, so that if all GPUs are equally far, those far from the port go
+            first.
+    """
     count = len(arena.gpus)
-    if arena.switches:  # behind it all are equal; the same neighbours each time are best
+    if arena.switches:  # all GPUs are equally far; NCCL tries the neighbors by number only
         before, after = (gpu - 1) % count, (gpu + 1) % count
         first = {
             RING: (before, after),
             communicator.SPLIT_TREE: (after, before),
             BALANCED_TREE: (after, before),
         }
-        near = dict.fromkeys(first.get(pattern, (after,)))
-        return [peer for peer in near if not used >> peer & 1]
-    if (gpu, door) not in arena.scores:  # by the way to the port, then by that to them
-        others = ((gpu + ahead) % count for ahead in range(1, count))
-        every = [_score(arena, gpu, peer, door) for peer in others]
-        arena.scores[gpu, door] = sorted(score for score in every if score[4])
-    scores = [score for score in arena.scores[gpu, door] if not used >> score[-1] & 1]
+        neighbors = dict.fromkeys(first.get(pattern, (after,)))
+        return [peer for peer in neighbors if not used >> peer & 1]
+    if (gpu, entry_port) not in arena.scores:
+        peers = ((gpu + ahead) % count for ahead in range(1, count))
+        all_scores = [_score(arena, gpu, peer, entry_port) for peer in peers]
+        arena.scores[gpu, entry_port] = sorted(score for score in all_scores if score[4])
+    scores = [score for score in arena.scores[gpu, entry_port] if not used >> score[-1] & 1]
     order = [score[-1] for score in scores]
     if sort == -1 and len({score[3:5] for score in scores}) == 1:
         order.reverse()
     return order
 
 
-def _score(arena: Arena, gpu: int, peer: int, door: int) -> Score:
+def _score(arena: Arena, gpu: int, peer: int, entry_port: int) -> Score:
+    """The sort key of a peer: the path to the port, then the path to the peer."""
     source, target = arena.gpus[gpu], arena.gpus[peer]
     to_net = (0.0, 0.0, 0)
-    if door >= 0:
-        port = arena.nets[door]
+    if entry_port >= 0:
+        port = arena.nets[entry_port]
         to_net = (-arena.bandwidth(port, target), -arena.pci_of_gpu[peer], arena.hops(port, target))
     ahead = (peer - gpu) % len(arena.gpus)
-    way = (-arena.bandwidth(source, target), arena.hops(source, target))
-    return (*to_net, *way, ahead, peer)
+    to_peer = (-arena.bandwidth(source, target), arena.hops(source, target))
+    return (*to_net, *to_peer, ahead, peer)
 
 
-# The most channels that any walk of an attempt could find, from capacities alone.
-# Lets the search skip walks that cannot improve on what it has, without changing what it finds.
+# Bounds on the channels of an attempt, from capacities alone. With them the search skips walks that
+# cannot improve the solution; its result does not change.
 
 
-def hopeless(arena: Arena, attempt: Attempt, most: int, found: Found) -> bool:
-    """Whether `most` channels of this attempt are too few, or cannot be better than `found`."""
-    if most < attempt.min_channels or most == 0:
+def cannot_improve(arena: Arena, attempt: Attempt, channel_limit: int, best: Solution) -> bool:
+    """Whether `channel_limit` channels of this attempt are too few, or cannot be better than
+    `best`.
+    """
+    if channel_limit < attempt.min_channels or channel_limit == 0:
         return True
-    if not found.n_channels:
+    if not best.n_channels:
         return False
-    old = found.attempt
+    best_attempt = best.attempt
     if attempt.pattern == NVLS:
-        wider = most * attempt.bw_inter > found.n_channels * old.bw_inter
-        return most <= found.n_channels and not wider
-    gain = most * attempt.bw_intra - found.n_channels * old.bw_intra
-    if gain or (attempt.pattern, attempt.cross_nic) != (old.pattern, old.cross_nic):
+        wider = channel_limit * attempt.bw_inter > best.n_channels * best_attempt.bw_inter
+        return channel_limit <= best.n_channels and not wider
+    gain = channel_limit * attempt.bw_intra - best.n_channels * best_attempt.bw_intra
+    if gain or (attempt.pattern, attempt.cross_nic) != (
+        best_attempt.pattern,
+        best_attempt.cross_nic,
+    ):
         return gain <= 0
-    return most * fewest_hops(arena, attempt) >= found.n_hops
+    return channel_limit * fewest_hops(arena, attempt) >= best.n_hops
 
 
 def most_channels(arena: Arena, attempt: Attempt) -> int:
-    """A number of channels that the ports and the links out of the GPUs cannot exceed."""
+    """Return an upper bound on the channels of an attempt, from capacities of ports and GPUs
+    alone.
+    """
     intra, inter = round(attempt.bw_intra * 1000), round(attempt.bw_inter * 1000)
     most = attempt.max_channels
     if arena.nets:
@@ -325,27 +366,30 @@ def most_channels(arena: Arena, attempt: Attempt) -> int:
     if attempt.pattern == NVLS:
         return min(most, max(map(sum, slots)) // intra - 1)
     out = [sum(left // min(intra, inter) for left in links) for links in slots]
-    # A ring that goes by no port leaves every GPU; others leave all but one, each perhaps another.
+    # A ring inside a node leaves every GPU; other channels leave all GPUs but one, not always the
+    # same.
     closed = attempt.pattern == RING and not arena.nets
     return min(most, min(out) if closed else sum(out) // (count - 1))
 
 
 def fewest_hops(arena: Arena, attempt: Attempt) -> int:
-    """Links that one channel crosses at least."""
+    """Return a lower bound on the links that one channel crosses."""
     gpus, nets = arena.gpus, arena.nets
-    inside = (arena.hops(one, two) for one in gpus for two in gpus if one != two)
+    inside = (arena.hops(source, target) for source in gpus for target in gpus if source != target)
     hop = min((hops for hops in inside if hops), default=0)
     ring = attempt.pattern == RING
     total = hop * (len(gpus) - 1 + (ring and not nets))
     if nets:
         rails = arena.rails if attempt.cross_nic == 0 else [("", "", 0)] * len(nets)
-        doors = grouped(range(len(nets)), rails.__getitem__).values()
-        total += min(_outside(arena, ports, apart=ring and len(gpus) > 1) for ports in doors)
+        ports_by_rail = grouped(range(len(nets)), rails.__getitem__).values()
+        total += min(
+            _outside(arena, ports, apart=ring and len(gpus) > 1) for ports in ports_by_rail
+        )
     return total
 
 
 def _outside(arena: Arena, ports: Iterable[int], *, apart: bool) -> int:
-    """Links from and to these ports at least; a ring leaves from another GPU than it came to."""
+    """The fewest links from and to these ports; a ring leaves from another GPU than it entered."""
     nets = [arena.nets[port] for port in ports]
     into = sorted((min(arena.hops(net, gpu) for net in nets), gpu) for gpu in arena.gpus)[:2]
     out = sorted((min(arena.hops(gpu, net) for net in nets), gpu) for gpu in arena.gpus)[:2]
@@ -353,54 +397,61 @@ def _outside(arena: Arena, ports: Iterable[int], *, apart: bool) -> int:
 
 
 def _through_port(arena: Arena, nets: tuple[int, ...], attempt: Attempt, inter: int) -> int:
-    whole, links = int(attempt.bw_inter), arena.table.graph.links_out
+    """The most channels that fit through a physical port."""
+    whole_bandwidth, links = int(attempt.bw_inter), arena.table.graph.links_out
     inwards = [sum(arena.left[link] for link in links[arena.nets[net]]) for net in nets]
     most = max(inwards) // inter * len(nets)
-    return min(most, max(int(arena.port_left[net]) // whole for net in nets)) if whole else most
+    return (
+        min(most, max(int(arena.port_left[net]) // whole_bandwidth for net in nets))
+        if whole_bandwidth
+        else most
+    )
 
 
-# Which attempts of the channel search make the same walk, so that one of them is enough.
-# Path types between which no path lies make no difference; nor do ports that a tree cannot use.
+# Which attempts take the same walk, so that one of them suffices.
 
-Likeness = tuple[Attempt, tuple[int, ...]]
+WalkKey = tuple[Attempt, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Kinds:
+class PresentTypes:
     """Path types that occur: inside the node, and between GPUs and ports in three readings."""
 
     inside: frozenset[int]
     either_way: frozenset[int]
-    both_ways: frozenset[int]  # the worse of the two directions, which trees need
-    at_starts: frozenset[int]  # the same, for GPUs at which a channel may start freely
+    both_ways: frozenset[int]  # the worse of both directions, as trees use both
+    at_starts: frozenset[int]  # the same for GPUs at which a channel may start
 
 
-def kinds_of(arena: Arena) -> Kinds:
-    """The path types of a system."""
+def present_types(arena: Arena) -> PresentTypes:
+    """Return the path types that occur in a system."""
     ends = (*arena.gpus, *arena.switches)
-    inside = {arena.type_of(one, two) for one in ends for two in ends}
-    out, back, worse, near = set[int](), set[int](), set[int](), set[int]()
+    inside = {arena.type_of(source, target) for source in ends for target in ends}
+    out, into, both_ways, at_starts = set[int](), set[int](), set[int](), set[int]()
     for port, net in enumerate(arena.nets):
         starts = {0, arena.gpu_of_net[port], *arena.near_gpus[port]}
         for gpu, node in enumerate(arena.gpus):
-            there, here = arena.type_of(node, net), arena.type_of(net, node)
-            out.add(there)
-            back.add(here)
-            worse.add(max(there, here))
+            type_out, type_in = arena.type_of(node, net), arena.type_of(net, node)
+            out.add(type_out)
+            into.add(type_in)
+            both_ways.add(max(type_out, type_in))
             if gpu in starts:
-                near.add(max(there, here))
-    return Kinds(*(frozenset(kinds) for kinds in (inside, out | back, worse, near)))
+                at_starts.add(max(type_out, type_in))
+    return PresentTypes(*(frozenset(kinds) for kinds in (inside, out | into, both_ways, at_starts)))
 
 
-def likeness(arena: Arena, kinds: Kinds, attempt: Attempt) -> Likeness:
-    """What decides the walk of an attempt; attempts of equal likeness take the same steps."""
+def walk_key(arena: Arena, kinds: PresentTypes, attempt: Attempt) -> WalkKey:
+    """Return a key that is equal for attempts whose walks take the same steps.
+
+    Path types that do not occur make no difference, nor do ports that a tree cannot use.
+    """
     nets = nets_of(arena, attempt.type_inter, range(len(arena.gpus)))
     outside = kinds.either_way
     if attempt.pattern in TREES:
         outside = kinds.both_ways
-    # A plain tree leaves by the port and GPU where it came in, whatever rails it may cross.
-    plain = attempt.pattern == TREE and not attempt.same_channels
-    if plain:
+    # A plain tree leaves by the port and GPU where it entered, whatever rails it may cross.
+    is_plain_tree = attempt.pattern == TREE and not attempt.same_channels
+    if is_plain_tree:
         outside, attempt = kinds.at_starts, replace(attempt, cross_nic=0)
     intra = _widest(kinds.inside, attempt.type_intra)
     inter = _widest(outside, attempt.type_inter)
@@ -408,12 +459,9 @@ def likeness(arena: Arena, kinds: Kinds, attempt: Attempt) -> Likeness:
 
 
 def _widest(kinds: frozenset[int], limit: int) -> int:
+    """The worst type that occurs and is allowed."""
     return max((kind for kind in kinds if kind <= limit), default=0)
 
-
-# One attempt of the channel search: as many channels as fit at one speed, by backtracking.
-# A channel visits all GPUs, and enters and leaves by a NIC where there is a network. Every visit
-# costs one unit of a budget. The walk runs on an explicit stack, so that its depth is not Python's.
 
 Walk = Iterator["Walk"]
 FREE, IN_ORDER, REPLAY = 0, 1, 2
@@ -421,14 +469,16 @@ REFERENCE_VISITS = 1 << 10
 
 
 class Hop(NamedTuple):
-    """What going from one end to another takes from the links, and how many links it is."""
+    """The capacity that a hop takes from links, and its number of links."""
 
     needs: Needs
     links: int
 
 
 class Start(NamedTuple):
-    """A way to begin a channel: the port (-1: none), the first GPU, and how to go on."""
+    """A way to begin a channel: the port (-1: none), the first GPU, and the order in which to
+    go on.
+    """
 
     net: int
     gpu: int
@@ -436,23 +486,27 @@ class Start(NamedTuple):
 
 
 class Walker:
-    """Walks one attempt over an arena and keeps the best solution in `found`; until nothing better
-    can be or, `in_full`, as long as NCCL would."""
+    """Walks one attempt by backtracking and keeps the best solution (ncclTopoSearchRec).
 
-    def __init__(self, arena: Arena, attempt: Attempt, found: Found, *, in_full: bool) -> None:
-        self.arena, self.attempt, self.found, self.in_full = arena, attempt, found, in_full
+    A channel visits all GPUs, and enters and leaves by a NIC if there is a network. Every visit
+    costs one unit of a budget. The walk uses an explicit stack, so that its depth is not limited by
+    Python's. It stops when nothing better is possible or, with `in_full`, when NCCL would stop.
+    """
+
+    def __init__(self, arena: Arena, attempt: Attempt, best: Solution, *, in_full: bool) -> None:
+        self.arena, self.attempt, self.best, self.in_full = arena, attempt, best, in_full
         self.most = most_channels(arena, attempt)
         self.n_gpus = len(arena.gpus)
         self.orders: list[list[int]] = []
-        self.doors: list[list[int]] = []
+        self.channel_ports: list[list[int]] = []
         self.used: list[int] = []
         self.n_hops = 0
         self.latency = 0.0
         self.intra = round(attempt.bw_intra * 1000)
         self.inter = round(attempt.bw_inter * 1000)
-        self.whole = int(attempt.bw_inter)  # GB/s that a channel takes from its port
-        self.headed = attempt.pattern in (NVLS, communicator.COLLNET_DIRECT)
-        # The place in the order at which a channel goes back to a port; -1 for never.
+        self.whole_bandwidth = int(attempt.bw_inter)  # GB/s that a channel takes from its port
+        self.has_heads = attempt.pattern in (NVLS, communicator.COLLNET_DIRECT)
+        # The position in a channel at which it leaves by a port; -1 for never.
         leaves = {RING: self.n_gpus - 1, communicator.SPLIT_TREE: 1}
         self.exit_step = leaves.get(attempt.pattern, 0) if arena.nets else -1
         self._hop = cache(self._allowed_hop)
@@ -462,8 +516,8 @@ class Walker:
         self.nets = [nets_of(arena, attempt.type_inter, (gpu,)) for gpu in range(self.n_gpus)]
         self.all_nets = nets_of(arena, attempt.type_inter, range(self.n_gpus))
 
-    def run(self, budget: VisitBudget) -> Found:
-        """Search until the budget is spent or the solution is complete (ncclTopoSearchRec)."""
+    def run(self, budget: VisitBudget) -> Solution:
+        """Search until the budget is spent or the solution is the best possible."""
         stack = [self._channel(budget)]
         while stack:
             below = next(stack[-1], None)
@@ -471,48 +525,54 @@ class Walker:
                 stack.pop()
             else:
                 stack.append(below)
-        return self.found
+        return self.best
 
     def _channel(self, budget: VisitBudget) -> Walk:
+        """Begin a channel at each possible start (ncclTopoSearchRecNet, ncclTopoSearchTryGpu)."""
         number = len(self.orders)
         starts = self._starts(number)
         self.orders.append([])
-        self.doors.append([-1, -1])
+        self.channel_ports.append([-1, -1])
         self.used.append(0)
         for net, gpu, order in starts:
             if budget.left <= 0:
                 break
-            hop = self._hop(self.arena.nets[net], gpu, self.inter, 1) if net >= 0 else Hop((), 0)
-            if hop is None or not self.arena.take(hop.needs):
+            entry_hop = (
+                self._hop(self.arena.nets[net], gpu, self.inter, 1) if net >= 0 else Hop((), 0)
+            )
+            if entry_hop is None or not self.arena.take(entry_hop.needs):
                 continue
-            # The plain order is a reference for what follows, on a small budget of its own.
-            own = VisitBudget(REFERENCE_VISITS) if order == IN_ORDER and net >= 0 else budget
-            self._open(net)
-            self.n_hops += hop.links
+            # As in NCCL, a walk with GPUs in order of number comes first, with a budget of its own.
+            visits = VisitBudget(REFERENCE_VISITS) if order == IN_ORDER and net >= 0 else budget
+            self._take_port(net)
+            self.n_hops += entry_hop.links
             self.used[number] = 1 << gpu
-            yield self._visit(gpu, 0, self.exit_step, own, order)
-            self.n_hops -= hop.links
-            self._shut(net)
-            self.arena.give_back(hop.needs)
-            if own.complete or own.settled:
-                budget.left, budget.settled = own.left, own.settled
+            yield self._visit(gpu, 0, self.exit_step, visits, order)
+            self.n_hops -= entry_hop.links
+            self._return_port(net)
+            self.arena.give_back(entry_hop.needs)
+            if visits.complete or visits.settled:
+                budget.left, budget.settled = visits.left, visits.settled
         self.orders.pop()
-        self.doors.pop()
+        self.channel_ports.pop()
         self.used.pop()
 
-    def _open(self, net: int) -> None:
+    def _take_port(self, net: int) -> None:
+        """Enter by a port: take the channel's bandwidth from it."""
         if net >= 0:
-            self.doors[-1][0] = net
+            self.channel_ports[-1][0] = net
             self.latency = self.arena.latency[net]
             for port in self.arena.ports[net]:
-                self.arena.port_left[port] -= self.whole
+                self.arena.port_left[port] -= self.whole_bandwidth
 
-    def _shut(self, net: int) -> None:
+    def _return_port(self, net: int) -> None:
+        """Undo `_take_port`."""
         if net >= 0:
             for port in self.arena.ports[net]:
-                self.arena.port_left[port] += self.whole
+                self.arena.port_left[port] += self.whole_bandwidth
 
     def _starts(self, number: int) -> list[Start]:
+        """The possible starts of a channel, in NCCL's order."""
         attempt, everyone = self.attempt, range(self.n_gpus)
         last = self.orders[number - 1][0] if number else 0
         if self.arena.nets:
@@ -527,30 +587,39 @@ class Walker:
         return [first, *(Start(-1, gpu, FREE) for gpu in everyone)]
 
     def _starts_at(self, number: int, net: int, last: int) -> list[Start]:
-        attempt, arena, local = self.attempt, self.arena, self.arena.gpu_of_net[net]
-        if arena.port_left[net] < self.whole or (attempt.collnet and not arena.collective[net]):
+        """The possible starts of a channel that enters by a port."""
+        attempt, arena, local_gpu = self.attempt, self.arena, self.arena.gpu_of_net[net]
+        if arena.port_left[net] < self.whole_bandwidth or (
+            attempt.collnet and not arena.collective[net]
+        ):
             return []
-        paired = attempt.pattern == RING and attempt.cross_nic == 2 and number & 1
-        if paired and net != self.doors[number - 1][1]:
+        is_second_of_pair = attempt.pattern == RING and attempt.cross_nic == 2 and number & 1
+        if is_second_of_pair and net != self.channel_ports[number - 1][1]:
             return []
         if attempt.pattern in (NVLS, communicator.COLLNET_DIRECT):
-            free = number < len(self.all_nets) and local not in [o[0] for o in self.orders]
-            return [Start(net, local, FREE)] if free and local >= 0 else []
+            is_free_head = number < len(self.all_nets) and local_gpu not in [
+                o[0] for o in self.orders
+            ]
+            return [Start(net, local_gpu, FREE)] if is_free_head and local_gpu >= 0 else []
         if number and attempt.same_channels:
             return [Start(net, last, REPLAY)]
         reference = [] if number or arena.switches else [Start(net, 0, IN_ORDER)]
-        near = dict.fromkeys([local, *arena.near_gpus[net]] if local >= 0 else arena.near_gpus[net])
-        return reference + [Start(net, gpu, FREE) for gpu in near]
+        start_gpus = dict.fromkeys(
+            [local_gpu, *arena.near_gpus[net]] if local_gpu >= 0 else arena.near_gpus[net]
+        )
+        return reference + [Start(net, gpu, FREE) for gpu in start_gpus]
 
     def _visit(self, gpu: int, step: int, leave: int, budget: VisitBudget, order: int) -> Walk:
-        """Stand at a GPU: leave by a port if it is time, else go on to the next GPU."""
+        """Visit a GPU: leave by a port if it is time, else go on to the next GPU
+        (ncclTopoSearchRecGpu).
+        """
         if budget.left <= 0:
             return
         budget.left -= 1
         path = self.orders[-1]
         del path[step:]
         path.append(gpu)
-        if step != leave and step < self.n_gpus - 1 and not self.headed:
+        if step != leave and step < self.n_gpus - 1 and not self.has_heads:
             used, arena, hops = self.used, self.arena, self.inside[gpu]
             for following in self._following(gpu, step, leave, order):
                 if following not in hops:
@@ -566,7 +635,7 @@ class Walker:
                 arena.give_back(hop.needs)
         elif step == leave:
             yield self._leave(gpu, step, budget, order)
-        elif self.headed:
+        elif self.has_heads:
             yield self._end(self._head(gpu), budget)
         elif self.attempt.pattern == RING and not self.arena.nets:
             yield self._end(self._hop(self.arena.gpus[gpu], path[0], self.intra), budget)
@@ -574,6 +643,7 @@ class Walker:
             yield self._finish(budget)
 
     def _following(self, gpu: int, step: int, leave: int, order: int) -> list[int]:
+        """The GPUs to try after a GPU."""
         if order == IN_ORDER:
             return [step + 1]
         if order == REPLAY:
@@ -582,13 +652,13 @@ class Walker:
             sort = 0
         else:
             sort = 1 if leave == step + 1 else -1
-        key = (gpu, self.used[-1], self.doors[-1][0] if sort else -1, sort)
+        key = (gpu, self.used[-1], self.channel_ports[-1][0] if sort else -1, sort)
         if key not in self.onwards:
             self.onwards[key] = next_gpus(self.arena, self.attempt.pattern, *key)
         return self.onwards[key]
 
     def _end(self, hop: Hop | None, budget: VisitBudget) -> Walk:
-        """Finish a channel by a last hop: back to its first GPU, or between a head and its node."""
+        """Finish a channel by a last hop: back to its first GPU, or the traffic of a head."""
         if hop is None or not self.arena.take(hop.needs):
             return
         self.n_hops += hop.links
@@ -597,33 +667,34 @@ class Walker:
         self.arena.give_back(hop.needs)
 
     def _leave(self, gpu: int, step: int, budget: VisitBudget, order: int) -> Walk:
-        """Go out by every port that may be the other end of this channel, then go on inside."""
-        arena, doors = self.arena, self.doors[-1]
-        balanced = self.attempt.pattern == BALANCED_TREE
-        amount = self.inter // 2 if balanced else self.inter
+        """Leave by each port that may be the exit of this channel, then go on inside the node."""
+        arena, ports = self.arena, self.channel_ports[-1]
+        is_balanced = self.attempt.pattern == BALANCED_TREE
+        amount = self.inter // 2 if is_balanced else self.inter
         for net in self.nets[gpu]:
-            if not self._may_leave(net) or (balanced and step > 0 and net != doors[1]):
+            if not self._may_leave(net) or (is_balanced and step > 0 and net != ports[1]):
                 continue
             hop = self._hop(arena.gpus[gpu], net, amount, 2)
             if hop is None or budget.left <= 0 or not arena.take(hop.needs):
                 continue
             self.n_hops += hop.links
-            doors[1] = net
-            yield self._visit(gpu, step, 1 if balanced and step == 0 else -1, budget, order)
+            ports[1] = net
+            yield self._visit(gpu, step, 1 if is_balanced and step == 0 else -1, budget, order)
             self.n_hops -= hop.links
             arena.give_back(hop.needs)
 
     def _may_leave(self, net: int) -> bool:
-        entry = self.doors[-1][0]
+        """Whether a port may be the exit of this channel."""
+        entry = self.channel_ports[-1][0]
         if self.attempt.pattern == TREE and net != entry:
             return False
         if self.attempt.pattern == RING and self.attempt.cross_nic == 2:
-            return len(self.doors) & 1 == 1 or net == self.doors[-2][0]
+            return len(self.channel_ports) & 1 == 1 or net == self.channel_ports[-2][0]
         rails = self.arena.rails
         return self.attempt.cross_nic != 0 or rails[net] == rails[entry]
 
     def _hop_of_head(self, gpu: int) -> Hop | None:
-        """A head of NVLS or CollNet: traffic between it and all GPUs of the node must fit."""
+        """The hop of a head of NVLS or CollNet: its traffic with all GPUs of the node."""
         if self.attempt.pattern == NVLS:
             needs = self.arena.nvls_flows(gpu, self.intra, self.attempt.type_intra)
         else:
@@ -631,7 +702,9 @@ class Walker:
         return None if needs is None else Hop(needs, len(needs))
 
     def _allowed_hop(self, source: int, end: int, amount: int, way: int = 0) -> Hop | None:
-        """The hop to GPU `end` (way 1: from a port) or to port `end` (way 2), if it is allowed."""
+        """Return the hop to GPU `end` (way 1: from a port) or to port `end` (way 2), or None if
+        not allowed.
+        """
         arena = self.arena
         target = arena.nets[end] if way == 2 else arena.gpus[end]
         limit = self.attempt.type_inter if way else self.attempt.type_intra
@@ -643,54 +716,63 @@ class Walker:
         return Hop(arena.needs(source, target, amount), arena.hops(source, target))
 
     def _finish(self, budget: VisitBudget) -> Walk:
+        """Compare a finished channel set with the best one, then search for a further channel."""
         if budget.left <= 0:
             return
         budget.left -= 1
         count = len(self.orders)
         if self._better(count):
-            self.found = Found(self.attempt, self._channels(), self.n_hops, self.latency)
+            self.best = Solution(self.attempt, self._channels(), self.n_hops, self.latency)
             if count == self.attempt.max_channels:
                 budget.left = -1
-            elif not self.in_full and hopeless(self.arena, self.attempt, self.most, self.found):
+            elif not self.in_full and cannot_improve(
+                self.arena, self.attempt, self.most, self.best
+            ):
                 budget.left, budget.settled = 0, True
         if count < self.attempt.max_channels:
             yield self._channel(budget)
 
     def _better(self, count: int) -> bool:
-        attempt, best = self.attempt, self.found
+        """Whether the present channels are better than the best solution
+        (ncclTopoCompareGraphs).
+        """
+        attempt, best = self.attempt, self.best
         if count < attempt.min_channels:
             return False
         if attempt.pattern == NVLS:
-            more = best.n_channels < count <= self.n_gpus
-            return more or count * attempt.bw_inter > best.n_channels * best.attempt.bw_inter
+            has_more_channels = best.n_channels < count <= self.n_gpus
+            return (
+                has_more_channels
+                or count * attempt.bw_inter > best.n_channels * best.attempt.bw_inter
+            )
         old = best.attempt
         gain = count * attempt.bw_intra - best.n_channels * old.bw_intra
-        same = (attempt.pattern, attempt.cross_nic) == (old.pattern, old.cross_nic)
-        return gain > 0 or (gain == 0 and same and self.n_hops < best.n_hops)
+        is_same_kind = (attempt.pattern, attempt.cross_nic) == (old.pattern, old.cross_nic)
+        return gain > 0 or (gain == 0 and is_same_kind and self.n_hops < best.n_hops)
 
     def _channels(self) -> tuple[Channel, ...]:
+        """The channels of the present walk."""
         local = self.arena.table.graph.local_ranks
         orders = (tuple(local[gpu] for gpu in order) for order in self.orders)
         if not self.arena.nets:
             return tuple(Channel(order) for order in orders)
-        pairs = zip(orders, self.doors, strict=True)
-        return tuple(Channel(order, (doors[0], doors[1])) for order, doors in pairs)
+        pairs = zip(orders, self.channel_ports, strict=True)
+        return tuple(Channel(order, (ports[0], ports[1])) for order, ports in pairs)
 
 
-# NCCL's channel search on one node: how many channels, how fast, over which GPUs and NICs.
-# Starts from the best that could be and relaxes one wish after the other until channels are found,
-# then doubles them or speeds them up. Cost depends on one node only, never on how many there are.
+# The search on one node: it starts from the best conceivable requirements and relaxes one after the
+# other until there is a solution, then doubles channels or increases their speed.
 
 ALL_VISITS = 1 << 19
 VISITS = 1 << 14
 VISITS_SAME = 1 << 8
 MOST_COLLNET_HEADS = 8
-FALLBACK_SPEED = 0.1  # GB/s, of the plain order that stands in where nothing was found
+FALLBACK_SPEED = 0.1  # GB/s of the single channel if there is no solution
 
 
 @dataclass(frozen=True)
 class Request:
-    """Which graph is searched: a pattern, and how many channels it needs and may have."""
+    """The graph that is wanted: its pattern, and the least and most channels."""
 
     pattern: int
     min_channels: int
@@ -699,8 +781,10 @@ class Request:
 
 
 def search(arena: Arena, request: Request, settings: Settings = NO_SETTINGS) -> ChannelGraph:
-    """The graph that NCCL finds for a request, with all its channels in order (ncclTopoCompute)."""
-    # The request within what a pattern can have: NVLS and CollNet one head a GPU at most.
+    """Return the graph that NCCL finds for a request, with its channels in order
+    (ncclTopoCompute).
+    """
+    # NVLS and CollNet have at most one head per GPU.
     gpus, pattern, most = len(arena.gpus), request.pattern, request.max_channels
     if pattern == NVLS:
         most = min(arena.facts.nvls_heads, gpus)
@@ -711,16 +795,18 @@ def search(arena: Arena, request: Request, settings: Settings = NO_SETTINGS) -> 
     least = most if pattern == NVLS and not arena.nets else request.min_channels
     request = replace(request, pattern=pattern, min_channels=least, max_channels=most)
     if request.pattern == NVLS and (not arena.switches or arena.min_cc < 90):
-        return _nothing(request)
-    ladder = _Ladder(arena, request, settings)
+        return _no_channels(request)
+    ladder = _Relaxation(arena, request, settings)
     ladder.relax()
     ladder.double()
     ladder.speed_up()
-    return _graph(arena, request, ladder.found)
+    return _graph(arena, request, ladder.best)
 
 
-class _Ladder:
-    """The state of one search: what is tried now, what was found, and what effort is left."""
+class _Relaxation:
+    """The state of one search: the current attempt, the best solution, and the visits that
+    remain.
+    """
 
     def __init__(self, arena: Arena, request: Request, settings: Settings) -> None:
         self.arena, self.request = arena, request
@@ -731,11 +817,11 @@ class _Ladder:
         self.total = total_bandwidth(arena)
         self.types = _type_limits(arena)
         self.cross_nic = settings.cross_nic if len(arena.nets) > 1 else 0
-        self.rung = self._first_rung()
+        self.speed_index = self._first_speed()
         self.start = Attempt(
             pattern=request.pattern,
-            bw_intra=self.speeds[self.rung],
-            bw_inter=self.speeds[self.rung],
+            bw_intra=self.speeds[self.speed_index],
+            bw_inter=self.speeds[self.speed_index],
             type_intra=self.types[0],
             type_inter=self.types[2],
             same_channels=request.pattern != NVLS,
@@ -744,87 +830,96 @@ class _Ladder:
             max_channels=request.max_channels,
             collnet=request.collnet,
         )
-        self.now = self.start
-        self.found = Found(replace(self.start, bw_intra=0.0, bw_inter=0.0))
-        self.effort = ALL_VISITS
+        self.current = self.start
+        self.best = Solution(replace(self.start, bw_intra=0.0, bw_inter=0.0))
+        self.visits_left = ALL_VISITS
         self.deferred: list[Attempt] = []
-        self.walked: dict[Likeness, VisitBudget] = {}
-        self.kinds = kinds_of(arena)
+        self.results: dict[WalkKey, VisitBudget] = {}
+        self.kinds = present_types(arena)
 
-    def _first_rung(self) -> int:
-        """The first speed that one path and one GPU could carry at all."""
+    def _first_speed(self) -> int:
+        """The first speed in NCCL's table that one path and one GPU could carry."""
         gpus, total = len(self.arena.gpus), self.total
         if gpus > 1 and self.request.pattern != RING:
             total *= gpus / (gpus - 1)
-        least, rungs = self.request.min_channels, range(len(self.speeds))
+        least, indexes = self.request.min_channels, range(len(self.speeds))
         fits = (
-            n for n in rungs if self.speeds[n] <= self.widest and self.speeds[n] * least <= total
+            n for n in indexes if self.speeds[n] <= self.widest and self.speeds[n] * least <= total
         )
-        return next(fits, rungs[-1])
+        return next(fits, indexes[-1])
 
     def relax(self) -> None:
-        """Pass 1: try the present wishes; while they cannot be met, give up one of them."""
-        following: Attempt | None = self.now
+        """Pass 1: try an attempt; while there is no solution, relax one requirement."""
+        following: Attempt | None = self.current
         while following is not None:
-            self.now = following
+            self.current = following
             budget = self._try()
-            if budget.complete or self.found.n_channels * self.found.attempt.bw_inter >= self.total:
+            if budget.complete or self.best.n_channels * self.best.attempt.bw_inter >= self.total:
                 return
             following = self._relaxed(budget)
 
     def _try(self) -> VisitBudget:
-        full = VISITS_SAME if self.now.same_channels else VISITS
-        if hopeless(self.arena, self.now, most_channels(self.arena, self.now), self.found):
-            self.deferred.append(self.now)
-            self.effort -= full
+        """Walk the current attempt, unless bounds show that it cannot improve the solution."""
+        full = VISITS_SAME if self.current.same_channels else VISITS
+        if cannot_improve(
+            self.arena, self.current, most_channels(self.arena, self.current), self.best
+        ):
+            self.deferred.append(self.current)
+            self.visits_left -= full
             return VisitBudget(0)
-        if self.deferred and self.effort < 0 and self.found.n_channels:
-            # Count what the attempts put off would have left of the effort, by walking them.
+        if self.deferred and self.visits_left < 0 and self.best.n_channels:
+            # NCCL would have walked the deferred attempts: walk them to count the visits left.
             for attempt in self.deferred:
                 left = self._walk(attempt, in_full=True).left
                 if not attempt.same_channels or self._keeps_channels(attempt):
-                    self.effort += left
+                    self.visits_left += left
             self.deferred.clear()
-            if self.effort < 0:
+            if self.visits_left < 0:
                 return VisitBudget(-1)
-        self.effort -= full
-        budget = self._walk(self.now, in_full=False)
+        self.visits_left -= full
+        budget = self._walk(self.current, in_full=False)
         if budget.settled:
-            self.deferred.append(self.now)
+            self.deferred.append(self.current)
         return budget
 
     def _walk(self, attempt: Attempt, *, in_full: bool) -> VisitBudget:
-        # The same walk again could not do better than it did.
-        alike = likeness(self.arena, self.kinds, attempt)
-        budget = self.walked.get(alike)
+        # Repeating the same walk could not improve the solution.
+        """Walk an attempt, unless an attempt with the same walk has been tried."""
+        key = walk_key(self.arena, self.kinds, attempt)
+        budget = self.results.get(key)
         if budget is None or (in_full and budget.settled):
             budget = VisitBudget(VISITS_SAME if attempt.same_channels else VISITS)
-            self.found = Walker(self.arena, attempt, self.found, in_full=in_full).run(budget)
-            self.walked[alike] = budget
+            self.best = Walker(self.arena, attempt, self.best, in_full=in_full).run(budget)
+            self.results[key] = budget
         return budget
 
     def _keeps_channels(self, attempt: Attempt) -> bool:
+        """Whether NCCL keeps equal channels for this attempt: on AMD CPUs with paths between
+        sockets.
+        """
         sockets = attempt.type_intra == self.arena.facts.rank("SYS")
         return self.arena.cpu == ("x86_64", "AMD") and sockets
 
     def _relaxed(self, budget: VisitBudget) -> Attempt | None:
-        """The next attempt, wish by wish like the digits of a counter, or nothing at the end."""
-        now, start = self.now, self.start
+        """Return the next attempt; requirements change like the digits of a counter. None at
+        the end.
+        """
+        now, start = self.current, self.start
         if now.same_channels and not self._keeps_channels(now):
             return replace(now, same_channels=False)
         now = replace(now, same_channels=start.same_channels)
-        self.effort += budget.left
-        if self.effort < 0 and self.found.n_channels and not self.deferred:
+        self.visits_left += budget.left
+        if self.visits_left < 0 and self.best.n_channels and not self.deferred:
             return None
         if self.arena.min_cc >= 90 and now.pattern == BALANCED_TREE:
             return replace(now, pattern=TREE)
         now = replace(now, pattern=start.pattern)
         widest = now.type_inter if self.arena.nets else self.types[1]
-        if now.type_intra < widest and self._unsolved(now.type_intra, intra=True):
+        if now.type_intra < widest and self._may_improve(now.type_intra, intra=True):
             return replace(now, type_intra=now.type_intra + 1)
         now = replace(now, type_intra=start.type_intra)
         near = now.type_inter < self.arena.facts.rank("PXN")
-        wider = near or self._unsolved(now.type_inter, intra=False)
+        wider = near or self._may_improve(now.type_inter, intra=False)
         if self.arena.nets and now.type_inter < self.types[3] and wider:
             return replace(now, type_inter=now.type_inter + 1)
         now = replace(now, type_inter=start.type_inter)
@@ -833,56 +928,58 @@ class _Ladder:
             return replace(now, cross_nic=2)
         return self._slower(replace(now, cross_nic=start.cross_nic))
 
-    def _unsolved(self, kind: int, *, intra: bool) -> bool:
-        """Whether a worse path type could still be an improvement on what was found."""
-        best = self.found.attempt
-        return not self.found.n_channels or kind < (best.type_intra if intra else best.type_inter)
+    def _may_improve(self, kind: int, *, intra: bool) -> bool:
+        """Whether a worse path type than `kind` may still give a better solution."""
+        best = self.best.attempt
+        return not self.best.n_channels or kind < (best.type_intra if intra else best.type_inter)
 
     def _slower(self, now: Attempt) -> Attempt | None:
-        if self.rung + 1 >= len(self.speeds):
+        """The attempt with the next lower speed, or None."""
+        if self.speed_index + 1 >= len(self.speeds):
             return None
-        speed = self.speeds[self.rung + 1]
-        if self.found.n_channels and speed / self.found.attempt.bw_inter <= 0.49:
+        speed = self.speeds[self.speed_index + 1]
+        if self.best.n_channels and speed / self.best.attempt.bw_inter <= 0.49:
             return None
-        self.rung += 1
+        self.speed_index += 1
         return replace(now, bw_intra=speed, bw_inter=speed)
 
     def double(self) -> None:
         """Split wide channels in two, so that more SMs share the work (ncclTopoDupChannels)."""
-        found, count = self.found, self.found.n_channels
-        intra, most = found.attempt.bw_intra, self.request.max_channels
+        best, count = self.best, self.best.n_channels
+        intra, most = best.attempt.bw_intra, self.request.max_channels
         hopper_full = self.arena.min_cc > 80 and intra < 50 and count > 4
         if not count or self.request.pattern == NVLS or intra < 25 or hopper_full:
             return
-        doubled = (found.channels * 2)[:most]
+        doubled = (best.channels * 2)[:most]
         parts = -(-len(doubled) // count)
-        inter = found.attempt.bw_inter / parts
-        attempt = replace(found.attempt, bw_intra=intra / parts, bw_inter=inter)
-        self.found = replace(found, channels=doubled, attempt=attempt)
+        inter = best.attempt.bw_inter / parts
+        attempt = replace(best.attempt, bw_intra=intra / parts, bw_inter=inter)
+        self.best = replace(best, channels=doubled, attempt=attempt)
 
     def speed_up(self) -> None:
-        """Pass 2: with the number of channels settled, try higher speeds."""
-        best = self.found.attempt
+        """Pass 2: keep the number of channels and try higher speeds."""
+        best = self.best.attempt
         fitting = (rung for rung, speed in enumerate(self.speeds) if speed <= best.bw_inter)
-        self.rung = next(fitting, len(self.speeds) - 1)
-        speed, count = self.speeds[self.rung], self.found.n_channels
-        self.now = replace(best, bw_intra=speed, bw_inter=speed, min_channels=count)
-        self.walked.clear()
+        self.speed_index = next(fitting, len(self.speeds) - 1)
+        speed, count = self.speeds[self.speed_index], self.best.n_channels
+        self.current = replace(best, bw_intra=speed, bw_inter=speed, min_channels=count)
+        self.results.clear()
         budget = VisitBudget(1)
-        while self.rung > 0 and (budget.complete or budget.left > 0):
-            following = self._faster(self.speeds[self.rung - 1])
+        while self.speed_index > 0 and (budget.complete or budget.left > 0):
+            following = self._faster(self.speeds[self.speed_index - 1])
             if following is None or most_channels(self.arena, following) < count:
                 return  # this number of channels does not fit at higher speeds either
-            self.now = following
-            self.rung -= 1
-            budget = self._walk(self.now, in_full=True)
+            self.current = following
+            self.speed_index -= 1
+            budget = self._walk(self.current, in_full=True)
 
     def _faster(self, speed: float) -> Attempt | None:
-        now, best = self.now, self.found.attempt
+        """The attempt with a higher speed, or None."""
+        now, best = self.current, self.best.attempt
         if best.pattern == RING:
             return replace(now, bw_intra=speed, bw_inter=speed)
         if best.pattern == NVLS and now.bw_inter == best.bw_inter < now.bw_intra * 2:
-            count = self.found.n_channels
+            count = self.best.n_channels
             return replace(now, bw_inter=speed, min_channels=count, max_channels=count)
         if now.bw_intra == best.bw_intra < now.bw_inter * 2:
             return replace(now, bw_intra=speed)
@@ -890,8 +987,14 @@ class _Ladder:
 
 
 def _type_limits(arena: Arena) -> tuple[int, int, int, int]:
+    """The best and worst path types inside the node, then between GPUs and ports."""
     rank = arena.facts.rank
-    inside = [arena.type_of(one, two) for one in arena.gpus for two in arena.gpus if one != two]
+    inside = [
+        arena.type_of(source, target)
+        for source in arena.gpus
+        for target in arena.gpus
+        if source != target
+    ]
     outside = [arena.type_of(gpu, net) for gpu in arena.gpus for net in arena.nets]
     outside += [arena.type_of(net, gpu) for gpu in arena.gpus for net in arena.nets]
     least, most = (min(inside), max(inside)) if inside else (rank("LOC"), rank("SYS"))
@@ -899,27 +1002,33 @@ def _type_limits(arena: Arena) -> tuple[int, int, int, int]:
     return least, min(most, rank("SYS")), near, min(far, rank("SYS"))
 
 
-def _nothing(request: Request) -> ChannelGraph:
+def _no_channels(request: Request) -> ChannelGraph:
+    """A graph without channels."""
     return ChannelGraph(request.pattern, 0, 0.0, 0.0, "DIS", "DIS", same_channels=False)
 
 
-def _graph(arena: Arena, request: Request, found: Found) -> ChannelGraph:
-    attempt, types = found.attempt, arena.facts.path_types
-    if not found.n_channels and (request.collnet or request.pattern == NVLS):
-        return _nothing(request)
-    if not found.n_channels:
-        plain = Channel(tuple(range(len(arena.gpus))), (0, 0) if arena.nets else None)
+def _graph(arena: Arena, request: Request, solution: Solution) -> ChannelGraph:
+    """The graph of a solution; without one, a single slow channel over all GPUs in order, as in
+    NCCL.
+    """
+    attempt, types = solution.attempt, arena.facts.path_types
+    if not solution.n_channels and (request.collnet or request.pattern == NVLS):
+        return _no_channels(request)
+    if not solution.n_channels:
+        channel_in_order = Channel(tuple(range(len(arena.gpus))), (0, 0) if arena.nets else None)
         slow = FALLBACK_SPEED
-        return ChannelGraph(request.pattern, 1, slow, slow, "SYS", "SYS", True, channels=(plain,))
+        return ChannelGraph(
+            request.pattern, 1, slow, slow, "SYS", "SYS", True, channels=(channel_in_order,)
+        )
     return ChannelGraph(
         pattern=attempt.pattern,
-        n_channels=found.n_channels,
+        n_channels=solution.n_channels,
         bw_intra=attempt.bw_intra,
         bw_inter=attempt.bw_inter,
         type_intra=types[attempt.type_intra],
         type_inter=types[attempt.type_inter],
         same_channels=attempt.same_channels,
         cross_nic=attempt.cross_nic,
-        latency_inter=found.latency_inter,
-        channels=found.channels,
+        latency_inter=solution.latency_inter,
+        channels=solution.channels,
     )

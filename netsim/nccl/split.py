@@ -1,7 +1,8 @@
-"""FIFO slots, chunks and slices: how a channel divides its share, by protocol.
+"""How NCCL divides a call: into shares of channels, loops, chunks and slices, by protocol.
 
-Sizes are bytes of user data. The schedules say how chunks follow one another. NCCL: src/enqueue.cc,
-scheduleCollTasksToPlan and calcCollChunking (2.22 and later), computeColl (before)."""
+Sizes are bytes of user data. NCCL: src/enqueue.cc, scheduleCollTasksToPlan and calcCollChunking
+(2.22 and later), computeColl (before).
+"""
 
 from fractions import Fraction
 from math import inf
@@ -25,22 +26,22 @@ RING_STEPS = {
 
 
 @dataclass(frozen=True)
-class Steps:
-    """Slots that one chunk and one slice of it take."""
+class FifoSteps:
+    """FIFO slots of one chunk, and of one slice of it."""
 
     chunk: int
     slice: int
 
 
-def steps_of(function: Function, algorithm: Algorithm, protocol: Protocol) -> Steps:
-    """Slots a chunk and a slice; only Simple rings take more than one."""
+def steps_of(function: Function, algorithm: Algorithm, protocol: Protocol) -> FifoSteps:
+    """Return the FIFO slots of a chunk and a slice; only Simple rings use more than one."""
     if (algorithm, protocol) == ("Ring", "Simple"):
-        return Steps(*RING_STEPS[function])
-    return Steps(1, 1)
+        return FifoSteps(*RING_STEPS[function])
+    return FifoSteps(1, 1)
 
 
 def slot_bytes(protocol: Protocol, settings: Settings) -> int:
-    """Data bytes of one FIFO slot."""
+    """Return the data bytes of one FIFO slot."""
     buffer = settings.buffer_bytes.get(protocol, BUFFER_BYTES[protocol])
     return int(buffer // SLOTS * PAYLOAD[protocol])
 
@@ -54,7 +55,9 @@ def chunk_bytes(
     *,
     n_channels: int = 1,
 ) -> int:
-    """The chunk of a share of `nbytes`; from 2.22 on by channel, else for the whole call."""
+    """Return the chunk size for a share of `nbytes`: of one channel since 2.22, of the call
+    before.
+    """
     steps = steps_of(function, algorithm, protocol)
     chunk = slot_bytes(protocol, comm.settings) * steps.chunk
     if algorithm == "NVLS":
@@ -75,7 +78,9 @@ def chunk_bytes(
 def _halvings(
     comm: Communicator, algorithm: Algorithm, protocol: Protocol
 ) -> tuple[tuple[float, int], ...]:
-    """(chunks a channel below which the chunk is halved, size down to which), in order."""
+    """Return pairs (c, s): halve the chunk down to s bytes while a channel has fewer than c
+    chunks.
+    """
     ppn, hops = comm.ppn, comm.n_nodes.bit_length() - 1
     if algorithm == "CollNetDirect":
         depth, heads = 2 if comm.local_ranks > 1 else 1, max(1, comm.n_heads)
@@ -97,11 +102,12 @@ def _halvings(
 
 
 def _nvls(comm: Communicator, chunk: int, nbytes: int, n_channels: int) -> int:
+    """The chunk of NVLS, smaller for few bytes per head and over slow networks."""
     chunk, lanes = min(chunk, comm.settings.nvls_chunk), n_channels * max(1, comm.n_heads)
-    slow = comm.n_nodes > 1 and (
+    is_slow_network = comm.n_nodes > 1 and (
         algorithm_bandwidth(comm, "AllReduce", "NVLS", "Simple") < SLOW_NVLS
     )
-    chunk = min(chunk, 32768) if slow else chunk
+    chunk = min(chunk, 32768) if is_slow_network else chunk
     for per_lane, smaller in ((64, 65536), (8, 32768), (2, 16384)):
         if nbytes < per_lane * lanes * chunk:
             chunk = min(chunk, smaller)
@@ -109,6 +115,7 @@ def _nvls(comm: Communicator, chunk: int, nbytes: int, n_channels: int) -> int:
 
 
 def _nvls_tree(comm: Communicator, chunk: int, nbytes: int, n_channels: int) -> int:
+    """The chunk of NVLSTree, smaller for few bytes per head."""
     wide_hopper = comm.n_nodes >= 4 and 90 <= comm.min_cc < 100
     most = comm.settings.nvls_tree_chunk or (65536 if wide_hopper else comm.settings.nvls_chunk)
     chunk, lanes = min(chunk, comm.settings.nvls_chunk, most), n_channels * max(1, comm.n_heads)
@@ -118,32 +125,36 @@ def _nvls_tree(comm: Communicator, chunk: int, nbytes: int, n_channels: int) -> 
     return chunk
 
 
-# How NCCL cuts collectives over channels, and a channel's share into loops of chunks.
-# Since 2.22 the buffer is cut once into consecutive parts; before, every loop over the buffer was
-# shared equally by all channels. Offsets and counts are in bytes here unless they say elements.
+# How NCCL divides collectives among channels, and a channel's share into loops of chunks. Since
+# 2.22 the buffer is divided once into consecutive parts; before, all channels shared every loop
+# over the buffer equally. Counts are in bytes unless they say elements.
 
-LEAST_TRAFFIC = 32768  # bytes of traffic that make a channel worth having
+LEAST_TRAFFIC = 32768  # bytes of traffic for which a channel is worth using
 ALIGNMENT = 16
 
 
 @dataclass(frozen=True)
 class Loops:
-    """Loops over a buffer: `whole` ones with chunks of `chunk` bytes, then one of `last` bytes."""
+    """The loops over a buffer: `full_loops` with chunks of `chunk` bytes, then one with `last`
+    bytes.
+    """
 
     chunk: int
-    whole: int
+    full_loops: int
     last: int
 
     @property
     def chunks(self) -> list[int]:
-        """The size of the chunks of every loop."""
-        return [self.chunk] * self.whole + [self.last] * (self.last > 0)
+        """The chunk size of every loop."""
+        return [self.chunk] * self.full_loops + [self.last] * (self.last > 0)
 
 
 def traffic_per_byte(function: Function, n_ranks: int, protocol: Protocol) -> int:
-    """Bytes that cross a rank's links per byte of the call; LL counts four times as much.
+    """Return the bytes that cross a rank's links per byte of the call; LL counts four times as
+    much.
 
-    NCCL: ncclFuncTrafficPerByte."""
+    NCCL: ncclFuncTrafficPerByte.
+    """
     factor = {"AllReduce": 2, "AllGather": n_ranks, "ReduceScatter": n_ranks}.get(function, 1)
     return factor * (4 if protocol == "LL" else 1)
 
@@ -156,14 +167,16 @@ def split_over_channels(
     n_channels: int,
     n_ranks: int,
 ) -> list[int]:
-    """Elements of consecutive channels, of at most `n_channels` (NCCL 2.22 and later).
+    """Return the elements of consecutive channels, at most `n_channels` (NCCL 2.22 and later).
 
-    A channel gets a number of cells, each with the least traffic for which a channel pays. `count`
-    is as in NCCL's call (of one rank for AllGather). NCCL: scheduleCollTasksToPlan."""
+    The buffer is divided into cells, each with the least traffic for which a channel is worth
+    using; a channel gets a whole number of cells. `count` is as in NCCL's call (of one rank for
+    AllGather). NCCL: scheduleCollTasksToPlan.
+    """
     factor, nbytes = traffic_per_byte(function, n_ranks, protocol), count * element_bytes
-    cell = _up(_ceil(LEAST_TRAFFIC, factor), ALIGNMENT)
+    cell = _round_up(_ceil(LEAST_TRAFFIC, factor), ALIGNMENT)
     total = _ceil(nbytes, cell)
-    per_channel = _up(_ceil(max(LEAST_TRAFFIC, nbytes * factor), n_channels), ALIGNMENT)
+    per_channel = _round_up(_ceil(max(LEAST_TRAFFIC, nbytes * factor), n_channels), ALIGNMENT)
     channel_cells = max(1, min(total, _ceil(per_channel, cell * factor)))
     first = min(total, channel_cells) if n_channels > 1 else total
     further, left = divmod(total - first, channel_cells)
@@ -174,67 +187,74 @@ def split_over_channels(
 
 
 def evenly_split(comm: Communicator, algorithm: Algorithm) -> bool:
-    """Whether all channels get equal shares: with algorithms for which the network reduces."""
+    """Whether all channels get equal shares: if the network reduces."""
     return algorithm.startswith("CollNet") or (algorithm == "NVLS" and comm.n_nodes > 1)
 
 
 def split_evenly(nbytes: int, n_channels: int) -> list[int]:
-    """Bytes of every channel for CollNet, which uses all its channels equally."""
-    size = _up(_ceil(nbytes, n_channels), ALIGNMENT)
+    """Return the bytes of every channel of CollNet, which uses all its channels equally."""
+    size = _round_up(_ceil(nbytes, n_channels), ALIGNMENT)
     return [min(size, max(0, nbytes - channel * size)) for channel in range(n_channels)]
 
 
 def loops_of_part(
     nbytes: int, chunk: int, *, spread: int = 1, alignment: int = ALIGNMENT, last: int = 0
 ) -> Loops:
-    """The loops of one channel's share of `nbytes`.
+    """Return the loops of one channel's share of `nbytes`.
 
     Each loop covers `spread` chunks: the number of ranks for a ring AllReduce, of heads for NVLS,
-    else 1. The last loop has smaller chunks: of `last` bytes if stated."""
+    else 1. The last loop has smaller chunks: of `last` bytes if stated.
+    """
     full_loops, left = divmod(nbytes, spread * chunk)
     return Loops(
-        chunk, full_loops, min(chunk, (left and last) or _up(_ceil(left, spread), alignment))
+        chunk, full_loops, min(chunk, (left and last) or _round_up(_ceil(left, spread), alignment))
     )
 
 
 def shared_loops(
     nbytes: int, chunk: int, n_channels: int, n_threads: int, protocol: Protocol, *, spread: int
 ) -> Loops:
-    """The loops of a call (before NCCL 2.22): each has `n_channels` × `spread` equal chunks.
+    """Return the loops of a call (before NCCL 2.22): each has `n_channels` x `spread` equal chunks.
 
-    Channel c takes the chunks from c × `spread` on; `spread` is the number of ranks for a ring
-    AllReduce."""
+    Channel c takes the chunks from c x `spread` on; `spread` is the number of ranks for a ring
+    AllReduce.
+    """
     grain = {"LL": n_threads * 8, "LL128": n_threads * 30}
     alignment = grain.get(protocol, (n_threads - 32) * 8)
     chunks = n_channels * spread
-    # Of the last loop a fair part, rounded up, is less than a chunk.
+    # In the last loop, an equal part of the rest, rounded up, is less than a chunk.
     most = (chunk - 1) // alignment * alignment * chunks
     full_loops = max(0, _ceil(nbytes - most, chunks * chunk))
     left = max(0, nbytes - full_loops * chunks * chunk)
-    if nbytes < full_loops * chunks * chunk:  # the last chunks are of full size, or empty
+    if nbytes < full_loops * chunks * chunk:  # the last chunks are full or empty
         return Loops(chunk, full_loops - 1, chunk)
-    return Loops(chunk, full_loops, _up(_ceil(left, chunks), alignment))
+    return Loops(chunk, full_loops, _round_up(_ceil(left, chunks), alignment))
 
 
 def shared_parts(
     loops: Loops, nbytes: int, n_channels: int, *, spread: int, in_turn: bool = False
 ) -> tuple[int, ...]:
-    """Bytes that each channel moves in all loops (before NCCL 2.22).
+    """Return the bytes that each channel moves in all loops (before NCCL 2.22).
 
-    Channels take `spread` consecutive chunks each, or with `in_turn` every `n_channels`-th one."""
-    earlier = loops.whole if loops.last else max(0, loops.whole - 1)
+    Channels take `spread` consecutive chunks each, or with `in_turn` every `n_channels`-th one.
+    """
+    earlier = loops.full_loops if loops.last else max(0, loops.full_loops - 1)
     full, size = earlier * spread * loops.chunk, loops.last or loops.chunk
     last, left = spread * size, nbytes - n_channels * full
     if not in_turn:
         return tuple(full + min(last, max(0, left - c * last)) for c in range(n_channels))
     chunks, rest = divmod(left, size)
-    own_parts = (_ceil(chunks - c, n_channels) * size for c in range(n_channels))
-    return tuple(full + one + rest * (chunks % n_channels == c) for c, one in enumerate(own_parts))
+    chunk_bytes_of_channel = (_ceil(chunks - c, n_channels) * size for c in range(n_channels))
+    return tuple(
+        full + nbytes_of_channel + rest * (chunks % n_channels == c)
+        for c, nbytes_of_channel in enumerate(chunk_bytes_of_channel)
+    )
 
 
 def _ceil(number: int, divisor: int) -> int:
     return -(-number // divisor)
 
 
-def _up(number: int, multiple: int) -> int:
+def _round_up(number: int, multiple: int) -> int:
+    """The smallest multiple that is not below the number."""
     return -(-number // multiple) * multiple

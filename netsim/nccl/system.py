@@ -1,8 +1,9 @@
 """The graph that NCCL builds of one node: GPUs, PCIe switches, CPUs, NVSwitches, NICs and ports.
 
-It is made from the values of a topology file (NCCL: src/graph/topo.cc). The order of nodes and
-links decides ties later, so it follows NCCL's: faster links first, the link up the PCIe tree last.
-`paths` finds the paths."""
+It is made from the values of a topology file (src/graph/topo.cc). The order of nodes and links
+decides ties later, so it follows NCCL's: faster links first, the link up the PCIe tree last. The
+module `paths` finds the paths.
+"""
 
 from collections.abc import Collection
 from dataclasses import field
@@ -31,7 +32,9 @@ VENDORS = {
 
 @dataclass(frozen=True)
 class Node:
-    """One vertex; `value` is the GPU, port or CPU of the file, `host` the host it is in."""
+    """A node of the graph; `value` is its GPU, port or CPU in the file, `host` the host it is
+    in.
+    """
 
     kind: NodeKind
     host: str
@@ -40,7 +43,7 @@ class Node:
 
 @dataclass
 class Link:
-    """One directed link in GB/s; links of one kind between two nodes are summed into one."""
+    """A directed link in GB/s; links of one kind between two nodes are summed."""
 
     kind: LinkKind
     source: int
@@ -50,7 +53,9 @@ class Link:
 
 @dataclass
 class SystemGraph:
-    """Nodes, links and, for every node, its links out in NCCL's order. Not changed once built."""
+    """Nodes, links, and the links out of every node in NCCL's order. Not changed once it is
+    built.
+    """
 
     facts: Facts
     nodes: list[Node] = field(default_factory=list)
@@ -60,7 +65,7 @@ class SystemGraph:
     local_ranks: tuple[int, ...] = ()
 
     def of_kind(self, kind: NodeKind) -> list[int]:
-        """The nodes of one kind in the order in which they were found."""
+        """Return the nodes of one kind, in the order of the file."""
         return [index for index, node in enumerate(self.nodes) if node.kind == kind]
 
     def gpu(self, node: int) -> XmlGpu:
@@ -83,7 +88,7 @@ class SystemGraph:
 
     @property
     def first_cpu(self) -> XmlCpu:
-        """The CPU of the node, where NCCL looks at a single one."""
+        """The first CPU, which NCCL takes where it looks at a single one."""
         return self.cpu(self.of_kind("CPU")[0])
 
     def add(self, kind: NodeKind, host: str, value: XmlGpu | XmlNet | XmlCpu | None = None) -> int:
@@ -93,7 +98,7 @@ class SystemGraph:
         return len(self.nodes) - 1
 
     def connect(self, kind: LinkKind, source: int, target: int, bandwidth: float) -> None:
-        """Add bandwidth from source to target."""
+        """Add bandwidth in GB/s from source to target."""
         for index in self.links_out[source]:
             link = self.links[index]
             if link.target == target and link.kind == kind:
@@ -103,7 +108,7 @@ class SystemGraph:
         self.links.append(Link(kind, source, target, bandwidth))
 
     def connect_both(self, kind: LinkKind, first: int, second: int, bandwidth: float) -> None:
-        """Add the same bandwidth in both directions."""
+        """Add the same bandwidth in GB/s in both directions."""
         self.connect(kind, first, second, bandwidth)
         self.connect(kind, second, first, bandwidth)
 
@@ -111,10 +116,12 @@ class SystemGraph:
 def system_graph(
     system: XmlSystem, facts: Facts, *, networked: bool, devices: Collection[int] | None = None
 ) -> SystemGraph:
-    """NCCL's graph of a node (ncclTopoGetSystemFromXml in src/graph/topo.cc).
+    """Return NCCL's graph of a node (src/graph/topo.cc, ncclTopoGetSystemFromXml).
 
-    Without `networked` it has no ports, as for a single node. `devices` are the CUDA devices in
-    use; where the file states ranks, GPUs without one are left out."""
+    Args:
+        networked: whether the graph has network ports; a single node needs none.
+        devices: CUDA devices in use. If the file states ranks, GPUs without one are omitted.
+    """
     builder = _Builder(SystemGraph(facts), networked, _used_gpus(system, devices))
     for cpu in system.cpus:
         node = builder.graph.add("CPU", cpu.host_hash, cpu)
@@ -136,28 +143,32 @@ def system_graph(
 
 
 def cpu_vendor(cpu: XmlCpu) -> str:
-    """The vendor of a CPU in short."""
+    """Return the short name of a CPU's vendor."""
     return VENDORS.get(cpu.vendor, "")
 
 
 def nvlink_bandwidth(sm: int, facts: Facts) -> float:
-    """GB/s that NCCL counts for one NVLink of a GPU of this generation (ncclTopoNVLinkBw)."""
+    """Return the GB/s that NCCL assumes for one NVLink of a GPU of this generation
+    (ncclTopoNVLinkBw).
+    """
     return step_value(facts.nvlink, sm)
 
 
 def pci_bandwidth(pci: XmlPci) -> float:
-    """What NCCL counts for a PCIe link, in GB/s; an unknown speed is taken as gen 3."""
+    """Return the GB/s that NCCL assumes for a PCIe link; an unknown speed counts as generation
+    3.
+    """
     speed = pci.link_speed.split(" ")[0].removesuffix(".0")
     return (pci.link_width or 16) * LANE_SPEED.get(speed, 60) / 80
 
 
 def net_bandwidth(net: XmlNet) -> float:
-    """What NCCL counts for a port, in GB/s; an unknown speed is taken as 10 Gb/s."""
+    """Return the GB/s that NCCL assumes for a port; an unknown speed counts as 10 Gb/s."""
     return (net.speed if net.speed > 0 else 10000) / 8000
 
 
 def socket_bandwidth(cpu: XmlCpu, facts: Facts) -> float:
-    """What NCCL counts between two CPUs of one host, in GB/s."""
+    """Return the GB/s that NCCL assumes between two CPUs of one host (ncclTopoGetInterCpuBw)."""
     if cpu.arch == "ppc64":
         return 32.0
     if cpu.arch == "arm64":
@@ -171,7 +182,9 @@ def socket_bandwidth(cpu: XmlCpu, facts: Facts) -> float:
 
 
 def _used_gpus(system: XmlSystem, devices: Collection[int] | None) -> dict[tuple[int, int], int]:
-    """Rank by (device, place) of every GPU in use; GPUs without any rank count in file order."""
+    """Rank by (device, place) of every GPU in use; if no GPU has a rank, they are ranked in
+    file order.
+    """
     gpus = list(system.gpus())
     if devices is not None:
         chosen = [(place, gpu) for place, gpu in enumerate(gpus) if gpu.dev in devices]
@@ -183,7 +196,9 @@ def _used_gpus(system: XmlSystem, devices: Collection[int] | None) -> dict[tuple
 
 @dataclass
 class _Builder:
-    """Walks the file once; remembers bus ids for the links that name them."""
+    """Builds the graph in one pass over the file; remembers bus ids for links that refer to
+    them.
+    """
 
     graph: SystemGraph
     networked: bool
@@ -196,6 +211,7 @@ class _Builder:
     seen_gpus: int = 0
 
     def pci(self, pci: XmlPci, parent: int, cpu: int) -> None:
+        """Add a PCI device and what is below it (ncclTopoAddPci)."""
         host, bandwidth = self.graph.nodes[cpu].host, pci_bandwidth(pci)
         if pci.gpu is not None:
             self.gpu(pci.gpu, pci.busid, parent, cpu, bandwidth)
@@ -211,6 +227,7 @@ class _Builder:
             self.graph.connect_both("PCI", node, parent, bandwidth)
 
     def gpu(self, gpu: XmlGpu, busid: str, parent: int, cpu: int, bandwidth: float) -> None:
+        """Add a GPU, unless it is not in use."""
         place = self.seen_gpus
         self.seen_gpus += 1
         if (gpu.dev, place) not in self.ranks:
@@ -223,6 +240,7 @@ class _Builder:
         self.graph.connect_both("PCI", node, parent, bandwidth)
 
     def nic(self, nets: tuple[XmlNet, ...], parent: int, bandwidth: float, card: str) -> None:
+        """Add a NIC and its ports."""
         if not self.networked or not any(net.net for net in nets):
             return
         host = self.graph.nodes[parent].host
@@ -236,6 +254,7 @@ class _Builder:
             self.graph.connect_both("PCI", node, parent, bandwidth)
 
     def nvlinks(self) -> None:
+        """Add NVLinks, C2C links and links between PCIe switches (ncclTopoAddNvLinks)."""
         graph, switch = self.graph, -1
         for node, cpu, gpu in self.gpus:
             host, link_bandwidth = graph.nodes[node].host, nvlink_bandwidth(gpu.sm, graph.facts)
@@ -259,7 +278,8 @@ class _Builder:
 def _sort_links(graph: SystemGraph) -> None:
     """Sort the links of every node (NCCL: ncclTopoSortSystem).
 
-    Faster links come first; then, down from each CPU, the link to the parent goes last."""
+    Faster links come first; then, down from each CPU, the link to the parent goes last.
+    """
     for links in graph.links_out:
         links.sort(key=lambda index: -graph.links[index].bandwidth)
     stack = [(cpu, -1) for cpu in graph.of_kind("CPU")]
@@ -277,7 +297,9 @@ SOCKETS = ("tcp",)  # transports whose NICs are network interfaces to NCCL
 
 
 def with_nics(system: XmlSystem, transport: str, settings: Settings) -> XmlSystem:
-    """The system with the NICs that NCCL may use on this transport."""
+    """Return the system with the NICs that the user lets NCCL use (NCCL_IB_HCA,
+    NCCL_SOCKET_IFNAME).
+    """
     sockets = transport in SOCKETS
     variable = "NCCL_SOCKET_IFNAME" if sockets else "NCCL_IB_HCA"
     names = settings.interfaces if sockets else settings.hcas
@@ -294,4 +316,5 @@ def with_nics(system: XmlSystem, transport: str, settings: Settings) -> XmlSyste
 
 
 def _shown(net: XmlNet, sockets: bool) -> str:
+    """The name by which NCCL knows a port."""
     return f"eth{net.dev}" if sockets else net.name

@@ -1,8 +1,9 @@
-"""NCCL's choice of algorithm and protocol: what it estimates for each, and what it may not take.
+"""NCCL's choice of algorithm and protocol: its estimates, and the rules of what it may use.
 
-The formulas are those of its tuning model, version by version (NCCL: src/graph/tuning.cc,
-ncclTopoTuneModel). They are a heuristic of selection, not a prediction. `refusal` says whether NCCL
-may choose an entry at all."""
+The formulas are those of NCCL's tuning model, version by version (src/graph/tuning.cc,
+ncclTopoTuneModel). They decide what runs; the simulator predicts how long that takes by other
+means. `refusal` says whether NCCL may use an entry of its cost table at all.
+"""
 
 import csv
 from collections.abc import Iterable, Sequence
@@ -29,15 +30,15 @@ GATHERS = ("AllGather", "ReduceScatter")
 
 
 def ring_steps(function: Function, n_ranks: int) -> int:
-    """Transfers in a row that one ring of `n_ranks` makes for `function`."""
+    """Return the transfers in a row that one ring of `n_ranks` makes for `function`."""
     if function == "AllReduce":
         return 2 * (n_ranks - 1)
     return n_ranks - 1 if function in GATHERS else n_ranks
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """An entry of the cost table of a communicator, while it is rated on its channels."""
+class CostEntry:
+    """The estimate of one entry of a communicator's cost table."""
 
     comm: Communicator
     graph: ChannelGraph
@@ -46,7 +47,7 @@ class Entry:
     protocol: Protocol
 
     def bandwidth(self) -> float:
-        """Bytes of the call a second, in GB/s."""
+        """Return the estimated algorithm bandwidth in GB/s."""
         comm, gathers = self.comm, self.function in GATHERS
         if self.algorithm in ("NVLS", "NVLSTree"):
             bus = self._nvls_bus()
@@ -61,6 +62,7 @@ class Entry:
         return bus if gathers and self.algorithm != "Ring" else bus * self._bus_ratio()
 
     def _bus_ratio(self) -> float:
+        """Algorithm bandwidth over bus bandwidth."""
         comm = self.comm
         if self.algorithm in ("NVLS", "NVLSTree") and not comm.facts.nvls_efficiency:
             nodes = comm.n_nodes
@@ -70,6 +72,7 @@ class Entry:
         return 0.5
 
     def _raw_bus(self, *, collnet: bool = False) -> float:
+        """Bus bandwidth of all channels before protocol and algorithm reduce it."""
         comm, graph = self.comm, self.graph
         inside = comm.n_nodes <= 2 or collnet
         bus = graph.n_channels * (graph.bw_intra if inside else graph.bw_inter)
@@ -77,18 +80,20 @@ class Entry:
         return min(bus, cap) if cap else bus
 
     def _channel_cap(self, table: str) -> float:
+        """The most that the channels carry, by a table of limits per channel."""
         rows = self.comm.facts.channel_max[table]
         row = rows[architecture(self.comm.min_cc, rows)]
         return self.graph.n_channels * row[self.comm.node_column]
 
     def _ll_cap(self) -> float:
-        """The most that LL carries; with several nodes NCCL reads the row by CPU, not by GPU."""
+        """The most that LL carries; with several nodes NCCL chooses the row by CPU, not by GPU."""
         comm, rows = self.comm, self.comm.facts.ll_max
         if comm.n_nodes == 1:
             return rows[architecture(comm.min_cc, rows)][comm.node_column]
         return rows["Ampere" if comm.cpu_vendor in ("AMD", "mixed") else "Volta"][comm.node_column]
 
     def _ring_bus(self) -> float:
+        """Bus bandwidth of rings."""
         comm, facts, bus = self.comm, self.comm.facts, self._raw_bus()
         if self.protocol == "LL":
             quarter = comm.n_nodes > 1 or self.function in ("AllReduce", "Reduce")
@@ -103,6 +108,7 @@ class Entry:
         return bus
 
     def _tree_bus(self) -> float:
+        """Bus bandwidth of trees."""
         bus = min(0.92 * self._raw_bus(), self._channel_cap("Tree"))
         if self.protocol == "LL":
             bus = min(bus / 3.8, self._ll_cap())
@@ -112,6 +118,7 @@ class Entry:
         return bus * self.comm.facts.one_gpu_tree_factor if self.graph.pattern == TREE else bus
 
     def _collnet_direct_bus(self) -> float:
+        """Bus bandwidth of CollNetDirect."""
         comm, graph = self.comm, self.graph
         if self.function in GATHERS:
             return comm.ppn * min(graph.bw_intra, 0.9 * graph.bw_inter)
@@ -121,6 +128,7 @@ class Entry:
         return bus * 0.85 if comm.min_cc >= 90 else bus
 
     def _nvls_bus(self) -> float:
+        """Bus bandwidth of NVLS and NVLSTree."""
         comm, graph, tree = self.comm, self.graph, self.algorithm == "NVLSTree"
         facts, share = comm.facts, (comm.ppn - 1) / comm.ppn
         if not facts.nvls_efficiency:
@@ -137,17 +145,17 @@ class Entry:
             bus = graph.n_channels * min(intra, inter)
         return min(bus, self._channel_cap("NVLSTree")) if tree else bus
 
-    # The latency, in µs. Like those of bandwidth, these are the formulas by which NCCL chooses; the
-    # simulation has its own times.
-
     def latency(self) -> float:
-        """The part of a call's time that does not grow with its size, in µs."""
+        """Return the estimated part of a call's time that does not depend on its size, in
+        microseconds.
+        """
         base = self.comm.facts.base_latency[self.algorithm][PROTOCOLS.index(self.protocol)]
         if self.algorithm == "Ring" and self.function in ("Broadcast", "Reduce"):
             return base + self._ring_chain()
         return base + (self._ring() if self.algorithm == "Ring" else self._others())
 
     def _hop(self, link: str, algorithm: Algorithm) -> float:
+        """Latency of a hop over a kind of link, in microseconds."""
         tree = (algorithm, self.protocol) == ("Tree", "Simple")
         if link == "PCI" and self.comm.cpu_arch == "ppc64" and tree:
             algorithm = "Ring"
@@ -158,12 +166,15 @@ class Entry:
         return "NVLINK" if self.graph.type_intra == "NVL" else "PCI"
 
     def _inside(self) -> float:
+        """Latency of a hop inside a node."""
         hop = self._hop(self._link_inside, self.algorithm)
         slowed = self.protocol == "LL" and self.comm.n_nodes > 1
         return hop * self.comm.facts.intra_ll_penalty if slowed else hop
 
     def _between(self) -> float:
-        """One network hop; a Simple receive also flushes, which is a second trip to the NIC."""
+        """Latency of a network hop; a Simple receive also flushes, which is a second trip to
+        the NIC.
+        """
         facts, more = self.comm.facts, self.graph.latency_inter
         lone = self.comm.ppn == 1 and facts.lone_gpu_tree_hops
         hop = self._hop("NET", "Tree" if lone else self.algorithm)
@@ -172,6 +183,7 @@ class Entry:
         return hop + more * (2 if self.protocol == "Simple" else 1)
 
     def _ring_chain(self) -> float:
+        """Latency of Broadcast and Reduce on rings."""
         link = self._link_inside if self.comm.n_nodes == 1 else "NET"
         if self.graph.same_channels:
             return self._hop(link, "Ring")
@@ -179,6 +191,7 @@ class Entry:
         return ring_steps(self.function, self.comm.n_ranks) * hop
 
     def _ring(self) -> float:
+        """Latency of a ring's steps."""
         comm, nodes, net_steps = self.comm, self.comm.n_nodes, 0
         steps = ring_steps(self.function, comm.n_ranks)
         if nodes > 1 and self.function == "AllReduce":
@@ -191,6 +204,7 @@ class Entry:
         return (steps - net_steps) * intra + net_steps * self._between()
 
     def _others(self) -> float:
+        """Latency of all algorithms but rings."""
         comm, intra, inter = self.comm, self._inside(), self._between()
         per_node, depth = comm.n_ranks // comm.n_nodes, comm.n_nodes.bit_length() - 1
         if self.algorithm == "Tree":
@@ -209,31 +223,34 @@ class Entry:
 def algorithm_bandwidth(
     comm: Communicator, function: Function, algorithm: Algorithm, protocol: Protocol
 ) -> float:
-    """Bytes of the call a second, in GB/s; 0 where the algorithm has no channels to run on."""
+    """Return NCCL's estimate of algorithm bandwidth in GB/s; 0 if the algorithm has no channels."""
     graph = comm.graph(algorithm)
     if graph is None or graph.n_channels == 0:
         return 0.0
-    return Entry(comm, graph, function, algorithm, protocol).bandwidth()
+    return CostEntry(comm, graph, function, algorithm, protocol).bandwidth()
 
 
 def latency_us(
     comm: Communicator, function: Function, algorithm: Algorithm, protocol: Protocol
 ) -> float:
-    """The part of a call's time that does not grow with its size, in µs."""
+    """Return NCCL's estimate of the part of the time that does not depend on size, in
+    microseconds.
+    """
     graph = comm.graph(algorithm)
-    return Entry(comm, graph, function, algorithm, protocol).latency() if graph else 0.0
+    return CostEntry(comm, graph, function, algorithm, protocol).latency() if graph else 0.0
 
 
 def net_overhead_us(comm: Communicator) -> float:
-    """µs that NCCL charges a proxy thread for posting one network operation (getNetOverhead)."""
+    """Return the µs that NCCL assumes for a proxy thread to post one network operation
+    (getNetOverhead).
+    """
     if comm.settings.net_overhead_us is not None:
         return comm.settings.net_overhead_us
     return 2.0 if comm.cpu_arch == "x86_64" and comm.cpu_vendor == "AMD" else 1.0
 
 
-# Which algorithm and protocol NCCL may use, and the rule that forbids each of the others.
-# Every rule answers with a text (for people who ask why) or with nothing. The formulas that
-# rate what is allowed are above.
+# Which algorithm and protocol NCCL may use. Each rule returns why it forbids an entry, or "";
+# users read these texts.
 
 SIMPLE_ONLY = ("CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 
@@ -243,21 +260,21 @@ NVLS_SUMS = ("int32", "uint32", "int64", "uint64", "half", "bfloat16", "float", 
 def refusal(
     comm: Communicator, function: Function, algorithm: Algorithm, protocol: Protocol
 ) -> str:
-    """Why NCCL cannot use this entry of its cost table, or an empty text where it can."""
+    """Return why NCCL cannot use an entry of its cost table; "" if it can."""
     rule = _ALGORITHM_RULES.get(algorithm)
     return (
-        not_made(comm, function, algorithm, protocol)
-        or _not_asked(comm, function, protocol)
-        or _not_wanted(comm, function, algorithm)
+        not_implemented(comm, function, algorithm, protocol)
+        or _excluded_protocol(comm, function, protocol)
+        or _excluded_algorithm(comm, function, algorithm)
         or (rule(comm, function) if rule else "")
-        or _barred(comm, function, algorithm, protocol)
+        or _protocol_refusal(comm, function, algorithm, protocol)
     )
 
 
-def not_made(
+def not_implemented(
     comm: Communicator, function: Function, algorithm: Algorithm, protocol: Protocol
 ) -> str:
-    """Why this NCCL version has no such entry at all on any machine, or an empty text."""
+    """Return why this NCCL version has no such entry on any machine; "" if it has."""
     facts = comm.facts
     if algorithm not in facts.algorithms:
         return f"NCCL {comm.version} has no {algorithm}"
@@ -274,22 +291,24 @@ def not_made(
     return ""
 
 
-def _not_asked(comm: Communicator, function: Function, protocol: Protocol) -> str:
+def _excluded_protocol(comm: Communicator, function: Function, protocol: Protocol) -> str:
+    """Why NCCL_PROTO excludes a protocol, or ""."""
     admitted = comm.settings.protocols.get(function, PROTOCOLS)
     return "" if protocol in admitted else f"NCCL_PROTO leaves out {protocol}"
 
 
-def _barred(
+def _protocol_refusal(
     comm: Communicator, function: Function, algorithm: Algorithm, protocol: Protocol
 ) -> str:
-    """Why a protocol may not run, whatever is said of algorithms."""
+    """Why a protocol may not run, whatever NCCL_ALGO says, or ""."""
     trusted = "" if protocol != "LL128" else _ll128(comm, function, algorithm)
-    return _not_asked(comm, function, protocol) or trusted
+    return _excluded_protocol(comm, function, protocol) or trusted
 
 
-def _not_wanted(comm: Communicator, function: Function, algorithm: Algorithm) -> str:
+def _excluded_algorithm(comm: Communicator, function: Function, algorithm: Algorithm) -> str:
+    """Why NCCL_ALGO excludes an algorithm, or ""."""
     mode = comm.facts.bad_choice
-    algorithms = _wanted(comm, function)
+    algorithms = _admitted_algorithms(comm, function)
     if algorithms is None or algorithm in algorithms:
         return ""
     if function != "AllReduce" and mode == "all_reduce_only":
@@ -299,9 +318,12 @@ def _not_wanted(comm: Communicator, function: Function, algorithm: Algorithm) ->
     return f"NCCL_ALGO leaves out {algorithm}"
 
 
-def _wanted(comm: Communicator, function: Function) -> tuple[str, ...] | None:
-    """What NCCL_ALGO admits; before 2.24 that is ignored where all of it needs a collective
-    network, and there is none."""
+def _admitted_algorithms(comm: Communicator, function: Function) -> tuple[str, ...] | None:
+    """The algorithms that NCCL_ALGO admits; None for all.
+
+    Before 2.24, NCCL ignores the variable if all of them need a collective network and there is
+    none.
+    """
     wanted = comm.settings.algorithms.get(function)
     if wanted is None or comm.facts.bad_choice == "refuse" or not _collnet(comm, function):
         return wanted
@@ -310,7 +332,7 @@ def _wanted(comm: Communicator, function: Function) -> tuple[str, ...] | None:
 
 
 def _ll128(comm: Communicator, function: Function, algorithm: Algorithm) -> str:
-    """LL128 needs stores of 128 bytes that arrive whole, which NCCL trusts on few paths."""
+    """Why LL128 may not run, or "". It needs 128-byte stores that arrive undivided."""
     if "LL128" in comm.settings.protocols.get(function, ()):
         return ""
     graph, facts = comm.graph(algorithm), comm.facts
@@ -332,6 +354,7 @@ def _ll128(comm: Communicator, function: Function, algorithm: Algorithm) -> str:
 
 
 def _collnet(comm: Communicator, function: Function) -> str:
+    """Why collective networks cannot be used, or ""."""
     if not comm.settings.collnet:
         return "collective networks are off (NCCL_COLLNET_ENABLE)"
     if comm.n_nodes < comm.settings.collnet_node_threshold:
@@ -357,12 +380,14 @@ def _collnet_direct(comm: Communicator, function: Function) -> str:
 
 
 def _heads(comm: Communicator, function: Function) -> str:
+    """Why too few local ranks have a NIC, or ""."""
     if function in GATHERS and comm.n_nodes > 1 and comm.local_ranks > comm.n_heads:
         return f"{comm.local_ranks} local ranks but {comm.n_heads} of them have a NIC"
     return ""
 
 
 def _multicast(comm: Communicator, function: Function) -> str:
+    """Why NVLink SHARP cannot be used, or ""."""
     if comm.settings.nvls == 0:
         return "NVLink SHARP is off (NCCL_NVLS_ENABLE)"
     if not comm.nvswitch:
@@ -399,6 +424,7 @@ def _pat(comm: Communicator, function: Function) -> str:
 
 
 def _no_graph(comm: Communicator, algorithm: Algorithm) -> str:
+    """Why the search's result cannot be used, or ""."""
     graph = comm.graph(algorithm)
     if graph is None or graph.n_channels == 0:
         return "the search found no channels for it"
@@ -415,12 +441,11 @@ _ALGORITHM_RULES = {
 }
 
 
-# NCCL's cost table and the choice it makes for one call: the smallest lat + bytes/bandwidth.
-# Times are µs and bandwidths GB/s, as NCCL compares them. What the chosen algorithm then really
-# costs is simulated elsewhere; this only tells what runs.
+# NCCL's cost table and its choice for one call: the entry with the least latency + bytes/bandwidth.
+# Times are in µs and bandwidths in GB/s, as in NCCL.
 
-
-# How NCCL discounts the bandwidth of trees at middle sizes, in tenths; by log2(bytes / 64).
+# Factors in tenths on the bandwidth of trees, by log2(bytes / 64) (src/graph/tuning.cc,
+# treeCorrectionFactor).
 TREE_CORRECTION: dict[Protocol, tuple[int, ...]] = {
     "LL": (10, 10, 10, 10, 9, 8, 7, 7, 7, 7, 6, 5, 4, 4, 5, 6, 7, 8, 9, 10, 10, 10, 10, 10),
     "LL128": (10, 10, 10, 10, 10, 9, 8, 8, 8, 7, 6, 6, 6, 6, 6, 6, 8, 9, 9, 9, 9, 10, 10, 10),
@@ -432,8 +457,10 @@ BATCH = 8  # collectives in one work batch of a block
 
 
 @dataclass(frozen=True)
-class Call:
-    """One collective: bytes as NCCL's choice counts them (the total for AllGather and the like)."""
+class TunedCall:
+    """One collective call; `nbytes` as NCCL's choice counts them (the total for AllGather and
+    the like).
+    """
 
     function: Function
     nbytes: int
@@ -444,7 +471,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Cost:
-    """One entry of the cost table; `disabled` is the rule that forbids it, or empty."""
+    """One entry of the cost table; `disabled` is the rule that forbids it, or ""."""
 
     function: Function
     algorithm: Algorithm
@@ -456,7 +483,9 @@ class Cost:
 
 @dataclass(frozen=True)
 class TimedCost:
-    """A cost for one size, with the time NCCL expects; `time_us` is None where it is disabled."""
+    """An entry with NCCL's estimate of the time for one size; `time_us` is None if it is
+    disabled.
+    """
 
     cost: Cost
     time_us: float | None
@@ -464,8 +493,12 @@ class TimedCost:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What NCCL runs and the µs by which it won; `n_channels` and `tuned` are a tuner's."""
+class AlgorithmChoice:
+    """The algorithm and protocol that NCCL runs, and its estimate of the time in microseconds.
+
+    `tuned` is set if a rule of the user's tuner decided; `n_channels` may then be the tuner's
+    number.
+    """
 
     algorithm: Algorithm
     protocol: Protocol
@@ -477,8 +510,8 @@ class Choice:
 def cost_entry(
     comm: Communicator, function: Function, algorithm: Algorithm, protocol: Protocol
 ) -> Cost:
-    """One entry of the cost table; entries that are never made have bandwidth 0."""
-    missing = not_made(comm, function, algorithm, protocol)
+    """Return one entry of the cost table; entries that do not exist have bandwidth 0."""
+    missing = not_implemented(comm, function, algorithm, protocol)
     if missing:
         return Cost(function, algorithm, protocol, 0.0, 0.0, missing)
     disabled = refusal(comm, function, algorithm, protocol)
@@ -487,9 +520,9 @@ def cost_entry(
     return Cost(function, algorithm, protocol, latency, bandwidth, disabled)
 
 
-def timed_costs(comm: Communicator, call: Call) -> tuple[TimedCost, ...]:
-    """The cost table of the call's function with the times for its size."""
-    return tuple(_timed(comm, call, cost) for cost in _costs_of(comm, call.function))
+def timed_costs(comm: Communicator, call: TunedCall) -> tuple[TimedCost, ...]:
+    """Return the cost table of the call's function, with the times for its size."""
+    return tuple(_timed_cost(comm, call, cost) for cost in _costs_of(comm, call.function))
 
 
 def _costs_of(comm: Communicator, function: Function) -> tuple[Cost, ...]:
@@ -500,64 +533,79 @@ def _costs_of(comm: Communicator, function: Function) -> tuple[Cost, ...]:
     return comm.memo.of(("costs", function), all_entries)
 
 
-def choose(comm: Communicator, call: Call) -> Choice:
-    """NCCL's algorithm and protocol for `call` (NCCL: src/enqueue.cc, topoGetAlgoInfo).
+def choose(comm: Communicator, call: TunedCall) -> AlgorithmChoice:
+    """Return NCCL's algorithm and protocol for a call (src/enqueue.cc, topoGetAlgoInfo).
 
-    Ties go to the first in NCCL's order."""
+    It is the entry with the least latency + bytes / bandwidth; on equal times, the first in NCCL's
+    order.
+    """
     if comm.n_ranks == 1:
-        return Choice("Ring", "Simple", 0.0)
+        return AlgorithmChoice("Ring", "Simple", 0.0)
     timed = timed_costs(comm, call)
     tuned = _tuned(comm, call, timed)
     if tuned is not None:
         return tuned
-    able = [(entry.time_us, entry.cost) for entry in timed if entry.time_us is not None]
-    if able:
-        time_us, cost = min(able, key=lambda pair: pair[0])
-        return Choice(cost.algorithm, cost.protocol, time_us)
+    possible = [(entry.time_us, entry.cost) for entry in timed if entry.time_us is not None]
+    if possible:
+        time_us, cost = min(possible, key=lambda pair: pair[0])
+        return AlgorithmChoice(cost.algorithm, cost.protocol, time_us)
     if comm.facts.bad_choice == "refuse":
         raise InputError(f"no algorithm available for {call.function}", hint=_reasons(comm, timed))
     return _rings(comm, call)
 
 
-def _rings(comm: Communicator, call: Call) -> Choice:
-    """Rings in their fastest protocol, which versions before 2.24 fall back to; of those before
-    2.22 even in one that NCCL_PROTO or the rules of LL128 forbid."""
-    function, left = call.function, PROTOCOLS
+def _rings(comm: Communicator, call: TunedCall) -> AlgorithmChoice:
+    """Rings with their fastest protocol, to which versions before 2.24 fall back.
+
+    Before 2.22 this may be a protocol that NCCL_PROTO or the rules of LL128 forbid.
+    """
+    function, protocols = call.function, PROTOCOLS
     if comm.facts.bad_choice == "fall_back_within":
-        barred = {one: _barred(comm, function, "Ring", one) for one in PROTOCOLS}
-        left = tuple(one for one in PROTOCOLS if not barred[one]) or PROTOCOLS
-    costs = (cost_entry(comm, function, "Ring", protocol) for protocol in left)
+        reason_of_protocol = {
+            protocol: _protocol_refusal(comm, function, "Ring", protocol) for protocol in PROTOCOLS
+        }
+        protocols = (
+            tuple(protocol for protocol in PROTOCOLS if not reason_of_protocol[protocol])
+            or PROTOCOLS
+        )
+    costs = (cost_entry(comm, function, "Ring", protocol) for protocol in protocols)
     times = [(time_us(comm, call, cost), cost.protocol) for cost in costs if cost.bandwidth]
     time, protocol = min(times, key=lambda pair: pair[0])
-    return Choice("Ring", protocol, time)
+    return AlgorithmChoice("Ring", protocol, time)
 
 
-def _tuned(comm: Communicator, call: Call, timed: Sequence[TimedCost]) -> Choice | None:
-    """What the first rule of the tuner that fits wants, if that can run."""
+def _tuned(
+    comm: Communicator, call: TunedCall, timed: Sequence[TimedCost]
+) -> AlgorithmChoice | None:
+    """The choice of the first tuner rule that fits the call, if that can run."""
     actual = (comm.n_nodes, comm.n_ranks, call.n_pipe_ops, int(call.registered))
     fitting = (rule for rule in comm.tuner if rule.fits(call.function, call.nbytes, actual))
     rule = next(fitting, None)
     for entry in timed if rule else ():
         assert rule is not None
-        same = (entry.cost.algorithm, entry.cost.protocol) == (rule.algorithm, rule.protocol)
-        if same and entry.time_us is not None:
-            return Choice(rule.algorithm, rule.protocol, entry.time_us, rule.n_channels, tuned=True)
+        is_wanted = (entry.cost.algorithm, entry.cost.protocol) == (rule.algorithm, rule.protocol)
+        if is_wanted and entry.time_us is not None:
+            return AlgorithmChoice(
+                rule.algorithm, rule.protocol, entry.time_us, rule.n_channels, tuned=True
+            )
     return None
 
 
-def fallback_reason(comm: Communicator, call: Call) -> str:
-    """What NCCL does instead where nothing that the user admits can run `call`, or nothing."""
+def fallback_reason(comm: Communicator, call: TunedCall) -> str:
+    """Return what NCCL does if nothing that the user admits can run the call; "" if something
+    can.
+    """
     if comm.n_ranks == 1 or comm.facts.bad_choice == "refuse":
         return ""
-    if _wanted(comm, call.function) != comm.settings.algorithms.get(call.function):
+    if _admitted_algorithms(comm, call.function) != comm.settings.algorithms.get(call.function):
         return f"ignores NCCL_ALGO: {_collnet(comm, call.function)}"
     timed = timed_costs(comm, call)
-    able = any(entry.time_us is not None for entry in timed)
-    return "" if able else f"falls back to Ring: {_reasons(comm, timed)}"
+    is_possible = any(entry.time_us is not None for entry in timed)
+    return "" if is_possible else f"falls back to Ring: {_reasons(comm, timed)}"
 
 
-def time_us(comm: Communicator, call: Call, cost: Cost) -> float:
-    """NCCL's expected time of `call` with this entry, in µs (NCCL: ncclTopoGetAlgoTime)."""
+def time_us(comm: Communicator, call: TunedCall, cost: Cost) -> float:
+    """Return NCCL's estimate of the time of a call in microseconds (ncclTopoGetAlgoTime)."""
     latency, bandwidth = cost.latency_us, cost.bandwidth * _correction(comm, call, cost)
     if _on_plateau(comm, call, cost):
         latency *= 1.4 if comm.facts.plateau_by_channel and comm.min_cc >= 80 else 1.9
@@ -569,7 +617,8 @@ def time_us(comm: Communicator, call: Call, cost: Cost) -> float:
     return expected * FP8_RING_PENALTY if slow else expected
 
 
-def _timed(comm: Communicator, call: Call, cost: Cost) -> TimedCost:
+def _timed_cost(comm: Communicator, call: TunedCall, cost: Cost) -> TimedCost:
+    """An entry with its time, or why it is disabled for this call."""
     disabled, adds_up = cost.disabled, call.function != "AllGather"
     switched = cost.algorithm in ("NVLS", "NVLSTree")
     if not disabled and switched and adds_up and call.data_type not in NVLS_SUMS:
@@ -579,7 +628,8 @@ def _timed(comm: Communicator, call: Call, cost: Cost) -> TimedCost:
     return TimedCost(cost, None if disabled else time_us(comm, call, cost), disabled)
 
 
-def _correction(comm: Communicator, call: Call, cost: Cost) -> float:
+def _correction(comm: Communicator, call: TunedCall, cost: Cost) -> float:
+    """The factor on the bandwidth of trees at middle sizes."""
     table = TREE_CORRECTION[cost.protocol]
     step = (call.nbytes >> 6).bit_length() - 1
     if call.function != "AllReduce" or step < 0:
@@ -591,8 +641,10 @@ def _correction(comm: Communicator, call: Call, cost: Cost) -> float:
     return table[step] / 10 if corrected and step < 24 else 1.0
 
 
-def _on_plateau(comm: Communicator, call: Call, cost: Cost) -> bool:
-    """Where NCCL has seen rings over the network take longer than their latency."""
+def _on_plateau(comm: Communicator, call: TunedCall, cost: Cost) -> bool:
+    """Whether NCCL raises the latency: it has observed that rings over the network then take
+    longer.
+    """
     ring = (cost.algorithm, cost.protocol) == ("Ring", "Simple")
     if not ring or comm.n_nodes == 1 or call.function != "AllReduce":
         return False
@@ -602,24 +654,27 @@ def _on_plateau(comm: Communicator, call: Call, cost: Cost) -> bool:
 
 
 def _reasons(comm: Communicator, timed: tuple[TimedCost, ...]) -> str:
-    """The rules that forbid what the user admits; what exists on no machine only if it is all."""
+    """The rules that forbid what the user admits, without those that hold on any machine if
+    possible.
+    """
     settings, reasons = comm.settings, dict[str, bool]()
     for entry in timed:
         cost = entry.cost
         algorithms = settings.algorithms.get(cost.function, ALGORITHMS)
         protocols = settings.protocols.get(cost.function, PROTOCOLS)
         if cost.algorithm in algorithms and cost.protocol in protocols:
-            made = not not_made(comm, cost.function, cost.algorithm, cost.protocol)
-            reasons[entry.disabled] = made
-    rules = [reason for reason, made in reasons.items() if made] or list(reasons)
+            exists = not not_implemented(comm, cost.function, cost.algorithm, cost.protocol)
+            reasons[entry.disabled] = exists
+    rules = [reason for reason, exists in reasons.items() if exists] or list(reasons)
     return "; ".join(rules) if rules else "nothing is left to choose from"
 
 
-# A tuner table in CSV, as NCCL's example tuner plugin reads it, in and out.
+# A tuner table in CSV, in the format of NCCL's example tuner plugin.
 # Columns: collective, least and most bytes, algorithm, protocol, channels, nodes, ranks, and
 # optionally pipelined operations and registration; -1 means any, `#` begins a comment.
 
-# By column the field of a rule; names that it may have (none: a whole number); or any, as -1.
+# By column: the field of a rule, its possible names (none: a whole number), and whether it may be
+# -1 for any.
 COLUMNS: dict[str, tuple[str, tuple[str, ...], bool]] = {
     "collective": ("function", FUNCTIONS, False),
     "min_bytes": ("least_bytes", (), False),
@@ -634,8 +689,8 @@ COLUMNS: dict[str, tuple[str, tuple[str, ...], bool]] = {
 }
 REQUIRED = 8
 HEADER = "# collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks"
-# How the plugin spells algorithms; it reads them without regard to case.
-WRITTEN: dict[Algorithm, str] = {
+# The plugin's names of algorithms; it ignores case.
+PLUGIN_NAMES: dict[Algorithm, str] = {
     "CollNetDirect": "collnet_direct",
     "CollNetChain": "collnet_chain",
     "NVLSTree": "nvls_tree",
@@ -643,7 +698,7 @@ WRITTEN: dict[Algorithm, str] = {
 
 
 def tuner_text(rules: Iterable[TunerRule]) -> str:
-    """Rules as the plugin reads them."""
+    """Return rules in the CSV format of NCCL's example tuner plugin."""
     return "".join(f"{line}\n" for line in (HEADER, *map(_line, rules)))
 
 
@@ -652,20 +707,20 @@ def _line(rule: TunerRule) -> str:
         rule.function.lower(),
         rule.least_bytes,
         rule.most_bytes,
-        WRITTEN.get(rule.algorithm, rule.algorithm.lower()),
+        PLUGIN_NAMES.get(rule.algorithm, rule.algorithm.lower()),
         rule.protocol.lower(),
     ]
     optional = (rule.n_channels, rule.n_nodes, rule.n_ranks)
-    return ",".join(map(str, [*cells, *(-1 if one is None else one for one in optional)]))
+    return ",".join(map(str, [*cells, *(-1 if number is None else number for number in optional)]))
 
 
 def read_tuner(path: Path) -> tuple[TunerRule, ...]:
-    """The rules of the table in a file."""
+    """Return the rules in a CSV file."""
     return parse_tuner(text_of(path), path.as_posix())
 
 
 def parse_tuner(text: str, source: str = "<tuner>") -> tuple[TunerRule, ...]:
-    """The lines of a tuner table; every mistake is named with its line and column name."""
+    """Return the rules in the text of a CSV file; errors name line and column."""
     rules = []
     if not text.strip():
         raise ScenarioError("the file is empty", source=source)
@@ -688,6 +743,7 @@ def parse_tuner(text: str, source: str = "<tuner>") -> tuple[TunerRule, ...]:
 
 
 def _value(cell: str, names: tuple[str, ...]) -> str | int:
+    """A cell as one of the names, or as a whole number."""
     by_name = {name.casefold(): name for name in names}
     written = cell.replace("_", "").casefold()
     if written in by_name:
@@ -699,18 +755,18 @@ def _value(cell: str, names: tuple[str, ...]) -> str | int:
     return int(cell)
 
 
-# How many channels and threads NCCL gives to one call: small calls get few.
-# The rule compares the bytes of the call with what all threads would move in one go.
+# Channels and threads of one call: NCCL compares the bytes of the call with what all threads move
+# at a time.
 
 WARP = 32
 FEWEST_THREADS = 3 * WARP
 RCCL_THREADS = 256  # of RCCL's blocks with every protocol (src/include/device.h)
-PCI_BUS = 12.0  # GB/s up to which half the threads keep a ring busy
+PCI_BUS = 12.0  # GB/s of a ring up to which half of the threads suffice
 
 
 @dataclass(frozen=True)
-class Launch:
-    """Blocks (channels) and threads of each for one call."""
+class LaunchSize:
+    """The blocks (channels) of one call, and the threads of each."""
 
     n_channels: int
     n_threads: int
@@ -722,25 +778,27 @@ def launch(
     algorithm: Algorithm,
     protocol: Protocol,
     wanted: int | None = None,
-) -> Launch:
-    """Channels and threads of a call of `nbytes` (NCCL: src/enqueue.cc, topoGetAlgoInfo).
+) -> LaunchSize:
+    """Return channels and threads of a call of `nbytes` (src/enqueue.cc, topoGetAlgoInfo).
 
-    A tuner's `wanted` number of channels takes the place of NCCL's, up to those that exist."""
-    choice = _own_launch(comm, nbytes, algorithm, protocol)
+    `wanted` is a tuner's number of channels; it replaces NCCL's, up to the channels that exist.
+    """
+    choice = _nccl_launch(comm, nbytes, algorithm, protocol)
     if wanted is None or wanted < 1:
         return choice
     most = comm.nvls_channels if algorithm in ("NVLS", "NVLSTree") else comm.n_channels
     return replace(choice, n_channels=min(wanted, most))
 
 
-def _own_launch(
+def _nccl_launch(
     comm: Communicator, nbytes: int, algorithm: Algorithm, protocol: Protocol
-) -> Launch:
+) -> LaunchSize:
+    """NCCL's channels and threads: small calls get few."""
     threads = most_threads(comm, algorithm, protocol)
     if algorithm in ("NVLS", "NVLSTree"):
         within = comm.n_nodes > 1 and algorithm == "NVLS"
         channels = min(comm.nvls_channels, comm.n_channels) if within else comm.nvls_channels
-        return Launch(channels, threads)
+        return LaunchSize(channels, threads)
     threshold = bytes_per_thread(comm, algorithm, protocol)
     channels = comm.n_channels
     if algorithm == "CollNetDirect":
@@ -754,11 +812,11 @@ def _own_launch(
         threads += {"Ring": WARP, "Tree": 4 * WARP}.get(algorithm, 0)
     threads = max(threads, FEWEST_THREADS)
     takes_all = algorithm == "PAT" or (algorithm == "Tree" and comm.facts.tree_640_threads)
-    return Launch(channels, 640 if takes_all else threads)
+    return LaunchSize(channels, 640 if takes_all else threads)
 
 
 def most_threads(comm: Communicator, algorithm: Algorithm, protocol: Protocol) -> int:
-    """Threads of one channel for calls of any size (NCCL: comm->maxThreads, getNthreads)."""
+    """Return the threads of one channel for large calls (NCCL: comm->maxThreads, getNthreads)."""
     if algorithm not in ("Ring", "Tree"):
         return 640
     if comm.rccl:
@@ -771,7 +829,7 @@ def most_threads(comm: Communicator, algorithm: Algorithm, protocol: Protocol) -
 
 
 def bytes_per_thread(comm: Communicator, algorithm: Algorithm, protocol: Protocol) -> int:
-    """Bytes of the call below which a thread is not worth having."""
+    """Return the bytes of the call per thread below which NCCL uses fewer threads."""
     if algorithm in ("CollNetDirect", "CollNetChain"):
         return 512
     if protocol == "LL":
@@ -782,7 +840,7 @@ def bytes_per_thread(comm: Communicator, algorithm: Algorithm, protocol: Protoco
 def _collnet_channels(
     comm: Communicator, nbytes: int, channels: int, threads: int, threshold: int
 ) -> int:
-    """Channels of CollNetDirect, given up in bands of 16, 8, 4, 2 and 1 with falling thresholds."""
+    """Channels of CollNetDirect: reduced in bands of 16, 8, 4, 2 and 1 with falling thresholds."""
     heads = max(1, comm.n_heads)
     for band in (16, 8, 4, 2, 1):
         while channels > band and nbytes < channels * threads * heads * threshold:

@@ -1,4 +1,4 @@
-"""Pictures of explanations: where time goes, what would change it, steps and their calls."""
+"""Draw explanations: where the time goes, what would change it, training steps and their calls."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import cycle
@@ -16,49 +16,58 @@ from netsim.base.units import format_size
 from netsim.measured.training import published_like
 from netsim.plots import style
 from netsim.plots.sizes import AXIS, read_results, telling
-from netsim.plots.style import BLACK, BLUE, ORANGE, Colour, drawn, looks, one_panel, time_unit, tint
+from netsim.plots.style import BLACK, BLUE, ORANGE, Color, drawn, looks, one_panel, time_unit, tint
 from netsim.results.workspace import MANIFEST, read_manifest
 from netsim.scenario.cells import with_settings
 from netsim.yamlio.read import parse_source
 
 CAUSES = looks("cause")
-_ROWS = 12  # parameters of a tornado
-_LANES = 32  # GPUs of a timeline; of more, only those on the path are shown
-_UNSURE = 0.4  # strength of colours of what was not simulated again
-_LEAST = 1e-3  # part of the whole below which a parameter is left out
+_ROWS = 12  # most parameters of a tornado chart
+_LANES = 32  # most GPUs of a timeline; if there are more, only those on the path are shown
+_UNSURE = 0.4  # strength of the color of an estimate that was not simulated
+_LEAST = 1e-3  # a parameter that changes the time by a smaller fraction is left out
 
 
-def plot_explanation(found: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Draw what there is to draw of an explanation; the files written."""
-    title = found.get("title", "")
+def plot_explanation(explanation: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Draw the pictures of an explanation; return the paths of the files."""
+    title = explanation.get("title", "")
     return drawn(
         folder,
         {
-            "explain-breakdown": lambda: breakdown_figure({"": found}, title),
-            "explain-tornado": lambda: tornado_figure(found, title),
-            "explain-timeline": lambda: timeline_figure(found, title),
+            "explain-breakdown": lambda: breakdown_figure({"": explanation}, title),
+            "explain-tornado": lambda: tornado_figure(explanation, title),
+            "explain-timeline": lambda: timeline_figure(explanation, title),
         },
     )
 
 
-def breakdown_figure(found: Mapping[str, Mapping[str, Any]], title: str = "") -> Figure:
-    """A stacked bar of causes for every named explanation."""
-    figure, axes = one_panel(7.6, 1.5 + 0.55 * len(found))
-    longest = max(one["time_us"] for one in found.values()) or 1.0
+def breakdown_figure(explanations: Mapping[str, Mapping[str, Any]], title: str = "") -> Figure:
+    """A stacked bar of the causes for every explanation, by its name."""
+    figure, axes = one_panel(7.6, 1.5 + 0.55 * len(explanations))
+    longest = max(explanation["time_us"] for explanation in explanations.values()) or 1.0
     unit, factor = time_unit(longest)
-    for place, one in enumerate(found.values()):
-        parts = [(one["causes_us"].get(cause, 0.0), look.colour) for cause, look in CAUSES.items()]
-        _stack(axes, place, parts, one["time_us"] or 1.0, longest, factor)
+    for place, explanation in enumerate(explanations.values()):
+        parts = [
+            (explanation["causes_us"].get(cause, 0.0), look.color) for cause, look in CAUSES.items()
+        ]
+        _stack(axes, place, parts, explanation["time_us"] or 1.0, longest, factor)
         axes.text(
-            one["time_us"] / factor, place, f" {style.time_text(one['time_us'])}", va="center"
+            explanation["time_us"] / factor,
+            place,
+            f" {style.time_text(explanation['time_us'])}",
+            va="center",
         )
     axes.set_xlim(0, 1.12 * longest / factor)
-    axes.set_yticks(range(len(found)), list(found))
-    axes.set_ylim(len(found) - 0.4, -0.6)
+    axes.set_yticks(range(len(explanations)), list(explanations))
+    axes.set_ylim(len(explanations) - 0.4, -0.6)
     axes.set_xlabel(f"time ({unit})")
     axes.grid(axis="y", visible=False)
-    used = [c for c in CAUSES if any(one["causes_us"].get(c, 0) > 0 for one in found.values())]
-    handles = [Patch(color=CAUSES[cause].colour, label=CAUSES[cause].words) for cause in used]
+    used = [
+        c
+        for c in CAUSES
+        if any(explanation["causes_us"].get(c, 0) > 0 for explanation in explanations.values())
+    ]
+    handles = [Patch(color=CAUSES[cause].color, label=CAUSES[cause].words) for cause in used]
     figure.legend(handles=handles, loc="outside lower left", ncols=min(4, len(handles) or 1))
     axes.set_title(style.wrapped(title, 7), loc="left")
     return figure
@@ -67,24 +76,26 @@ def breakdown_figure(found: Mapping[str, Mapping[str, Any]], title: str = "") ->
 def _stack(
     axes: Axes,
     place: int,
-    parts: Iterable[tuple[float, Colour]],
-    whole: float,
+    parts: Iterable[tuple[float, Color]],
+    total: float,
     longest: float,
     factor: float,
 ) -> None:
-    """A bar of parts of `whole`; percentages where a part of the axis (`longest`) has room."""
+    """Draw a stacked bar; a part that is wide enough shows its percentage of `total`.
+
+    `longest` is the length of the longest bar, in microseconds like all parts."""
     left = 0.0
-    for value, colour in parts:
+    for value, color in parts:
         width = value / factor
         if value > 1e-3 * longest:
-            axes.barh(place, width, left=left, height=0.66, color=colour, edgecolor="white", lw=0.5)
+            axes.barh(place, width, left=left, height=0.66, color=color, edgecolor="white", lw=0.5)
         if value > ROOM * longest:
-            red, green, blue = to_rgb(colour)
+            red, green, blue = to_rgb(color)
             dark = 0.3 * red + 0.6 * green + 0.1 * blue < DARK
             axes.text(
                 left + width / 2,
                 place,
-                f"{value / whole:.0%}",
+                f"{value / total:.0%}",
                 ha="center",
                 va="center",
                 fontsize=8.5,
@@ -93,29 +104,31 @@ def _stack(
         left += width
 
 
-def tornado_figure(found: Mapping[str, Any], title: str = "") -> Figure | None:
-    """How far 10 % of each parameter moves the time, either way; None where nothing does. What was
-    not simulated again is drawn pale, by its part of the critical path."""
-    now = found["time_us"]
-    shown = [(one, _swing(one, now)) for one in found["parameters"]]
+def tornado_figure(explanation: Mapping[str, Any], title: str = "") -> Figure | None:
+    """How far 10 % of each parameter changes the time, for worse and for better.
+
+    None if nothing changes it. An estimate from the critical path, without a simulation, is pale.
+    """
+    now = explanation["time_us"]
+    shown = [(parameter, _swing(parameter, now)) for parameter in explanation["parameters"]]
     shown = [pair for pair in shown if abs(pair[1][0] - pair[1][1]) > _LEAST]
     shown.sort(key=lambda pair: -abs(pair[1][0] - pair[1][1]))
     shown = shown[:_ROWS]
     if not shown:
         return None
     figure, axes = one_panel(7.6, 1.7 + 0.38 * len(shown))
-    for place, (one, changes) in enumerate(shown):
-        strength = 1.0 if _simulated(one) else _UNSURE
+    for place, (parameter, changes) in enumerate(shown):
+        strength = 1.0 if _simulated(parameter) else _UNSURE
         _draw_swing(axes, place, changes, strength)
     axes.axvline(0, color=BLACK, linewidth=1)
-    axes.set_yticks(range(len(shown)), [_parameter(one) for one, _ in shown])
+    axes.set_yticks(range(len(shown)), [_parameter(parameter) for parameter, _ in shown])
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
     axes.margins(x=0.16)
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:+.3g} %" if value else "0")
     axes.set_xlabel(f"change of the time ({style.time_text(now)})")
     handles = [Patch(color=ORANGE, label="10 % worse"), Patch(color=BLUE, label="10 % better")]
-    if not all(_simulated(one) for one, _ in shown):
+    if not all(_simulated(parameter) for parameter, _ in shown):
         pale = tint(style.GREY, _UNSURE)
         handles.append(Patch(color=pale, label="pale: by the critical path, not simulated"))
     figure.legend(handles=handles, loc="outside lower left", ncols=3)
@@ -123,29 +136,31 @@ def tornado_figure(found: Mapping[str, Any], title: str = "") -> Figure | None:
     return figure
 
 
-def _simulated(one: Mapping[str, Any]) -> bool:
-    return one["worse_10pct_us"] is not None
+def _simulated(parameter: Mapping[str, Any]) -> bool:
+    """Whether the changes of a parameter were simulated."""
+    return parameter["worse_10pct_us"] is not None
 
 
-def _swing(one: Mapping[str, Any], now: float) -> tuple[float, float]:
-    """The relative changes of the time with 10 % less and 10 % more of a parameter."""
-    if _simulated(one):
-        return one["worse_10pct_us"] / now - 1, one["better_10pct_us"] / now - 1
-    part = one["on_path_us"] / now
-    if one["per_percent_us"] < 0:  # a rate
+def _swing(parameter: Mapping[str, Any], now: float) -> tuple[float, float]:
+    """The relative changes of the time with a parameter 10 % worse and 10 % better."""
+    if _simulated(parameter):
+        return parameter["worse_10pct_us"] / now - 1, parameter["better_10pct_us"] / now - 1
+    part = parameter["on_path_us"] / now
+    if parameter["per_percent_us"] < 0:  # a rate
         return part * (1 / 0.9 - 1), part * (1 / 1.1 - 1)
     return part * 0.1, -part * 0.1
 
 
 def _draw_swing(axes: Axes, place: int, changes: tuple[float, float], strength: float) -> None:
-    """The bars of a parameter; where both point one way, the shorter lies on the longer."""
+    """Draw the bars of a parameter; if both point in one direction, the shorter lies on the
+    longer."""
     bars = list(zip(changes, (ORANGE, BLUE), ("worse", "better"), strict=True))
     bars.sort(key=lambda bar: -abs(bar[0]))
     (far, *_), (near, *_) = bars
     together = far * near > 0
-    for number, (change, colour, _) in enumerate(bars):
+    for number, (change, color, _) in enumerate(bars):
         height = 0.34 if together and number else 0.62
-        axes.barh(place, change, color=tint(colour, strength), height=height)
+        axes.barh(place, change, color=tint(color, strength), height=height)
     if together and abs(near) > _LEAST:
         _label_change(axes, place, far, ", ".join(f"{c:+.1%} {name}" for c, _, name in bars))
     else:
@@ -154,6 +169,7 @@ def _draw_swing(axes: Axes, place: int, changes: tuple[float, float], strength: 
 
 
 def _label_change(axes: Axes, place: int, change: float, text: str) -> None:
+    """Write a text at the end of a bar, unless the change is too small."""
     if abs(change) > _LEAST:
         sign = 1 if change > 0 else -1
         axes.annotate(
@@ -167,26 +183,30 @@ def _label_change(axes: Axes, place: int, change: float, text: str) -> None:
         )
 
 
-def _parameter(one: Mapping[str, Any]) -> str:
-    value = "" if one["value"] is None else f" ({one['value']:.4g} {one['unit']})"
-    return f"{one['label']}{value}".replace(" us)", " µs)")
+def _parameter(parameter: Mapping[str, Any]) -> str:
+    """The label of a parameter, with its value and unit."""
+    value = "" if parameter["value"] is None else f" ({parameter['value']:.4g} {parameter['unit']})"
+    return f"{parameter['label']}{value}".replace(" us)", " µs)")
 
 
-def timeline_figure(found: Mapping[str, Any], title: str = "") -> Figure | None:
-    """All GPUs over time in grey, with the critical path in the colours of its causes."""
+def timeline_figure(explanation: Mapping[str, Any], title: str = "") -> Figure | None:
+    """The work of all GPUs over time in gray, with the critical path in the colors of its
+    causes."""
     path = [
-        row for row in found["path"] if row["end_us"] > row["begin_us"] or row["kind"] != "mark"
+        row
+        for row in explanation["path"]
+        if row["end_us"] > row["begin_us"] or row["kind"] != "mark"
     ]
     if not path:
         return None
-    names = list(found["slack_us"]["by_gpu"])
+    names = list(explanation["slack_us"]["by_gpu"])
     on_path = dict.fromkeys(row["from_rank"] for row in path)
     ranks = list(range(len(names))) if len(names) <= _LANES else sorted([*on_path][:_LANES])
     left_out = len(names) - len(ranks)
     place = {rank: number for number, rank in enumerate(ranks)}
-    unit, factor = time_unit(found["time_us"])
+    unit, factor = time_unit(explanation["time_us"])
     figure, axes = one_panel(9.6, 1.6 + max(0.16, min(0.4, 9 / len(ranks))) * len(ranks))
-    lanes = [(r, a, b) for r, a, b in found["lanes"] if r in place]
+    lanes = [(r, a, b) for r, a, b in explanation["lanes"] if r in place]
     grey = LineCollection(
         [[(a / factor, place[r]), (b / factor, place[r])] for r, a, b in lanes],
         colors=[style.PALE],
@@ -205,7 +225,7 @@ def timeline_figure(found: Mapping[str, Any], title: str = "") -> Figure | None:
     axes.grid(axis="y", visible=False)
     others = f" ({left_out} GPUs not shown)" if left_out else ""
     handles = [Patch(color=style.PALE, label=f"all other work{others}")]
-    handles += [Patch(color=CAUSES[c].colour, label=CAUSES[c].words) for c in CAUSES if c in used]
+    handles += [Patch(color=CAUSES[c].color, label=CAUSES[c].words) for c in CAUSES if c in used]
     figure.legend(handles=handles, loc="outside lower left", ncols=4)
     title = f"critical path: {title}" if title else "critical path"
     axes.set_title(style.wrapped(title, 9), loc="left")
@@ -215,7 +235,8 @@ def timeline_figure(found: Mapping[str, Any], title: str = "") -> Figure | None:
 def _draw_path(
     axes: Axes, path: Sequence[Mapping[str, Any]], place: Mapping[int, int], factor: float
 ) -> set[str]:
-    """The rows of the path as bars in the colour of each cause, joined by lines; causes used."""
+    """Draw the rows of the path as bars in the colors of their causes, joined by lines; return
+    the causes."""
     bars: dict[str, list[list[tuple[float, float]]]] = {}
     joints: list[list[tuple[float, float]]] = []
     last: tuple[float, float] | None = None
@@ -224,7 +245,8 @@ def _draw_path(
             last = None
             continue
         lane = place[row["from_rank"]]
-        begin, end = row["begin_us"], row["end_us"]
+        begin = row["begin_us"]
+        end = row["end_us"]
         if last is not None:
             joints.append([last, (begin / factor, lane)])
         for cause in ("launch", "protocol", "transfer", "sharing", "compute"):
@@ -237,80 +259,82 @@ def _draw_path(
         last = (end / factor, lane)
     for cause, lines in bars.items():
         axes.add_collection(
-            LineCollection(lines, colors=[CAUSES[cause].colour], linewidths=7, capstyle="butt")
+            LineCollection(lines, colors=[CAUSES[cause].color], linewidths=7, capstyle="butt")
         )
     pale = tint(BLACK, 0.7)
     axes.add_collection(LineCollection(joints, colors=[pale], linewidths=0.9))
     return set(bars)
 
 
-# Pictures of an explained step: where its critical path and its GPUs spend their time, and how
-# long it would take with something faster or free. Drawn from the values of explain.json alone.
+# Pictures of an explained training step: where its critical path and its GPUs spend their time, and
+# the time with something faster or free. They are drawn from the values of explain.json.
 
-KINDS, WORK = looks("parallel"), looks("spent")
-OTHER: Colour = "#5a5a5a"
-ROOM = 0.06  # of the longest bar: parts that are wide enough for their percentage
-DARK = 0.55  # the lightness below which text is white
+KINDS = looks("parallel")
+WORK = looks("spent")
+OTHER: Color = "#5a5a5a"
+ROOM = 0.06  # a part of a bar that exceeds this fraction of the longest bar shows its percentage
+DARK = 0.55  # text is white on colors that are less light
 
 
-def plot_explained_step(found: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Draw both pictures; the files written."""
+def plot_explained_step(explanation: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Draw both pictures of an explained training step; return the paths of the files."""
     return drawn(
         folder,
         {
-            "explain-breakdown": lambda: step_breakdown_figure(found),
-            "explain-what-if": lambda: answers(found),
+            "explain-breakdown": lambda: step_breakdown_figure(explanation),
+            "explain-what-if": lambda: answers(explanation),
         },
     )
 
 
-def step_breakdown_figure(found: Mapping[str, Any]) -> Figure:
-    """A stacked bar of the critical path, and one of the GPUs (of every stage)."""
-    bars = [("critical path", found["causes_us"])]
+def step_breakdown_figure(explanation: Mapping[str, Any]) -> Figure:
+    """A stacked bar of the critical path, and one for the GPUs of every stage."""
+    bars = [("critical path", explanation["causes_us"])]
     bars += [
-        (one["gpus"], {name: value for name, value in one.items() if name != "gpus"})
-        for one in found["gpus_us"]
+        (stage["gpus"], {name: value for name, value in stage.items() if name != "gpus"})
+        for stage in explanation["gpus_us"]
     ]
     figure, axes = one_panel(9.5, 1.5 + 0.45 * len(bars))
-    _, factor = time_unit(found["time_us"])
-    seen: dict[str, Colour] = {}
-    whole = found["time_us"]
+    _, factor = time_unit(explanation["time_us"])
+    seen: dict[str, Color] = {}
+    step_us = explanation["time_us"]
     for place, (_, causes) in enumerate(bars):
-        for name in (name for name, value in causes.items() if value > 1e-3 * whole):
-            seen.setdefault(name, _colour(name))
+        for name in (name for name, value in causes.items() if value > 1e-3 * step_us):
+            seen.setdefault(name, _color(name))
         parts = [(value, seen.get(name, OTHER)) for name, value in causes.items()]
-        _stack(axes, place, parts, whole, whole, factor)
-    _finish(axes, [name for name, _ in bars], found)
-    handles = [axes.barh(0, 0, color=colour, label=name) for name, colour in seen.items()]
+        _stack(axes, place, parts, step_us, step_us, factor)
+    _finish(axes, [name for name, _ in bars], explanation)
+    handles = [axes.barh(0, 0, color=color, label=name) for name, color in seen.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=4)
     return figure
 
 
-def _colour(name: str) -> Colour:
+def _color(name: str) -> Color:
+    """The color of a cause."""
     if name in WORK:
-        return WORK[name].colour
+        return WORK[name].color
     kind, _, rest = name.removeprefix("exposed ").partition(" ")
-    colour = KINDS[kind].colour if kind in KINDS else OTHER
-    return tint(colour, 0.45) if rest.startswith("sharing") else colour
+    color = KINDS[kind].color if kind in KINDS else OTHER
+    return tint(color, 0.45) if rest.startswith("sharing") else color
 
 
-def answers(found: Mapping[str, Any]) -> Figure:
-    """The step as it is, and with each thing 10 % faster, and free."""
-    rows = found["answers"]
+def answers(explanation: Mapping[str, Any]) -> Figure:
+    """The time of the step as it is, and with each part of it 10 % faster or free."""
+    rows = explanation["answers"]
     figure, axes = one_panel(9.5, 1.6 + 0.5 * len(rows))
-    _, factor = time_unit(found["time_us"])
-    now = found["time_us"]
-    for place, one in enumerate(rows):
+    _, factor = time_unit(explanation["time_us"])
+    now = explanation["time_us"]
+    for place, answer in enumerate(rows):
         looks = (
             ("free_us", -0.2, BLUE, "free"),
             ("faster_10pct_us", 0.2, tint(BLUE, 0.45), "10 % faster"),
         )
-        for key, shift, colour, label in looks:
-            value = one[key]
+        for key, shift, color, label in looks:
+            value = answer[key]
             if value is None:
                 continue
             name = label if place == 0 else "_"
-            axes.barh(place + shift, value / factor, height=0.36, color=colour, label=name)
+            axes.barh(place + shift, value / factor, height=0.36, color=color, label=name)
             text = f" {style.time_text(value)} ({value / now - 1:+.1%})"
             axes.text(
                 value / factor,
@@ -322,21 +346,22 @@ def answers(found: Mapping[str, Any]) -> Figure:
                 zorder=3,
             )
     axes.axvline(now / factor, color="#333333", lw=1.2, label="as it is")
-    _finish(axes, [one["what"] for one in rows], found, room=1.18)
+    _finish(axes, [answer["what"] for answer in rows], explanation, room=1.18)
     figure.legend(loc="outside lower center", ncols=3)
     return figure
 
 
 def _finish(
-    axes: Axes, names: Sequence[str], found: Mapping[str, Any], *, room: float = 1.0
+    axes: Axes, names: Sequence[str], explanation: Mapping[str, Any], *, room: float = 1.0
 ) -> None:
-    unit, factor = time_unit(found["time_us"])
+    """Set the labels, the limits and the title of the axes."""
+    unit, factor = time_unit(explanation["time_us"])
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
-    axes.set_xlim(0, found["time_us"] / factor * room)
+    axes.set_xlim(0, explanation["time_us"] / factor * room)
     axes.set_xlabel(f"time ({unit})")
-    title = f"{found['title']}: {style.time_text(found['time_us'])}"
+    title = f"{explanation['title']}: {style.time_text(explanation['time_us'])}"
     axes.set_title(style.wrapped(title, 8), loc="left")
 
 
@@ -344,83 +369,93 @@ PARTS = looks("part")
 
 
 def plot_breakdown(path: Path, out_dir: Path) -> list[Path]:
-    """Draw breakdown.csv; nothing if it is not one of training steps."""
+    """Draw breakdown.csv; return no path if it is not the file of training steps."""
     table = style.read_values(path, (), "breakdown.csv")
     if table.empty or "computing_us" not in table or "step_time_us" not in table:
         return []
-    results = path.with_name("results.csv")
-    found = read_results([results]) if results.exists() else table[:0]
-    rows = scaled(table, found) if len(found) else found
+    results_path = path.with_name("results.csv")
+    results_table = read_results([results_path]) if results_path.exists() else table[:0]
+    rows = scaled(table, results_table) if len(results_table) else results_table
     figures: dict[str, Callable[[], Figure]] = {"breakdown": lambda: gpu_breakdown_figure(table)}
     if len(rows):
-        known = published_points(rows, found, path.parent)
-        figures["scaling"] = lambda: scaling_figure(rows, known)
+        published_steps = published_points(rows, results_table, path.parent)
+        figures["scaling"] = lambda: scaling_figure(rows, published_steps)
     return drawn(out_dir, figures)
 
 
 def published_points(rows: pd.DataFrame, results: pd.DataFrame, folder: Path) -> pd.DataFrame:
-    """Published steps of the same machine, model, sequence and type, each of its own batch and
-    layout; MFU as steps here would have it at that rate."""
+    """Published steps of the same machine, model, sequence and data type, as points.
+
+    Their batches and layouts may differ. The MFU follows from the ratio of MFU to throughput of the
+    simulated steps.
+    """
     columns = ["line", "gpus", "tokens_per_s", "mfu_pct"]
     swept = {"axis:workload.model", "axis:workload.sequence"} & {*rows.columns}
     if swept or "mfu_pct" not in rows or not (folder / MANIFEST).exists():
         return pd.DataFrame(columns=columns)
-    told = read_manifest(folder)
-    source = with_settings(parse_source(told["text"], told["file"]), told["settings"])
-    alike = rows.merge(results[["cell", "dtype", "topology"]].drop_duplicates("cell"), on="cell")
-    found = []
-    for (dtype, machine), some in alike.groupby(["dtype", "topology"]):
-        of_rate = float((some["mfu_pct"] * some["gpus"] / some["tokens_per_s"]).iloc[0])
-        for one in published_like(str(machine), source.data["workload"]):
-            if one.precision == dtype:
-                rates = (one.rate * one.gpus, one.rate * of_rate)
-                found.append((f"published: {one.told}", one.gpus, *rates))
-    return pd.DataFrame(found, columns=columns)
+    manifest = read_manifest(folder)
+    source = with_settings(parse_source(manifest["text"], manifest["file"]), manifest["settings"])
+    with_topology = rows.merge(
+        results[["cell", "dtype", "topology"]].drop_duplicates("cell"), on="cell"
+    )
+    points = []
+    for (dtype, machine), steps in with_topology.groupby(["dtype", "topology"]):
+        of_rate = float((steps["mfu_pct"] * steps["gpus"] / steps["tokens_per_s"]).iloc[0])
+        for published in published_like(str(machine), source.data["workload"]):
+            if published.precision == dtype:
+                rates = (published.rate * published.gpus, published.rate * of_rate)
+                points.append((f"published: {published.origin}", published.gpus, *rates))
+    return pd.DataFrame(points, columns=columns)
 
 
 def scaled(steps: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
-    """Steps with their numbers of GPUs and the name of their line; none where all have as many."""
+    """The steps with their numbers of GPUs and the name of their line; none if all have the same
+    number."""
     if "tokens_per_s" not in steps:
         return steps[:0]
     gpus = results.drop_duplicates("cell").set_index("cell")["ranks"].astype(float)
     rows = steps.assign(gpus=steps["cell"].map(gpus)).dropna(subset=["gpus", "tokens_per_s"])
     if rows["gpus"].nunique() < 2:
         return rows[:0]
-    # Axes that go with the number of GPUs, such as a batch that grows with it, name no line.
-    apart = [
+    # An axis that changes only with the number of GPUs, such as a batch, is no part of the name.
+    naming_axes = [
         axis
         for axis in rows.columns
         if axis.startswith(AXIS) and rows.groupby("gpus")[axis].nunique().max() > 1
     ]
     names = [
-        ", ".join(f"{axis.rpartition('.')[2]} {row[axis]}" for axis in apart)
+        ", ".join(f"{axis.rpartition('.')[2]} {row[axis]}" for axis in naming_axes)
         for _, row in rows.iterrows()
     ]
     return rows.assign(line=names).sort_values("gpus")
 
 
-def scaling_figure(rows: pd.DataFrame, known: pd.DataFrame | None = None) -> Figure:
-    """Tokens a second and GPU, and MFU, against the number of GPUs; dashed: as the fewest have.
-    What is `known` of published steps is drawn as points."""
-    points = rows[:0] if known is None else known
-    rows, points = (
-        some.assign(tokens_per_s=some["tokens_per_s"] / some["gpus"]) for some in (rows, points)
-    )
+def scaling_figure(rows: pd.DataFrame, published: pd.DataFrame | None = None) -> Figure:
+    """Tokens per second and GPU, and MFU, by the number of GPUs; dashed lines are scaling without
+    loss.
+
+    `known` are published steps, which are drawn as points.
+    """
+    points = rows[:0] if published is None else published
+    rows = rows.assign(tokens_per_s=rows["tokens_per_s"] / rows["gpus"])
+    points = points.assign(tokens_per_s=points["tokens_per_s"] / points["gpus"])
     lines = rows.groupby("line", sort=False)
     figures = [("tokens_per_s", "tokens a second and GPU")]
-    if "mfu_pct" in rows:  # steps of layers that have times only have none
+    if "mfu_pct" in rows:  # steps whose layers only have times have no MFU
         figures.append(("mfu_pct", "MFU (%)"))
     figure = style.new_figure(9.5, 3.8)
     panels = figure.subplots(1, len(figures), squeeze=False)[0]
     for axes, (column, label) in zip(panels, figures, strict=True):
         looks = zip(cycle(style.PALETTE), cycle(style.MARKERS), strict=False)
-        for (name, line), (colour, marker) in zip(lines, looks, strict=False):
-            each = line[column]
-            axes.plot(line["gpus"], each, color=colour, marker=marker, label=name)
-            axes.plot(line["gpus"].iloc[[0, -1]], each.iloc[[0, 0]], "--", color=colour, lw=0.9)
+        for (name, line), (color, marker) in zip(lines, looks, strict=False):
+            values = line[column]
+            axes.plot(line["gpus"], values, color=color, marker=marker, label=name)
+            axes.plot(line["gpus"].iloc[[0, -1]], values.iloc[[0, 0]], "--", color=color, lw=0.9)
         for (name, line), marker in zip(points.groupby("line"), "*P^X", strict=False):
-            each = line[column]
-            axes.scatter(line["gpus"], each, color=BLACK, marker=marker, s=42, label=name, zorder=3)
+            values = line[column]
+            axes.scatter(
+                line["gpus"], values, color=BLACK, marker=marker, s=42, label=name, zorder=3
+            )
         axes.set_xscale("log", base=2)
         counts = sorted({*rows["gpus"], *points["gpus"]})
         axes.set_xticks(counts, [f"{count:,.0f}" for count in counts])
@@ -435,7 +470,7 @@ def scaling_figure(rows: pd.DataFrame, known: pd.DataFrame | None = None) -> Fig
 
 
 def gpu_breakdown_figure(table: pd.DataFrame) -> Figure:
-    """One stacked bar for each cell, with its MFU at the end."""
+    """A stacked bar of the mean time of the GPUs for each cell, with its MFU at the end."""
     figure, axes = one_panel(9.5, 1.6 + 0.42 * len(table))
     unit, factor = time_unit(float(table["step_time_us"].max()))
     left = pd.Series(0.0, index=table.index)
@@ -443,7 +478,7 @@ def gpu_breakdown_figure(table: pd.DataFrame) -> Figure:
     for column, look in PARTS.items():
         width = table[column] / factor
         if width.max() > 0.001 * table["step_time_us"].max() / factor:
-            axes.barh(places, width, left=left, color=look.colour, label=look.words, height=0.72)
+            axes.barh(places, width, left=left, color=look.color, label=look.words, height=0.72)
         left = left + width
     _describe(axes, table, factor)
     axes.set_xlabel(f"time of a step ({unit}), mean over GPUs")
@@ -453,6 +488,7 @@ def gpu_breakdown_figure(table: pd.DataFrame) -> Figure:
 
 
 def _describe(axes: Axes, table: pd.DataFrame, factor: float) -> None:
+    """Label the bars with their cells, and write the MFU at their ends."""
     names = [column for column in table.columns if column.startswith(AXIS)]
     named = table.assign(**{name: telling(table[name].astype(str).tolist()) for name in names})
     labels = [
@@ -473,7 +509,7 @@ def _describe(axes: Axes, table: pd.DataFrame, factor: float) -> None:
         axes.text(time / factor + 0.01 * longest, place, text, va="center", fontsize=8.5)
 
 
-MOST = 16  # kinds of calls drawn: those that take longest
+MOST = 16  # most kinds of calls that are drawn; those that take longest are chosen
 _HALVES = (
     ("measured_total_us", "measured_exposed_us", ORANGE, "measured", -0.2),
     ("total_us", "exposed_us", BLUE, "simulated", 0.2),
@@ -481,38 +517,40 @@ _HALVES = (
 
 
 def plot_calls(table: Path, out_dir: Path) -> list[Path]:
-    """Draw the collectives of a comparison; nothing if there are none."""
+    """Draw the collectives of a comparison; return no path if there are none."""
     rows = style.read_values(table, (), "collectives.csv")
     return [] if rows.empty else drawn(out_dir, {"collectives": lambda: calls_figure(rows)})
 
 
 def calls_figure(rows: pd.DataFrame) -> Figure:
-    """A pair of bars for each kind of call, the longest first."""
+    """A pair of bars, measured and simulated, for each kind of call; the longest comes first."""
     longest = rows[["measured_total_us", "total_us"]].max(axis=1)
     rows = rows.loc[longest.sort_values(ascending=False).index[:MOST]].reset_index(drop=True)
     figure, axes = one_panel(9.5, 1.7 + 0.5 * len(rows))
     unit, factor = time_unit(float(longest.max()))
-    for total, exposed, colour, _, shift in _HALVES:
+    for total, exposed, color, _, shift in _HALVES:
         places = [place + shift for place in range(len(rows))]
-        whole, bare = rows[total].fillna(0.0) / factor, rows[exposed].fillna(0.0) / factor
-        bare = bare.clip(upper=whole)
-        axes.barh(places, bare, height=0.36, color=colour)
-        axes.barh(places, whole - bare, left=bare, height=0.36, color=tint(colour, 0.35))
+        full = rows[total].fillna(0.0) / factor
+        bare = rows[exposed].fillna(0.0) / factor
+        bare = bare.clip(upper=full)
+        axes.barh(places, bare, height=0.36, color=color)
+        axes.barh(places, full - bare, left=bare, height=0.36, color=tint(color, 0.35))
     axes.set_yticks(range(len(rows)), [_label(row) for _, row in rows.iterrows()])
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(f"time in a step ({unit})")
     axes.set_title("Collectives of a step, measured and simulated", loc="left")
     patches = [
-        Patch(color=tint(colour, part), label=f"{name}, {what}")
-        for _, _, colour, name, _ in _HALVES
-        for part, what in ((1.0, "exposed"), (0.35, "behind computing"))
+        Patch(color=tint(color, part), label=f"{name}, {part_name}")
+        for _, _, color, name, _ in _HALVES
+        for part, part_name in ((1.0, "exposed"), (0.35, "behind computing"))
     ]
     figure.legend(handles=patches, loc="outside lower center", ncols=4)
     return figure
 
 
 def _label(row: pd.Series) -> str:
+    """The label of a kind of call: collective, size, group, ranks and number of calls."""
     size = format_size(int(row["size_bytes"]))
     calls = row["calls"] if pd.notna(row["calls"]) else row["simulated_calls"]
     return f"{row['collective']} of {size}\n{row['group']}, {row['ranks']} ranks, {calls:g} times"

@@ -1,4 +1,4 @@
-"""Pictures of results.csv: against size, side by side as bars, and beside measured times."""
+"""Draw results.csv: by size, as bars, over the axes of a sweep, and with measured times."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -25,21 +25,21 @@ from netsim.results.row import EQUAL, off_of, ratio_of
 from netsim.scenario.sweep import CONDITIONS
 
 Grid = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-_MOST = 60  # bars that one figure shows
+_MOST = 60  # most bars of one figure
 
 
 @dataclass(frozen=True)
 class _Measure:
-    """One quantity of every cell, and how to write a value of it."""
+    """One quantity of every cell, with each value as text and the color of its bars."""
 
     label: str
     values: list[float]
     texts: list[str]
-    colour: str
-    ends: list[tuple[float, float]] | None = None  # of the outermost percentiles over seeds
+    color: str
+    ends: list[tuple[float, float]] | None = None  # the outermost percentiles over seeds
 
 
-def bars_figure(lines: sizes.Lines, title: str) -> Figure:
+def bars_figure(lines: sizes.PlotLines, title: str) -> Figure:
     """A bar for every cell: bus bandwidth and time, or the time of a training step."""
     shown = sizes.thinned(lines, _MOST).lines
     measures = _measures(pd.DataFrame([line.table.iloc[-1] for line in shown]))
@@ -59,6 +59,7 @@ def bars_figure(lines: sizes.Lines, title: str) -> Figure:
 
 
 def _measures(rows: pd.DataFrame) -> list[_Measure]:
+    """The quantities that the rows have: bus bandwidth, time, time of a training step."""
     measures = []
     if rows["busbw_GBps"].notna().any():
         values = rows["busbw_GBps"].tolist()
@@ -66,8 +67,16 @@ def _measures(rows: pd.DataFrame) -> list[_Measure]:
         ideal = rows["busbw_GBps"] * rows["time_us"]
         ends = _ends(rows, "time_us")
         rates = ends and [(b / high, b / low) for b, (low, high) in zip(ideal, ends, strict=True)]
-        measures.append(_Measure("bus bandwidth (GB/s)", values, texts, style.BLUE, rates))
-    for column, what, colour in (
+        measures.append(
+            _Measure(
+                label="bus bandwidth (GB/s)",
+                values=values,
+                texts=texts,
+                color=style.BLUE,
+                ends=rates,
+            )
+        )
+    for column, name, color in (
         ("time_us", "time of one operation", style.ORANGE),
         ("step_time_us", "time of a training step", style.GREEN),
     ):
@@ -78,12 +87,16 @@ def _measures(rows: pd.DataFrame) -> list[_Measure]:
             texts = [style.time_text(value) if isfinite(value) else "" for value in values]
             ends = _ends(rows, column)
             spread = ends and [(low / factor, high / factor) for low, high in ends]
-            measures.append(_Measure(f"{what} ({unit})", scaled, texts, colour, spread))
+            measures.append(
+                _Measure(
+                    label=f"{name} ({unit})", values=scaled, texts=texts, color=color, ends=spread
+                )
+            )
     return measures
 
 
-def _of_seeds(lines: Sequence[sizes.Line]) -> str:
-    """What bars with ends mean."""
+def _of_seeds(lines: Sequence[sizes.PlotLine]) -> str:
+    """A line of the title that says what the ends of bars mean; empty without ends."""
     if any(sizes.has_noise(line.table) for line in lines):
         return "\nwithout noise, and 5 to 95 % of samples with it"
     if not any(
@@ -95,6 +108,7 @@ def _of_seeds(lines: Sequence[sizes.Line]) -> str:
 
 
 def _ends(rows: pd.DataFrame, column: str) -> list[tuple[float, float]] | None:
+    """The outermost percentiles of a time, over samples of noise or over seeds; None without."""
     if sizes.has_noise(rows):
         return list(zip(rows["p5_us"].tolist(), rows["p95_us"].tolist(), strict=True))
     if not sizes.has_bands(rows, column):
@@ -104,7 +118,8 @@ def _ends(rows: pd.DataFrame, column: str) -> list[tuple[float, float]] | None:
 
 
 def _draw(axes: Axes, measure: _Measure) -> None:
-    axes.barh(range(len(measure.values)), measure.values, height=0.62, color=measure.colour)
+    """Draw the bars of a quantity with their values."""
+    axes.barh(range(len(measure.values)), measure.values, height=0.62, color=measure.color)
     if measure.ends:
         for place, (low, high) in enumerate(measure.ends):
             axes.plot([low, high], [place, place], color=style.BLACK, linewidth=1.2, marker="|")
@@ -121,17 +136,19 @@ def _draw(axes: Axes, measure: _Measure) -> None:
     axes.tick_params(axis="y", length=0)
 
 
-MOST_LINES = 12  # in one figure; more become figures by a column that tells them apart
-FEW_LINES = 7  # with names, where the others are drawn pale
-MOST_FIGURES = 6  # beside the one of all
+MOST_LINES = 12  # most lines of a figure; more are divided over figures by the values of a column
+FEW_LINES = 7  # lines with names, if the others are drawn pale
+MOST_FIGURES = 6  # most figures for single values, beside the figure of all lines
 
 
 def plot_results(
     paths: Sequence[Path], out_dir: Path, *, line_rate: float | None = None
 ) -> list[Path]:
-    """Draw one or several results.csv; the files written, none if there is nothing to draw.
-    `line_rate` (GB/s) is drawn as a guide. More lines than a figure can show are pale behind some
-    of them, and are spread over several figures, by the column with the fewest values."""
+    """Draw one or several results.csv; return the paths of the files.
+
+    `line_rate` (GB/s) is drawn as a guide. If there are more lines than a figure can show, most of
+    them are pale, and further figures show those of one value of the column with the fewest values.
+    """
     figures = {
         name: partial(_figure, lines, title, line_rate)
         for name, title, lines in _all_parts(sizes.read_results(paths))
@@ -140,7 +157,7 @@ def plot_results(
 
 
 def figure_of_table(table: pd.DataFrame) -> Figure:
-    """The first figure that `plot_results` draws of a table with the columns of results.csv."""
+    """The first figure that `plot_results` draws from a table with the columns of results.csv."""
     good = table[table["status"].isin(["", "ok"])].reset_index(drop=True)
     parts = _all_parts(good.assign(file=""))
     if not parts:
@@ -150,7 +167,7 @@ def figure_of_table(table: pd.DataFrame) -> Figure:
         return _figure(lines, title, None)
 
 
-def _all_parts(table: pd.DataFrame) -> list[tuple[str, str, sizes.Lines]]:
+def _all_parts(table: pd.DataFrame) -> list[tuple[str, str, sizes.PlotLines]]:
     """The figures of a table as name, title and lines: of collectives, then of training steps."""
     steps = table.get("step_time_us", pd.Series(dtype=float)).notna().reindex(table.index)
     return [
@@ -159,7 +176,8 @@ def _all_parts(table: pd.DataFrame) -> list[tuple[str, str, sizes.Lines]]:
     ]
 
 
-def _figure(lines: sizes.Lines, title: str, line_rate: float | None) -> Figure:
+def _figure(lines: sizes.PlotLines, title: str, line_rate: float | None) -> Figure:
+    """Lines over sizes, or bars if there is one size."""
     byte_sizes = {size for line in lines.lines for size in line.table["size_bytes"].dropna()}
     if len(byte_sizes) > 1:
         return sizes.sizes_figure(lines, title, line_rate)
@@ -167,7 +185,8 @@ def _figure(lines: sizes.Lines, title: str, line_rate: float | None) -> Figure:
     return bars_figure(lines, title + size)
 
 
-def _parts(name: str, table: pd.DataFrame) -> list[tuple[str, str, sizes.Lines]]:
+def _parts(name: str, table: pd.DataFrame) -> list[tuple[str, str, sizes.PlotLines]]:
+    """The figures of a table as name, title and lines; none for an empty table."""
     if table.empty:
         return []
     lines = sizes.lines_of(table)
@@ -180,12 +199,13 @@ def _parts(name: str, table: pd.DataFrame) -> list[tuple[str, str, sizes.Lines]]
     place = counts.index(min(counts))  # the column that makes the fewest figures
     values = list(dict.fromkeys(line.values[place] for line in lines.lines))
     column = lines.columns[place].removeprefix(sizes.AXIS)
-    drawn, told = values, ""
+    drawn = values
+    note = ""
     if len(values) > MOST_FIGURES:
         drawn = [values[k] for k in evenly_spaced(len(values), MOST_FIGURES)]
-        told = f"\n{MOST_FIGURES} of {len(values)} values of {column} have a picture each"
+        note = f"\n{MOST_FIGURES} of {len(values)} values of {column} have a picture each"
     return [
-        (name, title + told, sizes.thinned(lines, FEW_LINES)),
+        (name, title + note, sizes.thinned(lines, FEW_LINES)),
         *(
             (f"{name}-{_plain(column)}-{_plain(value)}", f"{title}, {column} = {value}", part)
             for value in drawn
@@ -194,14 +214,20 @@ def _parts(name: str, table: pd.DataFrame) -> list[tuple[str, str, sizes.Lines]]
     ]
 
 
-def _only(lines: sizes.Lines, place: int, value: str) -> sizes.Lines:
+def _only(lines: sizes.PlotLines, place: int, value: str) -> sizes.PlotLines:
     """The lines that have a value in a column, named by the columns in which they still differ."""
-    found = [line for line in lines.lines if line.values[place] == value]
-    left = [k for k in range(len(lines.columns)) if len({line.values[k] for line in found}) > 1]
-    columns = tuple(lines.columns[k] for k in left)
-    named = (([line.values[k] for k in left], line.table) for line in found)
-    return sizes.Lines(
-        columns, tuple(sizes.Line(sizes.label_of(columns, v, t), tuple(v), t) for v, t in named)
+    matching = [line for line in lines.lines if line.values[place] == value]
+    differing = [
+        k for k in range(len(lines.columns)) if len({line.values[k] for line in matching}) > 1
+    ]
+    columns = tuple(lines.columns[k] for k in differing)
+    named = [([line.values[k] for k in differing], line.table) for line in matching]
+    return sizes.PlotLines(
+        columns,
+        tuple(
+            sizes.PlotLine(sizes.label_of(columns, values, table), tuple(values), table)
+            for values, table in named
+        ),
     )
 
 
@@ -222,62 +248,75 @@ def title_of(table: pd.DataFrame) -> str:
 
 
 def _plain(text: str) -> str:
+    """The last part of a key with only the characters that file names have."""
     return "".join(c if c.isalnum() or c in "-_" else "-" for c in text.rpartition(".")[2] or text)
 
 
-# Pictures of a sweep, from its results alone. Choices are compared where the same was asked: under
-# equal conditions and at one size.
+# Pictures of a sweep, drawn from its results. Choices are compared under equal conditions and at
+# one size.
 
 _MOST_AXES = 6
 _MOST_VALUES = 40
 _MOST_MAPS = 3
-MOST_QUESTIONS = 24  # rows of the map of conditions by choices
-MOST_PANELS = 12  # conditions that have a panel each
-_LABELLED = 14  # columns or rows of a heat map whose cells are labelled
-_NAMED = 12  # cells of a front that have names
-_LEVEL_ROOM = 34  # letters that fit below a panel side by side
-_SAME = 1e-3  # part of a time by which cells have to differ
-_SLOWED = 1.0005  # times as long, from which a job is slowed
+MOST_QUESTIONS = 24  # most conditions in a map of conditions by choices
+MOST_PANELS = 12  # most conditions that have a panel
+_LABELLED = 14  # a heat map with more columns or rows has no values in its cells
+_NAMED = 12  # most cells of a front that have names
+_LEVEL_ROOM = 34  # letters that fit below a panel on one line
+_SAME = 1e-3  # times that differ by a smaller fraction count as equal
+_SLOWED = 1.0005  # a job is slowed if it takes this many times its time without other jobs
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The columns of axes that are conditions, those that one chooses from, and the base line."""
+class SweepQuestion:
+    """The columns of axes that are conditions, those that are choices, and the base line."""
 
     conditions: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
     base: Mapping[str, Any] = field(default_factory=dict)
 
 
-def asked_of(table: pd.DataFrame, manifest: Mapping[str, Any]) -> Asked:
-    """What a sweep asks, by the manifest of its run; axes with one value are neither."""
-    axes = [c for c in table.columns if str(c).startswith(sizes.AXIS) and table[c].nunique() > 1]
-    known = manifest.get("conditions", CONDITIONS)
-    asked = tuple(axis for axis in axes if axis.removeprefix(sizes.AXIS) in known)
+def question_of(table: pd.DataFrame, manifest: Mapping[str, Any]) -> SweepQuestion:
+    """The conditions and choices of a sweep by the manifest of its run.
+
+    Axes with one value are neither.
+    """
+    axes = [
+        column
+        for column in table.columns
+        if str(column).startswith(sizes.AXIS) and table[column].nunique() > 1
+    ]
+    condition_names = manifest.get("conditions", CONDITIONS)
+    conditions = tuple(axis for axis in axes if axis.removeprefix(sizes.AXIS) in condition_names)
     base = {sizes.AXIS + axis: str(value) for axis, value in (manifest.get("base") or {}).items()}
-    choices = tuple(axis for axis in axes if axis not in (*asked, sizes.SEED))
-    return Asked(asked, choices, {c: base[c] for c in choices if c in base})
+    choices = tuple(axis for axis in axes if axis not in (*conditions, sizes.SEED))
+    base_of_choices = {choice: base[choice] for choice in choices if choice in base}
+    return SweepQuestion(conditions, choices, base_of_choices)
 
 
 def names_of(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
-    """Every row by its values in some columns: `4 nodes, nic 400Gbps`."""
+    """A name for every row by its values in some columns: `4 nodes, nic 400Gbps`."""
     texts = []
     for column in columns:
         values = list(dict.fromkeys(table[column].astype(str)))
-        words = [sizes.spoken(column, one).strip() for one in sizes.telling(values)]
+        words = [sizes.spoken(column, value).strip() for value in sizes.telling(values)]
         texts.append(table[column].astype(str).map(dict(zip(values, words, strict=True))))
-    return [", ".join(one) for one in zip(*texts, strict=True)] or [""] * len(table)
+    return [", ".join(words) for words in zip(*texts, strict=True)] or [""] * len(table)
 
 
-def compared(table: pd.DataFrame, asked: Asked) -> pd.DataFrame:
-    """The rows with what they answer (`question`, `size`) and what was chosen; how their time
-    compares with the fastest that answers the same, and whether the tool can tell them apart.
-    `shown`: of the largest size that most cells with the same question have."""
+def compared(table: pd.DataFrame, question: SweepQuestion) -> pd.DataFrame:
+    """The rows with their conditions (`question`, `size`), their choice, and their time over the
+    fastest.
+
+    The fastest is the row with the same conditions and the least time. `certainty` says whether the
+    difference is larger than the uncertainty. `shown` are the rows of the largest size that most
+    cells with the same conditions have.
+    """
     column = "time_us" if table["time_us"].notna().any() else "step_time_us"
     rows = table.assign(time=table[column], size=table["size_asked"].fillna(0).astype(int))
     rows = rows[rows["time"] > 0]
     rows = rows.assign(
-        question=names_of(rows, asked.conditions), choice=names_of(rows, asked.choices)
+        question=names_of(rows, question.conditions), choice=names_of(rows, question.choices)
     )
     same = rows.groupby(["question", "size"], sort=False)
     rows = with_ratios(rows, rows.loc[same["time"].transform("idxmin")])
@@ -288,13 +327,16 @@ def compared(table: pd.DataFrame, asked: Asked) -> pd.DataFrame:
 
 
 def with_ratios(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    """The rows with their times relative to others, how sure that is, and which are equal within
-    the uncertainty."""
+    """The rows with their times over those of `others`, the intervals of these ratios, and their
+    certainty.
+
+    `equal` are the rows whose time does not differ within the uncertainty.
+    """
     pairs = list(zip(others.to_dict("records"), rows.to_dict("records"), strict=True))
-    spans = [ratio_of(one, other) for one, other in pairs]
+    spans = [ratio_of(base_row, row) for base_row, row in pairs]
     certainty = [
-        _certainty(one, other, has_interval=low < high)
-        for (one, other), (_, low, high) in zip(pairs, spans, strict=True)
+        _certainty(base_row, row, has_interval=low < high)
+        for (base_row, row), (_, low, high) in zip(pairs, spans, strict=True)
     ]
     equal = [
         sureness == "cannot tell" or abs(ratio - 1) <= EQUAL
@@ -304,38 +346,42 @@ def with_ratios(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(ratio=ratio, low=low, high=high, equal=equal, certainty=certainty)
 
 
-def _certainty(one: Mapping[Any, Any], other: Mapping[Any, Any], *, has_interval: bool) -> str:
-    """How sure it is which of two rows is faster; empty where no measurement tells of their
-    times."""
+def _certainty(first: Mapping[Any, Any], second: Mapping[Any, Any], *, has_interval: bool) -> str:
+    """How certain it is which of two rows is faster; empty if no interval of their times is
+    known."""
     if not has_interval:
         return ""
     kind = pair_kind(
-        same_machine=one["topology"] == other["topology"],
-        same_collective=one["collective"] == other["collective"],
+        same_machine=first["topology"] == second["topology"],
+        same_collective=first["collective"] == second["collective"],
         measured=0,
     )
-    error_bound = (1 + off_of(one)) * (1 + off_of(other)) - 1
-    return certainty_of(other["time"] / one["time"], kind, error_bound)
+    error_bound = (1 + off_of(first)) * (1 + off_of(second)) - 1
+    return certainty_of(second["time"] / first["time"], kind, error_bound)
 
 
-def against(rows: pd.DataFrame, asked: Asked) -> pd.DataFrame:
-    """The rows against those that differ from them only in having the values of the base line."""
-    others = [axis for axis in asked.choices if axis not in asked.base]
+def against(rows: pd.DataFrame, question: SweepQuestion) -> pd.DataFrame:
+    """The rows compared with the rows that have the values of the base line and otherwise the
+    same values."""
+    others = [axis for axis in question.choices if axis not in question.base]
     keys = [*rows[["question", "size", *others]].astype(str).itertuples(index=False, name=None)]
-    at_base = (rows[[*asked.base]].astype(str) == list(asked.base.values())).all(axis=1)
+    at_base = (rows[[*question.base]].astype(str) == list(question.base.values())).all(axis=1)
     place = {key: k for k, (key, is_base) in enumerate(zip(keys, at_base, strict=True)) if is_base}
-    known = np.array([key in place for key in keys], bool)
+    has_base = np.array([key in place for key in keys], bool)
     pairs = [place[key] for key in keys if key in place]
-    return with_ratios(rows[known], rows.iloc[pairs]).assign(
-        choice=names_of(rows[known], [*asked.base]), is_base=at_base[known]
+    return with_ratios(rows[has_base], rows.iloc[pairs]).assign(
+        choice=names_of(rows[has_base], [*question.base]), is_base=at_base[has_base]
     )
 
 
-def axes_figure(rows: pd.DataFrame, asked: Asked, title: str) -> Figure | None:
-    """For every choice, how the time of each of its values compares with that of the first (or the
-    base line's), all else being equal: every pair, and their geometric mean."""
+def axes_figure(rows: pd.DataFrame, question: SweepQuestion, title: str) -> Figure | None:
+    """For every choice, the time with each of its values over the time with the first (or the base
+    line's).
+
+    All other choices are equal. Every pair is a point; the lines are the geometric means.
+    """
     rows = rows[rows["shown"]]
-    axes = asked.choices[:_MOST_AXES]
+    axes = question.choices[:_MOST_AXES]
     if not axes:
         return None
     across = min(len(axes), 3)
@@ -343,8 +389,8 @@ def axes_figure(rows: pd.DataFrame, asked: Asked, title: str) -> Figure | None:
     figure = style.new_figure(3.4 * across + 0.6, 2.9 * down + 0.5)
     panels = figure.subplots(down, across, squeeze=False, sharey=True)
     for panel, axis in zip(panels.flat, axes, strict=False):
-        first = {axis: asked.base.get(axis, str(rows[axis].iloc[0]))}
-        _axis_panel(panel, against(rows, replace(asked, base=first)), axis, first[axis])
+        first = {axis: question.base.get(axis, str(rows[axis].iloc[0]))}
+        _axis_panel(panel, against(rows, replace(question, base=first)), axis, first[axis])
     for panel in list(panels.flat)[len(axes) :]:
         panel.set_visible(False)
     for row in panels:
@@ -354,6 +400,7 @@ def axes_figure(rows: pd.DataFrame, asked: Asked, title: str) -> Figure | None:
 
 
 def _axis_panel(panel: Axes, pairs: pd.DataFrame, axis: str, first: str) -> None:
+    """Draw the ratios of times for each value of an axis, and their geometric mean."""
     values = list(dict.fromkeys(pairs[axis].astype(str)))[:_MOST_VALUES]
     panel.axhline(1.0, color=style.GREY, linewidth=0.8)
     for place, value in enumerate(values):
@@ -377,7 +424,7 @@ def _axis_panel(panel: Axes, pairs: pd.DataFrame, axis: str, first: str) -> None
 
 
 def _name_columns(panel: Axes, places: Any, labels: Sequence[str]) -> None:
-    """Names below a panel, at an angle where they would not fit side by side."""
+    """Write names below a panel, at an angle if they do not fit side by side."""
     crowded = sum(map(len, labels)) > _LEVEL_ROOM
     panel.set_xticks(
         places,
@@ -388,9 +435,12 @@ def _name_columns(panel: Axes, places: Any, labels: Sequence[str]) -> None:
     )
 
 
-def heat_figure(rows: pd.DataFrame, asked: Asked, title: str = "") -> Figure | None:
-    """Of several questions, every choice at each, as times as long as the fastest; of one, the time
-    for every pair of values of two choices, for the first few pairs."""
+def heat_figure(rows: pd.DataFrame, question: SweepQuestion, title: str = "") -> Figure | None:
+    """A heat map of times.
+
+    With several conditions: every choice under each of them, as the time over the fastest. With
+    one: the median time for every pair of values of two choices, for the first few pairs.
+    """
     rows = rows[rows["shown"]]
     if rows["choice"].nunique() < 2:
         return None
@@ -402,7 +452,7 @@ def heat_figure(rows: pd.DataFrame, asked: Asked, title: str = "") -> Figure | N
         text = "times as long as the fastest (light = fast)"
         _heat_panel(figure, figure.subplots(), grid, text, lambda value: f"{value:.3g}")
     else:
-        axes = [a for a in asked.choices if rows[a].nunique() <= _MOST_VALUES]
+        axes = [a for a in question.choices if rows[a].nunique() <= _MOST_VALUES]
         medians = {a: rows.groupby(a, sort=False, observed=True)["time"].median() for a in axes}
         axes.sort(key=lambda axis: -float(medians[axis].max() / medians[axis].min()))
         pairs = list(combinations(axes, 2))[:_MOST_MAPS]
@@ -410,17 +460,21 @@ def heat_figure(rows: pd.DataFrame, asked: Asked, title: str = "") -> Figure | N
             return None
         figure = style.new_figure(4.3 * len(pairs) + 0.4, 3.6)
         panels = figure.subplots(1, len(pairs), squeeze=False)[0]
-        for panel, (one, other) in zip(panels, pairs, strict=True):
-            grid = rows.pivot_table("time", one, other, aggfunc="median", sort=False, observed=True)
+        for panel, (row_axis, column_axis) in zip(panels, pairs, strict=True):
+            grid = rows.pivot_table(
+                "time", row_axis, column_axis, aggfunc="median", sort=False, observed=True
+            )
             _heat_panel(figure, panel, grid, "median time (light = fast)", style.time_text)
-            panel.set(xlabel=short(other), ylabel=short(one))
+            panel.set(xlabel=short(column_axis), ylabel=short(row_axis))
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     return figure
 
 
 def interference_figure(path: Path) -> Figure | None:
-    """From interference.csv, how many times as long each job takes beside each other one, at its
-    last size, and on which link they meet; None where there is no such file."""
+    """How many times as long each job takes beside each other job, and the link that both use.
+
+    Drawn from interference.csv for the last size; None without this file.
+    """
     if not path.exists():
         return None
     table = style.read_values(path, ("scenario", "cell", "size_bytes"), path.name)
@@ -444,8 +498,8 @@ def interference_figure(path: Path) -> Figure | None:
             fontsize=7.5,
             color="white" if value > 1.6 else style.BLACK,
         )
-    panel.set_xticks(np.arange(len(by)) + 0.5, [f"beside {one[3:]}" for one in by])
-    names = [", ".join(map(str, one)) for one in table[axes].itertuples(index=False)]
+    panel.set_xticks(np.arange(len(by)) + 0.5, [f"beside {name[3:]}" for name in by])
+    names = [", ".join(map(str, values)) for values in table[axes].itertuples(index=False)]
     panel.set_yticks(np.arange(len(table)) + 0.5, names)
     panel.invert_yaxis()
     panel.grid(visible=False)
@@ -454,13 +508,14 @@ def interference_figure(path: Path) -> Figure | None:
 
 
 def plot_interference(path: Path, out_dir: Path) -> list[Path]:
-    """Draw interference.csv: who slows whom."""
+    """Draw interference.csv: which job slows which; return the paths of the files."""
     return style.drawn(out_dir, {"interference": lambda: interference_figure(path)})
 
 
 def _heat_panel(
-    figure: Figure, panel: Axes, grid: pd.DataFrame, what: str, text: Callable[[float], str]
+    figure: Figure, panel: Axes, grid: pd.DataFrame, label: str, text: Callable[[float], str]
 ) -> None:
+    """Draw a heat map; `what` is the label of its color bar, `text` writes a value."""
     image = panel.pcolormesh(grid.to_numpy(), cmap="viridis_r", edgecolors="white", linewidth=1.5)
     _name_columns(panel, np.arange(grid.shape[1]) + 0.5, [str(v) for v in grid.columns])
     panel.set_yticks(np.arange(len(grid)) + 0.5, [str(v) for v in grid.index], fontsize=8.5)
@@ -470,36 +525,39 @@ def _heat_panel(
     bar = figure.colorbar(image, ax=panel, shrink=0.85)
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
     bar.ax.tick_params(labelsize=8)
-    bar.set_label(what, fontsize=8)
+    bar.set_label(label, fontsize=8)
 
 
 def _label_cells(panel: Axes, values: Grid, text: Callable[[float], str]) -> None:
+    """Write the values into the cells of a heat map, unless it has too many."""
     if values.shape[0] > max(_LABELLED, MOST_QUESTIONS) or values.shape[1] > _LABELLED:
         return
     middle = (np.nanmin(values) + np.nanmax(values)) / 2
     for (row, column), value in np.ndenumerate(values):
         if np.isfinite(value):
-            colour = "white" if value > middle else style.BLACK
+            color = "white" if value > middle else style.BLACK
             label = text(float(f"{value:.3g}"))
             panel.text(
-                column + 0.5, row + 0.5, label, ha="center", va="center", fontsize=7.5, color=colour
+                column + 0.5, row + 0.5, label, ha="center", va="center", fontsize=7.5, color=color
             )
 
 
 def facets_figure(
     rows: pd.DataFrame, few: Sequence[str], line_rate: float | None, title: str = ""
 ) -> Figure:
-    """Bus bandwidth against size, a panel for every condition, with a line for each of a few
-    choices, which have the same colour in all panels."""
+    """Bus bandwidth by size, in a panel for every condition, with a line for each of a few choices.
+
+    A choice has the same color in all panels.
+    """
     questions = list(dict.fromkeys(rows["question"]))[:MOST_PANELS]
     across = min(len(questions), 4)
     down = -(-len(questions) // across)
     figure = style.new_figure(3.1 * across + 2.6, 2.5 * down + 0.5)
     panels = figure.subplots(down, across, squeeze=False, sharex=True)
     for panel, question in zip(panels.flat, questions, strict=False):
-        mine = rows[rows["question"] == question].sort_values("size")
+        panel_rows = rows[rows["question"] == question].sort_values("size")
         for number, name in enumerate(few):
-            line = mine[mine["choice"] == name]
+            line = panel_rows[panel_rows["choice"] == name]
             panel.plot(
                 line["size"],
                 line["busbw_GBps"],
@@ -528,7 +586,8 @@ def facets_figure(
 
 
 def pareto_front(cost: Sequence[float], time: Sequence[float]) -> list[int]:
-    """Positions of cells that no other beats in both, the cheapest first; ties by rounding."""
+    """The positions of the cells that no cell beats in both cost and time; the cheapest comes
+    first."""
     order = sorted(range(len(cost)), key=lambda i: (cost[i], time[i]))
     front: list[int] = []
     best = np.inf
@@ -540,11 +599,15 @@ def pareto_front(cost: Sequence[float], time: Sequence[float]) -> list[int]:
 
 
 def pareto_figure(rows: pd.DataFrame, column: str, label: str, title: str = "") -> Figure | None:
-    """Time against what a cell takes (cost, power), with those that nothing beats in both."""
+    """Time by another quantity of a cell (cost, power), with the cells that none beats in both.
+
+    None if all cells have the same value.
+    """
     if column not in rows.columns or rows[column].nunique() < 2:
         return None
     rows = rows[rows[column].notna()]
-    cost, time = rows[column].to_numpy(np.float64), rows["time"].to_numpy(np.float64)
+    cost = rows[column].to_numpy(np.float64)
+    time = rows["time"].to_numpy(np.float64)
     front = pareto_front(cost.tolist(), time.tolist())
     figure, panel = style.one_panel(9.2, 4.2)
     panel.plot(cost, time, "o", color=style.tint(style.GREY, 0.55), markersize=5, label="all cells")
@@ -564,7 +627,7 @@ def pareto_figure(rows: pd.DataFrame, column: str, label: str, title: str = "") 
 
 
 def _name_front(figure: Figure, panel: Axes, front: pd.DataFrame, column: str) -> None:
-    """Number the cells of a front, and list them beside it: names would cover each other."""
+    """Number the cells of a front and list their names beside it, where they do not overlap."""
     handles = []
     for number, (_, row) in enumerate(front.iterrows(), start=1):
         panel.annotate(
@@ -581,32 +644,35 @@ def _name_front(figure: Figure, panel: Axes, front: pd.DataFrame, column: str) -
 
 
 def short(axis: str) -> str:
-    """The last part of an axis' key."""
+    """The last part of the key of an axis, in words."""
     return sizes.in_words(axis.removeprefix(sizes.AXIS).rpartition(".")[2])
 
 
 Curve = Sequence[tuple[int, float, float]]  # size, measured µs, simulated µs
 WITHIN = (0.85, 1.15)
-MOST_CURVES = len(style.PALETTE)  # in one picture: each with a colour of its own
+MOST_CURVES = len(style.PALETTE)  # in one picture: each with a color of its own
 
 
 def plot_accuracy(curves: Mapping[str, Curve], stem: Path, title: str) -> list[Path]:
-    """Draw runs by name: points are measured, lines simulated; below, the ratio of the two."""
+    """Draw runs by name: points are measured, lines simulated; below, simulated over measured
+    time."""
     with style.drawing():
         figure = style.new_figure(9.6, 5.6 + 0.16 * len(curves))
         times, ratios = figure.subplots(2, 1, sharex=True, height_ratios=[2.2, 1])
         for number, (name, curve) in enumerate(curves.items()):
-            colour = style.PALETTE[number % len(style.PALETTE)]
+            color = style.PALETTE[number % len(style.PALETTE)]
             marker = style.MARKERS[number % len(style.MARKERS)]
             curve_sizes = [size for size, _, _ in curve]
-            times.plot(curve_sizes, [s for _, _, s in curve], color=colour, linewidth=1.4)
-            look: dict[str, Any] = {"color": colour, "marker": marker, "markerfacecolor": "none"}
-            measured, ratio = [m for _, m, _ in curve], [s / m for _, m, s in curve]
+            simulated = [simulated_us for _, _, simulated_us in curve]
+            times.plot(curve_sizes, simulated, color=color, linewidth=1.4)
+            look: dict[str, Any] = {"color": color, "marker": marker, "markerfacecolor": "none"}
+            measured = [measured_us for _, measured_us, _ in curve]
+            ratio = [simulated_us / measured_us for _, measured_us, simulated_us in curve]
             times.plot(curve_sizes, measured, label=name, linestyle="none", markersize=4, **look)
             ratios.plot(curve_sizes, ratio, linewidth=1.2, markersize=3, **look)
         points = [point for curve in curves.values() for point in curve]
-        every = [time for _, *both in points for time in both]
-        style.time_axis(times, min(every), max(every))
+        all_times = [time for _, *both in points for time in both]
+        style.time_axis(times, min(all_times), max(all_times))
         times.set_ylabel("time: points measured, lines simulated")
         times.set_title(title, loc="left")
         _ratio_axis(ratios)
@@ -617,6 +683,7 @@ def plot_accuracy(curves: Mapping[str, Curve], stem: Path, title: str) -> list[P
 
 
 def _ratio_axis(axes: Axes) -> None:
+    """Make the y axis a logarithmic axis of ratios, with a band around 1."""
     axes.set_yscale("log")
     axes.axhspan(*WITHIN, color=style.tint(style.GREY, 0.15), zorder=0)
     axes.axhline(1.0, color=style.GREY, linewidth=1)
@@ -629,7 +696,7 @@ def _ratio_axis(axes: Axes) -> None:
 
 
 def plot_distribution(path: Path, out_dir: Path) -> list[Path]:
-    """Draw distribution.csv: the fraction of samples above each multiple of the median."""
+    """Draw distribution.csv: the percentage of samples above each multiple of the median."""
     table = style.read_values(path, ("scenario", "cell", "p50"), "distribution.csv")
     points = [str(name) for name in table.columns if re.fullmatch(r"p[0-9.]+", str(name))]
     axes_of = [str(name) for name in table.columns if str(name).startswith(sizes.AXIS)]

@@ -1,7 +1,8 @@
-"""How all pictures look: colours, markers, tick labels, and files that come out the same each time.
+"""The look of all pictures: colors, markers, tick labels, and files that are the same each time.
 
-Pictures are made with the object interface of matplotlib, so that no global state is touched; the
-settings below hold only while one is drawn."""
+Pictures are made with the object interface of matplotlib, so that no global state is changed. The
+settings below hold only while a picture is drawn.
+"""
 
 import csv
 import io
@@ -37,23 +38,24 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "h", "p")
 FORMATS = ("svg", "png")
 TIMES = (("s", 1e6), ("ms", 1e3), ("µs", 1.0), ("ns", 1e-3))  # units and their microseconds
 
-Colour = str | tuple[float, float, float]
+Color = str | tuple[float, float, float]
 
-_DPI = 150  # of pictures; text is not as wide at all, so room for it is found at the same
-_NOTEBOOK_DPI = 80  # of figures in notebooks: as wide as a column of text
+# Of pictures. The width of text depends on it, so the layout is computed with the same value.
+_DPI = 150
+_NOTEBOOK_DPI = 80  # of figures in notebooks, which are then as wide as a column of text
 _SETTINGS = Path(__file__).with_name("netsim.mplstyle")
 
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """The settings of all pictures while one is drawn; what their font lacks is a box."""
+    """Use the settings of all pictures within the `with` block; missing glyphs cause no warning."""
     with mpl.rc_context(fname=_SETTINGS), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")
         yield
 
 
 def wrapped(title: str, inches: float) -> str:
-    """A title in lines that fit a figure of `inches` inches."""
+    """A title in lines that fit a figure with a width of `inches` inches."""
     return "\n".join(wrap(title, int(11.5 * inches)))
 
 
@@ -64,7 +66,7 @@ class NotebookFigure(Figure):
     """
 
     def _repr_png_(self) -> bytes:
-        """The picture as a PNG file, as IPython asks for it."""
+        """The picture as a PNG file, which IPython shows."""
         picture = io.BytesIO()
         with drawing():
             self.savefig(picture, format="png", dpi=_NOTEBOOK_DPI, metadata={"Software": "netsim"})
@@ -72,12 +74,13 @@ class NotebookFigure(Figure):
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure (inches) that makes room for what lies outside its axes."""
+    """An empty figure of a size in inches, with a layout that makes room for legends outside its
+    axes."""
     return NotebookFigure(figsize=(width, height), dpi=_DPI, layout="constrained")
 
 
 def one_panel(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure with axes that fill it."""
+    """A figure with one pair of axes that fills it."""
     figure = new_figure(width, height)
     return figure, figure.subplots()
 
@@ -85,7 +88,7 @@ def one_panel(width: float, height: float) -> tuple[Figure, Axes]:
 def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Write a figure as `stem` with each suffix; the same figure gives the same bytes."""
     engine = figure.get_layout_engine()
-    if engine is not None:  # once for all formats: finding room takes longer than drawing
+    if engine is not None:  # once for all formats, since the layout takes longer than drawing
         engine.execute(figure)
         figure.set_layout_engine(None)
     made_by = {"svg": {"Date": None, "Creator": "netsim"}, "png": {"Software": "netsim"}}
@@ -99,18 +102,25 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[P
 
 
 def drawn(folder: Path, figures: Mapping[str, Callable[[], Figure | None]]) -> list[Path]:
-    """Draw figures, and write those that there are by name to a folder, which is made."""
+    """Draw figures and write them to a folder by their names; return the paths of the files.
+
+    A function that returns None has nothing to draw."""
     made_folder(folder)
+    paths = []
     with drawing():
-        made = ((name, draw()) for name, draw in figures.items())
-        return [path for name, one in made if one is not None for path in save(one, folder / name)]
+        for name, draw in figures.items():
+            figure = draw()
+            if figure is not None:
+                paths += save(figure, folder / name)
+    return paths
 
 
 def size_axis(axes: Axes, smallest: float, largest: float) -> None:
-    """A logarithmic axis of message sizes, with round sizes in bytes, KiB, MiB and GiB as ticks."""
+    """Make the x axis a logarithmic axis of message sizes, with round sizes as ticks."""
     axes.set_xscale("log", base=2)
-    low, high = int(log2(smallest) // 1), int(-(-log2(largest) // 1))
-    step = next((s for s in (1, 2, 3, 5, 10) if (high - low) / s <= 11), 10)
+    low = int(log2(smallest) // 1)
+    high = int(-(-log2(largest) // 1))
+    step = next((doublings for doublings in (1, 2, 3, 5, 10) if (high - low) / doublings <= 11), 10)
     first = low + (-low + 3) % step if step == 3 else low  # 8 B, 64 B, 512 B, 4 KiB, …
     axes.xaxis.set_major_locator(FixedLocator([2.0**k for k in range(first, high + 1, step)]))
     axes.xaxis.set_minor_locator(FixedLocator([2.0**k for k in range(low, high + 1)]))
@@ -121,11 +131,11 @@ def size_axis(axes: Axes, smallest: float, largest: float) -> None:
 
 
 def time_axis(axes: Axes, smallest: float, largest: float) -> None:
-    """A logarithmic y axis of times (µs), each tick with its unit."""
+    """Make the y axis a logarithmic axis of times (µs), with the unit at each tick."""
     axes.set_yscale("log")
     decades = [10.0**k for k in range(-4, 13)]
     inside = [d for d in decades if smallest / 10 < d < largest * 10]
-    if largest / smallest < 30:  # a decade or less: label some of its parts as well
+    if largest / smallest < 30:  # with one or two decades, some of their parts are labeled too
         parts = (1, 2, 5) if largest / smallest > 5 else (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
         inside = [d * k for d in inside for k in parts]
     axes.yaxis.set_major_locator(FixedLocator(inside))
@@ -141,42 +151,42 @@ def time_text(microseconds: float) -> str:
 
 
 def time_unit(microseconds: float) -> tuple[str, float]:
-    """The unit that suits a time, and how many µs it has."""
+    """The unit that suits a time in microseconds, and the microseconds of one such unit."""
     return next((pair for pair in TIMES if microseconds >= pair[1] * (1 - 1e-9)), TIMES[-1])
 
 
-def tint(colour: Colour, strength: float) -> tuple[float, float, float]:
-    """A colour mixed with white: 1 leaves it as it is, 0 is white."""
-    red, green, blue = mpl.colors.to_rgb(colour)
+def tint(color: Color, strength: float) -> tuple[float, float, float]:
+    """A color mixed with white; a strength of 1 leaves the color as it is, 0 is white."""
+    red, green, blue = mpl.colors.to_rgb(color)
     return (1 - (1 - red) * strength, 1 - (1 - green) * strength, 1 - (1 - blue) * strength)
 
 
 class Shade(NamedTuple):
-    """What a legend calls something, and its colour: a hue, and how strong it is."""
+    """The words for something in a legend, and its color as a hue and the strength of that."""
 
     words: str
     hue: str
     strength: float
 
     @property
-    def colour(self) -> tuple[float, float, float]:
-        """What it is drawn in."""
+    def color(self) -> tuple[float, float, float]:
+        """The color with its strength."""
         return tint(self.hue, self.strength)
 
 
 def looks(of: str) -> dict[str, Shade]:
-    """The looks of causes, links, phases, …, as `looks.csv` has them and in its order."""
+    """The words and colors of causes, links, phases, …, in the order of the table `looks.csv`."""
     return {
         row["name"]: Shade(
-            row["words"], HUES.get(row["colour"], row["colour"]), float(row["strength"])
+            row["words"], HUES.get(row["color"], row["color"]), float(row["strength"])
         )
         for row in table_beside(__file__, "looks.csv")
         if row["of"] == of
     }
 
 
-# Reading the CSV files that pictures are drawn from, refusing what is something else.
-# Every refusal names the file, the line and the column, and what was expected there.
+# Read the CSV files that pictures are drawn from. Every error names the file, the line and the
+# column, and what was expected there.
 
 RESULTS = ("scenario", "cell", "size_bytes", "time_us", "busbw_GBps")
 TRACE = ("row", "kind", "channel", "step", "stream", "src", "dst", "start_us", "end_us")
@@ -187,36 +197,41 @@ LOAD = ("link", "t_us", "GBps", "utilisation")
 _FIGURE = re.compile(r"(?!error).*(_(us|pct|GB|usd|w|per_s)|GBps|bytes|utilisation)|p[0-9.]+|by:.*")
 
 
-def read_table(path: Path, columns: Sequence[str], what: str) -> pd.DataFrame:
-    """All cells of a CSV file as text, having the given columns; `what` names such files. The index
-    holds the lines of the file."""
+def read_table(path: Path, columns: Sequence[str], description: str) -> pd.DataFrame:
+    """All cells of a CSV file as text; the index is the line of each row in the file.
+
+    The file must have certain columns; `description` says in errors which file is expected.
+    """
     try:
-        header, rows, lines = _read(path, what, columns)
+        header, rows, lines = _read(path, description, columns)
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file", hint=f"expected {what}") from None
+        raise InputError(f"{path}: no such file", hint=f"expected {description}") from None
     except IsADirectoryError:
-        raise InputError(f"{path}: a directory, expected {what}") from None
+        raise InputError(f"{path}: a directory, expected {description}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error):
         text_of(path)  # it says where it is not UTF-8
-        raise InputError(f"{path}: not a text file, expected {what}") from None
+        raise InputError(f"{path}: not a text file, expected {description}") from None
     return pd.DataFrame(rows, index=lines, columns=header, dtype=str)
 
 
 def read_long_table(
-    path: Path, columns: Sequence[str], what: str, only: Collection[str]
+    path: Path, columns: Sequence[str], description: str, only: Collection[str]
 ) -> pd.DataFrame:
-    """As `read_table`, but of many rows only some columns, if there are such; a text that cells
-    have in common is held once, as a category."""
+    """As `read_table`, for a large file of which only some columns are needed.
+
+    Each text is stored once, as a category.
+    """
     with suppress(OSError, ValueError):
         if (table := _read_at_once(path, columns, only)) is not None:
             return table
-    return read_table(path, columns, what).astype("category")  # a mistake is named with its row
+    return read_table(path, columns, description).astype("category")  # its errors name the row
 
 
 def _read_at_once(path: Path, columns: Sequence[str], only: Collection[str]) -> pd.DataFrame | None:
-    """Columns of a file as pandas reads them; None where one is missing, or rows differ."""
+    """Columns of a file as pandas reads them; None if a column is missing or rows differ in
+    length."""
     header = pd.read_csv(path, nrows=0, encoding="utf-8-sig").columns
     if not set(columns) <= {*header}:
         return None
@@ -241,22 +256,25 @@ def _read_at_once(path: Path, columns: Sequence[str], only: Collection[str]) -> 
 
 
 def _read(
-    path: Path, what: str, columns: Sequence[str]
+    path: Path, description: str, columns: Sequence[str]
 ) -> tuple[list[str], list[list[str]], list[int]]:
-    """Header, rows, and the line in which each of these ends."""
+    """The header, the rows, and the line in which each row ends."""
     with table_text(path) as file:
         reader = csv.reader(file)
         header = next(reader, None)
         if header is None:
-            raise InputError(f"{path}: empty, expected {what}")
+            raise InputError(f"{path}: empty, expected {description}")
         for number, name in enumerate(header):
             if name in header[:number]:
                 raise InputError(f"{path}:1: column {name} is there twice")
-        for column in columns:  # before any row: the file may be large, and something else
+        for column in columns:  # checked before any row, as another file may be large
             if column not in header:
                 near = suggest(column, header)
-                raise InputError(f"{path}:1: column {column} is missing, expected {what}{near}")
-        rows, lines = [], []
+                raise InputError(
+                    f"{path}:1: column {column} is missing, expected {description}{near}"
+                )
+        rows = []
+        lines = []
         for row in reader:
             if len(row) != len(header):
                 text = f"expected {len(header)} fields as in the header, got {len(row)}"
@@ -266,9 +284,10 @@ def _read(
     return header, rows, lines
 
 
-def read_values(path: Path, columns: Sequence[str], what: str) -> pd.DataFrame:
-    """As `read_table`, with figures and other columns of nothing but numbers as such."""
-    table = read_table(path, columns, what)
+def read_values(path: Path, columns: Sequence[str], description: str) -> pd.DataFrame:
+    """As `read_table`, with numbers in the columns of figures and in other columns that have
+    only numbers."""
+    table = read_table(path, columns, description)
     figures = [str(column) for column in table.columns if _FIGURE.fullmatch(str(column))]
     table = with_numbers(path, table, figures).reset_index(drop=True)
     for column in table.columns.difference(figures):
@@ -279,13 +298,14 @@ def read_values(path: Path, columns: Sequence[str], what: str) -> pd.DataFrame:
 
 
 def numbers(path: Path, table: pd.DataFrame, column: str) -> pd.Series:
-    """A column as numbers that a run may write, NaN where a cell is empty."""
-    cells = pd.Categorical(table[column])  # a text that many cells have is read once
+    """A column as numbers of at least 0; NaN for an empty cell."""
+    cells = pd.Categorical(table[column])  # so that a text of many cells is converted once
     text = pd.Series(cells.categories, dtype=str).str.strip()
     values = pd.to_numeric(text.where(text != "", None), errors="coerce").astype(float)
     none = np.flatnonzero((values.isna() & (text != "")).to_numpy()[cells.codes])
     if len(none):
-        line, got = int(table.index[none[0]]), shown(str(text[cells.codes[none[0]]]))
+        line = int(table.index[none[0]])
+        got = shown(str(text[cells.codes[none[0]]]))
         raise InputError(f"{path}:{line}: {column}: expected a number, got {got}")
     parsed = pd.Series(values.to_numpy()[cells.codes], table.index)
     wrong = parsed[(parsed < 0) | (parsed == np.inf)]
@@ -294,7 +314,7 @@ def numbers(path: Path, table: pd.DataFrame, column: str) -> pd.Series:
 
 
 def refuse(path: Path, wrong: pd.Series, column: str, why: str) -> None:
-    """Refuse figures that no run writes: runs ask theirs for as much."""
+    """Raise an error for values that no run of netsim writes."""
     if len(wrong):
         place = f"{path}:{wrong.index[0]}: {column}: {why}, got {wrong.iloc[0]:.10g}"
         hint = "no run writes this, so the file was changed; run it again, or undo the change"
@@ -302,13 +322,13 @@ def refuse(path: Path, wrong: pd.Series, column: str, why: str) -> None:
 
 
 def with_numbers(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """The table with some of its columns as numbers; those it lacks are left out."""
+    """The table with some columns as numbers; columns that the table lacks are skipped."""
     present = [column for column in columns if column in table.columns]
     return table.assign(**{column: numbers(path, table, column) for column in present})
 
 
 def filled(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """The table with columns as numbers, none of which may be empty."""
+    """The table with columns as numbers; an empty cell in one of them is an error."""
     table = with_numbers(path, table, columns)
     for column in columns:
         missing = table.index[table[column].isna()]

@@ -70,6 +70,7 @@ def node_rows(result: LocalizeResult) -> list[tuple[str, list[int]]]:
 def _draw_nodes(
     panel: Axes, result: LocalizeResult, rows: Sequence[tuple[str, Sequence[int]]]
 ) -> None:
+    """Draw all nodes by leaf switch; suspected nodes are darker and have their probability."""
     colors = mpl.colormaps[MAP]
     suspected = suspected_nodes(result)
     tested = {node for timed in result.search.tests for node in timed.test.nodes}
@@ -129,6 +130,7 @@ def _draw_nodes(
 def _name_node(
     panel: Axes, result: LocalizeResult, node: int, column: int, row: int, *, dark: bool
 ) -> None:
+    """Write the name of a node into its box, shortened if it is long."""
     name = result.hosts.name_of(node)
     panel.text(
         column + 0.5,
@@ -142,6 +144,7 @@ def _name_node(
 
 
 def _title(result: LocalizeResult) -> str:
+    """The most probable faults in words, or that nothing is wrong."""
     verdict = result.verdict
     if not verdict.faults:
         return f"Nothing is wrong ({percent(verdict.healthy_probability)} probable)"

@@ -1,7 +1,8 @@
-"""Pictures of a trace: timeline, links and memory over time, states of an algorithm.
+"""Draw traces: a timeline, links and memory over time, and the states of an algorithm.
 
-A row that moves data gives a bar to its sender and, later by the latency of the path, one to its
-receiver. Bars that overlap on one lane share its height."""
+A row that moves data is drawn as a bar at its sender and, later by the latency of the path, as a
+bar at its receiver. Bars that overlap on one lane share its height.
+"""
 
 import gzip
 import json
@@ -27,8 +28,8 @@ from netsim.plots import style
 from netsim.schedule.schedule import spelled_out
 from netsim.trace.chrome import packed
 
-FULL, UPPER, LOWER = range(3)  # the part of a lane that a bar lies in
-WHAT = (
+FULL, UPPER, LOWER = range(3)  # the part of a lane in which a bar lies
+BAR_KINDS = (
     "send (to be reduced)",
     "send (copy)",
     "receive and reduce",
@@ -37,25 +38,29 @@ WHAT = (
     "compute",
     "launch",
 )
-SEND_SUM, SEND, RECEIVE_SUM, RECEIVE, LOCAL, COMPUTE, LAUNCH = WHAT
+SEND_SUM, SEND, RECEIVE_SUM, RECEIVE, LOCAL, COMPUTE, LAUNCH = BAR_KINDS
 _MOVING = ("transfer", "multicast", "switch_reduce")
-_OWN = {"local_copy": LOCAL, "compute": COMPUTE, "mark": LAUNCH}
+_OWN_KINDS = {"local_copy": LOCAL, "compute": COMPUTE, "mark": LAUNCH}
 _DELAYS = ("startup_us", "latency_us")
-_MOST_LANES = 128  # of all bands together
-MOST_RANKS = 16  # of more, one of each class of equal ranks is drawn
-_ALIKE_WITHIN = (0.02, 0.05, 0.1)  # of the whole time: by how much equal ranks may differ
+_MOST_LANES = 128  # most lanes of all bands together
+MOST_RANKS = 16  # if there are more, one rank of each class of equal ranks is drawn
+# Ranks are equal if their bars differ by at most this fraction of the time; tried in this order.
+_EQUAL_WITHIN = (0.02, 0.05, 0.1)
 
 
 @dataclass(frozen=True)
 class Gantt:
-    """Bars (rank, number of the lane, part, begin, end in µs, what, step, track, tracks), names of
-    ranks and of lanes, and what of the run is left out."""
+    """The bars of a timeline, the names of its ranks and lanes, and a note on what is left out.
+
+    The columns of `bars` are rank, lane (a number), part, begin and end in µs, what (its kind),
+    step, track and tracks.
+    """
 
     bars: pd.DataFrame
     ranks: Mapping[int, str]
     lanes: tuple[str, ...]
     title: str
-    told: str
+    note: str
 
 
 def read_gantt(path: Path) -> Gantt:
@@ -72,74 +77,88 @@ def read_gantt(path: Path) -> Gantt:
     table, names = _with_lanes(table)
     bars = _bars(table)
     bars = bars[bars["end"] > bars["begin"]]
-    ranks, lanes = np.unique(bars["rank"]).tolist(), np.unique(bars["lane"]).tolist()
-    shown, told = {rank: f"rank {rank}" for rank in ranks}, f"{len(ranks)} ranks"
+    ranks = np.unique(bars["rank"]).tolist()
+    lanes = np.unique(bars["lane"]).tolist()
+    shown = {rank: f"rank {rank}" for rank in ranks}
+    note = f"{len(ranks)} ranks"
     if len(ranks) > MOST_RANKS:
-        shown, told = _one_of_each(bars)
-    kept = lanes[: max(_MOST_LANES // max(len(shown), 1), 1)]
-    bars = bars[bars["rank"].isin(shown) & bars["lane"].isin(kept)]
-    bars = bars.assign(lane=np.searchsorted(kept, bars["lane"]))
+        shown, note = _representatives(bars)
+    shown_lanes = lanes[: max(_MOST_LANES // max(len(shown), 1), 1)]
+    bars = bars[bars["rank"].isin(shown) & bars["lane"].isin(shown_lanes)]
+    bars = bars.assign(lane=np.searchsorted(shown_lanes, bars["lane"]))
     about = about_trace(path.parent)
     titles = table["collective"].unique().tolist() if "collective" in table else []
     if (rows := about.get("rows", 0)) > len(table):
-        told += f", the first {len(table):,} of {rows:,} rows"
+        note += f", the first {len(table):,} of {rows:,} rows"
     return Gantt(
         bars=_with_tracks(bars),
         ranks=shown,
-        lanes=tuple(names[lane] for lane in kept),
+        lanes=tuple(names[lane] for lane in shown_lanes),
         title=about.get("title") or ", ".join(filter(None, titles)),
-        told=told if len(kept) == len(lanes) else f"{told}, {len(kept)} of {len(lanes)} lanes",
+        note=note
+        if len(shown_lanes) == len(lanes)
+        else f"{note}, {len(shown_lanes)} of {len(lanes)} lanes",
     )
 
 
 def _refuse_ends(path: Path, table: pd.DataFrame) -> None:
+    """Raise an error for a sender or receiver that is neither a rank nor a group of ranks."""
     for end in ("src", "dst"):
         wrong = table[end][~table[end].str.fullmatch(r"[0-9]{1,9}(;[0-9]{1,9})*").astype(bool)]
         if len(wrong):
-            told = f"expected ranks such as 3 or 0;1, got {errors.shown(str(wrong.iloc[0]))}"
-            raise errors.InputError(f"{path}:{wrong.index[0]}: {end}: {told}")
+            message = f"expected ranks such as 3 or 0;1, got {errors.shown(str(wrong.iloc[0]))}"
+            raise errors.InputError(f"{path}:{wrong.index[0]}: {end}: {message}")
 
 
-def _one_of_each(bars: pd.DataFrame) -> tuple[dict[int, str], str]:
-    """A rank of each class of those that do the same at the same time, on whatever channels, named
-    with how many they are; and that in words. Of too many classes the largest are shown."""
+def _representatives(bars: pd.DataFrame) -> tuple[dict[int, str], str]:
+    """One rank of each class of equal ranks, with a name that says how many are equal, and a note.
+
+    Ranks are equal if they do the same at the same time, on any channels. If there are too many
+    classes, the largest ones are taken."""
     ranks, sketches = _sketches(bars)
-    classes, within = list[list[int]](), 0.0
-    for within in _ALIKE_WITHIN:
+    classes = list[list[int]]()
+    within = 0.0
+    for within in _EQUAL_WITHIN:
         classes = _classes(sketches, within)
         if len(classes) <= MOST_RANKS:
             break
     shown = {}
     for first, *others in sorted(sorted(classes, key=len, reverse=True)[:MOST_RANKS]):
-        more = f"\nand {len(others)} alike" if others else ""
+        more = f"\nand {len(others)} equal" if others else ""
         shown[ranks[first]] = f"rank {ranks[first]}{more}"
-    some = f"{len(shown)} of {len(classes)}" if len(shown) < len(classes) else f"{len(shown)}"
-    told = f"{len(ranks)} ranks in {some} class{'es' * (len(classes) > 1)}"
-    return shown, f"{told}, alike within {within:.0%} of the time"
+    count = f"{len(shown)}"
+    if len(shown) < len(classes):
+        count = f"{len(shown)} of {len(classes)}"
+    noun = "class" if len(classes) == 1 else "classes"
+    note = f"{len(ranks)} ranks in {count} {noun}, equal within {within:.0%} of the time"
+    return shown, note
 
 
 def _classes(
     sketches: Sequence[NDArray[np.float64]] | NDArray[np.float64], within: float
 ) -> list[list[int]]:
-    """Places of sketches in groups, the first of each standing for all."""
+    """The positions of sketches in classes; members differ from the first one by at most
+    `within`."""
     classes: list[list[int]] = []
     for place, sketch in enumerate(sketches):
-        near = (
-            one
-            for one in classes
-            if len(sketches[one[0]]) == len(sketch)
-            and np.abs(sketches[one[0]] - sketch).max(initial=0.0) <= within
-        )
-        mine = next(near, None)
-        if mine is None:
-            classes.append(mine := [])
-        mine.append(place)
+        for members in classes:
+            first = sketches[members[0]]
+            has_same_length = len(first) == len(sketch)
+            if has_same_length and np.abs(first - sketch).max(initial=0.0) <= within:
+                members.append(place)
+                break
+        else:
+            classes.append([place])
     return classes
 
 
 def _sketches(bars: pd.DataFrame) -> tuple[list[int], list[NDArray[np.float64]]]:
-    """Ranks, and what each does: for each kind of bar, how many lanes have such, and when these
-    begin, end and how long they are busy, in order, for equal ranks use other channels."""
+    """The ranks, and an array for each that is the same for ranks which do the same.
+
+    It contains, for each kind of bar, the number of lanes with such bars and, sorted, when these
+    begin and end and how long they are busy. It does not contain channels, since equal ranks use
+    different ones.
+    """
     kinds = ["rank", "part", "what"]
     spans = bars.assign(busy=bars["end"] - bars["begin"]).groupby([*kinds, "lane"], observed=True)
     lanes = spans.agg({"begin": "min", "end": "max", "busy": "sum"}) / float(bars["end"].max())
@@ -149,26 +168,30 @@ def _sketches(bars: pd.DataFrame) -> tuple[list[int], list[NDArray[np.float64]]]
         lanes.sort_values([*kinds, name])[name].to_numpy() for name in ("begin", "end", "busy")
     ]
     cuts = np.flatnonzero(np.diff(lanes["rank"])) + 1
-    told = zip(count.to_numpy(), *(np.split(column, cuts) for column in columns), strict=True)
-    return count.index.tolist(), [np.concatenate(one) for one in told]
+    parts = zip(count.to_numpy(), *(np.split(column, cuts) for column in columns), strict=True)
+    return count.index.tolist(), [np.concatenate(part) for part in parts]
 
 
 def about_trace(folder: Path) -> Mapping[str, Any]:
-    """What the first line of a folder's trace.json.gz says of it: title, rows; else nothing."""
+    """The title and the number of rows in the first line of a folder's trace.json.gz, or an
+    empty mapping."""
     try:
         with gzip.open(folder / "trace.json.gz", "rt", encoding="utf-8") as file:
             head = json.loads(file.readline().partition(',"traceEvents"')[0] + "}")
-    except (OSError, EOFError, ValueError, zlib.error):  # missing, cut off or another's
+    except (OSError, EOFError, ValueError, zlib.error):  # missing, cut off, or of another program
         return {}
-    found = head.get("otherData")
-    return found if isinstance(found, dict) else {}
+    values = head.get("otherData")
+    return values if isinstance(values, dict) else {}
 
 
 def _with_lanes(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """The table with every row's lane, and their names: compute, launches, then channels."""
-    told = ["kind", "stream", "channel"]
-    group = table.groupby(told, observed=True, sort=False).ngroup().to_numpy()
-    one_of_each = table[told].iloc[np.unique(group, return_index=True)[1]]
+    """The table with the lane of every row, and the names of the lanes.
+
+    The lanes are computations, launches, then channels.
+    """
+    columns = ["kind", "stream", "channel"]
+    group = table.groupby(columns, observed=True, sort=False).ngroup().to_numpy()
+    one_of_each = table[columns].iloc[np.unique(group, return_index=True)[1]]
     lanes = [_lane(*row) for row in one_of_each.itertuples(index=False)]
     order = sorted(set(lanes))
     number = np.array([order.index(lane) for lane in lanes], int)
@@ -176,6 +199,7 @@ def _with_lanes(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _lane(kind: str, stream: str, channel: float) -> tuple[int, int, str]:
+    """The sort key and the name of the lane of a row."""
     if kind == "compute":
         return 0, 0, stream or "compute"
     if kind == "mark":
@@ -184,28 +208,33 @@ def _lane(kind: str, stream: str, channel: float) -> tuple[int, int, str]:
 
 
 def _bars(table: pd.DataFrame) -> pd.DataFrame:
+    """A bar at the sender and at the receiver of each transfer, and a bar for each other row."""
     kind = table["kind"]
-    moving, own = table[kind.isin(_MOVING)], table[kind.isin(list(_OWN))]
+    moving = table[kind.isin(_MOVING)]
+    on_one_rank = table[kind.isin(list(_OWN_KINDS))]
     reduces = moving["op"].str.startswith("reduce") if "op" in moving else np.zeros(len(moving))
     parts = [
         _side(moving, "src", UPPER, np.where(reduces, SEND_SUM, SEND)),
         _side(moving, "dst", LOWER, np.where(reduces, RECEIVE_SUM, RECEIVE)),
-        _side(own, "src", FULL, own["kind"].map(_OWN).to_numpy(object)),
+        _side(on_one_rank, "src", FULL, on_one_rank["kind"].map(_OWN_KINDS).to_numpy(object)),
     ]
     return pd.concat(parts, ignore_index=True)
 
 
 def _side(
-    table: pd.DataFrame, end: str, part: int, what: NDArray[np.str_] | NDArray[np.object_]
+    table: pd.DataFrame, end: str, part: int, bar_kinds: NDArray[np.str_] | NDArray[np.object_]
 ) -> pd.DataFrame:
-    """The bars at one end of rows; those of a group are spelled out rank by rank."""
-    begin, finish = table["start_us"], table["end_us"]
+    """The bars at one end of rows (`src` or `dst`); a group of ranks has a bar for each of them."""
+    begin = table["start_us"]
+    finish = table["end_us"]
     if end == "dst":
         zero = pd.Series(0.0, table.index)
         wait = table.get("startup_us", zero).fillna(0.0)
         delay = table.get("latency_us", zero).fillna(0.0)
-        begin, finish = (begin + wait).clip(upper=finish) + delay, finish + delay
-    kinds, steps = pd.Categorical(what, list(WHAT)), table["step"].astype(int)
+        begin = (begin + wait).clip(upper=finish) + delay
+        finish = finish + delay
+    kinds = pd.Categorical(bar_kinds, list(BAR_KINDS))
+    steps = table["step"].astype(int)
     bars = table[["lane"]].assign(part=part, begin=begin, end=finish, what=kinds, step=steps)
     ends = table[end].cat
     groups = [[int(rank) for rank in text.split(";")] for text in ends.categories]
@@ -214,47 +243,51 @@ def _side(
 
 
 def _with_tracks(bars: pd.DataFrame) -> pd.DataFrame:
-    """Give bars that overlap on one part of a lane different tracks of it."""
+    """The bars with a track each: bars that overlap on one part of a lane have different tracks."""
     bars = bars.sort_values(["begin", "end"], kind="stable").reset_index(drop=True)
-    begin, end = bars["begin"].to_numpy(), bars["end"].to_numpy()
-    track, tracks = np.zeros(len(bars), int), np.ones(len(bars), int)
-    for own in bars.groupby(["rank", "lane", "part"], sort=False).indices.values():
-        spans = zip(begin[own].tolist(), end[own].tolist(), strict=True)
-        track[own] = [*packed(spans, 1e-9 * float(end[own].max()))]
-        tracks[own] = track[own].max() + 1
+    begin = bars["begin"].to_numpy()
+    end = bars["end"].to_numpy()
+    track = np.zeros(len(bars), int)
+    tracks = np.ones(len(bars), int)
+    for members in bars.groupby(["rank", "lane", "part"], sort=False).indices.values():
+        spans = zip(begin[members].tolist(), end[members].tolist(), strict=True)
+        track[members] = [*packed(spans, 1e-9 * float(end[members].max()))]
+        tracks[members] = track[members].max() + 1
     return bars.assign(track=track, tracks=tracks)
 
 
-# A run as a timeline: a band for each GPU, a lane for each channel, sends above receives.
-# Bars are coloured by what they do to the data, so that the phases of an algorithm show; steps are
-# written into the bars that have room for them.
+# A run as a timeline: a band for each GPU, a lane for each channel, sends above receives. The color
+# of a bar says what it does to the data, so that the phases of an algorithm are visible. Bars that
+# are wide enough show their step.
 
-COLOURS = {what: look.colour for what, look in style.looks("row").items()}
+COLORS = {what: look.color for what, look in style.looks("row").items()}
 _TIMELINE_WIDTH = 11.0
-_THIN = 0.0008  # of the whole, below which a bar could not be seen
-_GAP = 0.35  # between bands, in lanes
-_MOST_BARS = 5_000  # drawn as shapes; more become an image within the SVG
+_THIN = 0.0008  # the least width of a bar, as a fraction of the timeline
+_GAP = 0.35  # the height between two bands, in lanes
+_MOST_BARS = 5_000  # more bars are stored as an image in the SVG
 _MOST_LABELS = 600
 
 
 def plot_timeline(trace: Path, out_dir: Path) -> list[Path]:
-    """Draw the timeline of a trace.csv; the files written, none if nothing takes time."""
+    """Draw the timeline of a trace.csv; return the paths of the files, none if no row takes
+    time."""
     gantt = read_gantt(trace)
     figures = {} if gantt.bars.empty else {"timeline": lambda: timeline_figure(gantt)}
     return style.drawn(out_dir, figures)
 
 
 def timeline_figure(gantt: Gantt) -> Figure:
-    """All bands over one time axis, with a legend of what the bars are."""
-    bands, lanes = len(gantt.ranks), len(gantt.lanes)
+    """All bands over one time axis, with a legend of the kinds of bars."""
+    bands = len(gantt.ranks)
+    lanes = len(gantt.lanes)
     total = bands * (lanes + _GAP)
     inches = min(max(0.42 * total, 2.0), max(9.0, 0.16 * total))
     figure, axes = style.one_panel(_TIMELINE_WIDTH, inches + 1.1)
     unit, factor = style.time_unit(float(gantt.bars["end"].max()))
     boxes = _boxes(gantt, factor)
     bars = PolyCollection(
-        _corners(boxes),  # type: ignore[arg-type]  # an array is taken as a whole, which is quicker
-        facecolors=np.array([COLOURS[what] for what in WHAT])[gantt.bars["what"].cat.codes],
+        _corners(boxes),  # type: ignore[arg-type]  # an array is accepted and faster
+        facecolors=np.array([COLORS[what] for what in BAR_KINDS])[gantt.bars["what"].cat.codes],
         edgecolors="white",
         linewidths=0.5 if inches / total > 0.1 and len(boxes) < _MOST_BARS else 0.0,
         rasterized=len(boxes) > _MOST_BARS,
@@ -266,38 +299,43 @@ def timeline_figure(gantt: Gantt) -> Figure:
     _name_bands(axes, gantt, inches / total)
     _label_steps(axes, gantt.bars, boxes, inches / total)
     present = set(gantt.bars["what"])
-    patches = [Patch(color=COLOURS[what], label=what) for what in COLOURS if what in present]
+    patches = [Patch(color=COLORS[what], label=what) for what in COLORS if what in present]
     figure.legend(handles=patches, loc="outside lower left", ncols=len(patches))
-    title = ", ".join(filter(None, (gantt.title, gantt.told)))
+    title = ", ".join(filter(None, (gantt.title, gantt.note)))
     axes.set_title(style.wrapped(title, _TIMELINE_WIDTH), loc="left")
     return figure
 
 
 def _boxes(gantt: Gantt, factor: float) -> np.ndarray:
+    """The left, right, top and bottom edge of each bar; `factor` is the µs of a unit of time."""
     bars = gantt.bars
     band = np.searchsorted(list(gantt.ranks), bars["rank"])
-    lane, half = bars["lane"].to_numpy(), bars["part"].to_numpy()
+    lane = bars["lane"].to_numpy()
+    half = bars["part"].to_numpy()
     height = np.where(half == FULL, 0.94, 0.46)
     top = band * (len(gantt.lanes) + _GAP) + lane + np.where(half == LOWER, 0.5, 0.03)
     share = height / bars["tracks"].to_numpy()
     top = top + bars["track"].to_numpy() * share
-    left, right = bars["begin"].to_numpy() / factor, bars["end"].to_numpy() / factor
+    left = bars["begin"].to_numpy() / factor
+    right = bars["end"].to_numpy() / factor
     right = np.maximum(right, left + _THIN * right.max())
     return np.column_stack([left, right, top, top + share])
 
 
 def _corners(boxes: np.ndarray) -> np.ndarray:
+    """The four corners of each box."""
     left, right, top, bottom = boxes.T
     around = np.array([(left, top), (right, top), (right, bottom), (left, bottom)])
     return np.moveaxis(around, 2, 0)
 
 
 def _name_bands(axes: Axes, gantt: Gantt, inches: float) -> None:
-    """Ranks at the middle of their bands; lanes, where there is room, at their own."""
-    lanes, step = len(gantt.lanes), len(gantt.lanes) + _GAP
-    every = max(1, int(np.ceil(0.15 / (inches * step))))
+    """Write the names of ranks beside their bands and, if there is room, those of lanes."""
+    lanes = len(gantt.lanes)
+    step = lanes + _GAP
+    interval = max(1, int(np.ceil(0.15 / (inches * step))))
     middles = [i * step + lanes / 2 for i in range(len(gantt.ranks))]
-    axes.set_yticks(middles[::every], list(gantt.ranks.values())[::every])
+    axes.set_yticks(middles[::interval], list(gantt.ranks.values())[::interval])
     axes.tick_params(axis="y", which="both", length=0)
     axes.grid(visible=False, axis="y")
     for i in range(0, len(gantt.ranks), 2):
@@ -310,6 +348,7 @@ def _name_bands(axes: Axes, gantt: Gantt, inches: float) -> None:
 
 
 def _label_steps(axes: Axes, bars: pd.DataFrame, boxes: np.ndarray, inches: float) -> None:
+    """Write the steps into the bars that have room; `inches` is the height of a lane."""
     points = _TIMELINE_WIDTH * 0.85 * 72 / boxes[:, 1].max()
     size = np.minimum((boxes[:, 3] - boxes[:, 2]) * inches * 72 * 0.75, 8)
     steps, which = np.unique(bars["step"], return_inverse=True)
@@ -320,23 +359,23 @@ def _label_steps(axes: Axes, bars: pd.DataFrame, boxes: np.ndarray, inches: floa
     for i in np.flatnonzero(fits)[:_MOST_LABELS]:
         dark = bars["what"].iloc[i] in (SEND, SEND_SUM, COMPUTE)
         where = boxes[i, :2].mean(), boxes[i, 2:].mean()
-        colour = "white" if dark else "#333333"
+        color = "white" if dark else "#333333"
         text = texts[which[i]]
-        axes.text(*where, text, color=colour, fontsize=float(size[i]), ha="center", va="center")
+        axes.text(*where, text, color=color, fontsize=float(size[i]), ha="center", va="center")
 
 
-# Links over time, from links_over_time.csv: the busiest one by one, many as a heat map.
-# Links that do the same at the same time, as those of symmetric GPUs do, share a panel.
+# Links over time, from links_over_time.csv: the busiest links in panels, and all links as a heat
+# map. Links with the same utilization at all times, such as those of symmetric GPUs, share a panel.
 
 MOST_LINES = 8
-_LEAST = 1.0  # % at the busiest moment, below which a link is not shown
-_ALIKE = 0.02  # links within this of each other all the time share a panel
+_LEAST = 1.0  # % of utilization that a link must reach to be shown
+_SAME_LOAD = 0.02  # links whose utilization never differs by more share a panel
 _LINKS_WIDTH = 8.5
 
 
 @dataclass(frozen=True)
 class Load:
-    """Utilisation in % of each link in bins that begin and end at `edges` (µs)."""
+    """The utilization in % of each link, in bins that begin and end at `edges` (µs)."""
 
     links: tuple[str, ...]
     edges: NDArray[np.float64]
@@ -345,7 +384,7 @@ class Load:
 
 
 def plot_links(load_csv: Path, out_dir: Path) -> list[Path]:
-    """Draw links over time as lines and as a heat map; the files written."""
+    """Draw links over time as panels and as a heat map; return the paths of the files."""
     load = read_load(load_csv)
     seen = load.percent.max(axis=1, initial=0.0) >= _LEAST
     if not seen.any():
@@ -358,7 +397,7 @@ def plot_links(load_csv: Path, out_dir: Path) -> list[Path]:
 
 
 def read_load(path: Path) -> Load:
-    """The load of all links of a links_over_time.csv."""
+    """The utilization of all links of a links_over_time.csv."""
     table = style.read_table(path, style.LOAD, "the columns of links_over_time.csv")
     table = style.filled(path, table, ("t_us", "utilisation"))
     grid = table.pivot_table(index="link", columns="t_us", values="utilisation", sort=False)
@@ -370,45 +409,46 @@ def read_load(path: Path) -> Load:
 
 
 def lines_figure(load: Load) -> Figure:
-    """The busiest links one below the other, one panel for those that do the same."""
-    # Groups of links that do the same, the busiest first.
+    """The utilization of the busiest links over time; links with the same utilization share a
+    panel."""
     order = np.argsort(-np.round(load.percent.mean(axis=1), 2), kind="stable")
-    classes = _classes(load.percent[order], 100 * _ALIKE)
+    classes = _classes(load.percent[order], 100 * _SAME_LOAD)
     groups = [order[places].tolist() for places in classes]
     shown = groups[:MOST_LINES]
     figure = style.new_figure(_LINKS_WIDTH, max(2.4, 0.9 + 0.85 * len(shown)))
     panels = figure.subplots(len(shown), 1, sharex=True, sharey=True, squeeze=False)[:, 0].tolist()
     unit, factor = style.time_unit(float(load.edges[-1]))
     for axes, members in zip(panels, shown, strict=True):
-        leader, pale = members[0], style.tint(style.BLUE, 0.35)
+        leader = members[0]
+        pale = style.tint(style.BLUE, 0.35)
         axes.stairs(load.percent[leader], load.edges / factor, fill=True, color=pale)
         axes.stairs(load.percent[leader], load.edges / factor, color=style.BLUE, linewidth=1.2)
-        alike = f" and {len(members) - 1} alike" if len(members) > 1 else ""
+        more = f" and {len(members) - 1} equal" if len(members) > 1 else ""
         mean = f"mean {load.percent[members].mean():.0f} %"
-        axes.set_title(f"{load.links[leader]}{alike}, {mean}", fontsize=9, pad=3, loc="left")
+        axes.set_title(f"{load.links[leader]}{more}, {mean}", fontsize=9, pad=3, loc="left")
         axes.set_yticks([0, 50, 100])
     panels[-1].set_ylim(0, 104)
     panels[-1].set_xlim(0, load.edges[-1] / factor)
     panels[-1].set_xlabel(f"time ({unit})")
     figure.supylabel("utilisation (%)", fontsize=10)
     few = len(groups) <= MOST_LINES
-    told = load.title, "" if few else f"the busiest {MOST_LINES} of {len(groups)} that differ"
-    if text := "; ".join(filter(None, told)):
+    note = "" if few else f"the busiest {MOST_LINES} of {len(groups)} that differ"
+    if text := "; ".join(filter(None, (load.title, note))):
         figure.suptitle(style.wrapped(text, _LINKS_WIDTH), x=0.01, ha="left", fontsize=11)
     return figure
 
 
 def heat_figure(load: Load) -> Figure:
-    """Every link a row, utilisation as colour."""
+    """A heat map of the utilization: a row for every link, a column for every bin."""
     rows = len(load.links)
     width = _LINKS_WIDTH + 0.06 * max(map(len, load.links))
     figure, axes = style.one_panel(width, 1.3 + max(1.2, _inches(rows)))
     unit, factor = style.time_unit(float(load.edges[-1]))
     looks: dict[str, Any] = {"cmap": "viridis", "vmin": 0, "vmax": 100, "rasterized": True}
     mesh = axes.pcolormesh(load.edges / factor, np.arange(rows + 1), load.percent, **looks)
-    # Names at the middle of the rows; where they would touch, only some of them.
-    every = max(1, int(np.ceil(0.13 * rows / _inches(rows))))
-    places = np.arange(rows)[::every]
+    # Names are at the middle of the rows. If they would touch, only every n-th name is written.
+    interval = max(1, int(np.ceil(0.13 * rows / _inches(rows))))
+    places = np.arange(rows)[::interval]
     names = [load.links[place] for place in places]
     axes.set_yticks(places + 0.5, names, fontsize=8 if rows <= 40 else 7)
     axes.set_ylim(rows, 0)
@@ -423,36 +463,45 @@ def heat_figure(load: Load) -> Figure:
 
 
 def _inches(rows: int) -> float:
+    """The height of a heat map with a number of rows."""
     return min(0.2 * rows, max(8.0, 0.09 * rows))
 
 
-# A training step as a timeline: what each kind of rank computes, and its streams of NCCL's below.
-# It is drawn from the trace alone. Ranks that do the same are drawn once.
+# A training step as a timeline: the computations of a rank, and its streams of NCCL below. It is
+# drawn from the trace. Of ranks that do the same, one is drawn.
 
-PHASES, KINDS = style.looks("phase"), style.looks("parallel")
+PHASES = style.looks("phase")
+KINDS = style.looks("parallel")
 WAITING = "waiting for the last rank"
-STEP_COLOURS: dict[str, style.Colour] = {
-    **{look.words: look.colour for look in (*PHASES.values(), *KINDS.values())},
+STEP_COLORS: dict[str, style.Color] = {
+    **{look.words: look.color for look in (*PHASES.values(), *KINDS.values())},
     WAITING: style.PALE,
 }
 SHORT = {"all_gather": "AG", "reduce_scatter": "RS", "all_reduce": "AR", "alltoall": "A2A"}
-MOST_STEP_RANKS, MOST_LANES = 8, 36
-SAME = 100  # of the step: times that differ by less than such a part are the same
-_STEP_WIDTH, _STEP_LANE, _STEP_GAP, _STEP_THIN = 11.0, 0.24, 0.5, 0.0012
-_MOST_SHAPES = 5_000
-_FEW = 400  # bars of a lane that are drawn wide enough to be seen each
+MOST_STEP_RANKS = 8
+MOST_LANES = 36
+SAME = 100  # times are equal if they round to the same hundredth of the step
+_STEP_WIDTH = 11.0  # inches
+_STEP_LANE = 0.24  # inches, the height of a lane
+_STEP_GAP = 0.5  # the height between two ranks, in lanes
+_STEP_THIN = 0.0012  # the least width of a bar, as a fraction of the step
+_MOST_SHAPES = 5_000  # more bars are stored as an image in the SVG
+_FEW = 400  # in a lane with more bars, bars have no least width
 
 
 @dataclass
 class _Rank:
-    """A rank's lanes by name, lists of (begin, end, what), and its `labels` with place and lane."""
+    """A rank with its lanes by name, each a list of (begin, end, kind) in µs.
+
+    `labels` are (begin, end, lane, text).
+    """
 
     name: str
     lanes: dict[str, list[tuple[float, float, str]]] = field(default_factory=dict)
     labels: list[tuple[float, float, str, str]] = field(default_factory=list)
 
-    def alike(self, grain: float) -> tuple[object, ...]:
-        """What ranks that do the same have in common; times count in so many microseconds."""
+    def sketch(self, grain: float) -> tuple[object, ...]:
+        """A value that is equal for ranks which do the same; times are rounded to `grain` µs."""
         spans = [
             (name, len(bars), round(sum(end - begin for begin, end, _ in bars) / grain))
             for name, bars in self.lanes.items()
@@ -462,46 +511,52 @@ class _Rank:
 
     @property
     def end(self) -> float:
-        """When its last slice ends."""
+        """The end of its last bar in µs."""
         return max(end for bars in self.lanes.values() for _, end, _ in bars)
 
 
 def plot_step(trace: Path, out_dir: Path) -> list[Path]:
-    """Draw the trace of a step; nothing if it is the trace of something else."""
-    found = json.loads(gzip.decompress(trace.read_bytes()))
-    ranks, title = _distinct(_ranks(found)), found.get("otherData", {}).get("title", "")
-    return style.drawn(out_dir, {"timeline": lambda: step_figure(ranks, title)}) if ranks else []
+    """Draw the trace of a training step; return no path if it is the trace of something else."""
+    data = json.loads(gzip.decompress(trace.read_bytes()))
+    ranks = _distinct(_ranks(data))
+    if not ranks:
+        return []
+    title = data.get("otherData", {}).get("title", "")
+    return style.drawn(out_dir, {"timeline": lambda: step_figure(ranks, title)})
 
 
 def step_figure(ranks: Sequence[_Rank], title: str) -> Figure:
-    """A band for every rank: kernels above, a lane for each stream of NCCL's below."""
+    """A band for every rank: computations above, a lane for each stream of NCCL below."""
     lanes = [(rank, name) for rank in ranks for name in rank.lanes]
     last = max(rank.end for rank in ranks)
     unit, factor = style.time_unit(last)
     figure = style.new_figure(_STEP_WIDTH, 1.3 + _STEP_LANE * (len(lanes) + _STEP_GAP * len(ranks)))
     engine = figure.get_layout_engine()
     if isinstance(engine, ConstrainedLayoutEngine):
-        engine.set(w_pad=0.15)  # names of lanes reach further than it reckons
+        engine.set(w_pad=0.15)  # names of lanes are wider than the layout engine assumes
     axes = figure.subplots()
-    top, boxes, colours, ticks = 0.0, list[Any](), list[Any](), list[tuple[float, str]]()
+    top = 0.0
+    boxes = list[Any]()
+    colors = list[Any]()
+    ticks = list[tuple[float, str]]()
     for rank in ranks:
         axes.text(0, top - 0.08, rank.name, fontsize=8.5, va="bottom", color="#333333")
         for name in rank.lanes:
-            short = name.removeprefix("NCCL ")  # there is little room at the side
+            short = name.removeprefix("NCCL ")
             short = short.replace("from stage ", "from ").replace("to stage ", "to ")
             ticks.append((top + 0.5, short))
-            # Many bars show how full a lane is.
-            least = _STEP_THIN * last if len(rank.lanes[name]) < _FEW else 0.0
-            for begin, end, what in rank.lanes[name]:
-                right = max(end, begin + least) / factor
+            # Many bars together show how busy a lane is; they must not be wider than they are.
+            least_width = _STEP_THIN * last if len(rank.lanes[name]) < _FEW else 0.0
+            for begin, end, bar_kind in rank.lanes[name]:
+                right = max(end, begin + least_width) / factor
                 boxes.append((begin / factor, right, top + 0.06, top + 0.94))
-                colours.append(STEP_COLOURS[what])
+                colors.append(STEP_COLORS[bar_kind])
             top += 1.0
         _label(axes, rank, top - len(rank.lanes), factor, last)
         top += _STEP_GAP + 0.3
     many = len(boxes) > _MOST_SHAPES
     corners: Any = _corners(np.array(boxes))
-    bars = PolyCollection(corners, facecolors=colours, linewidths=0, rasterized=many)
+    bars = PolyCollection(corners, facecolors=colors, linewidths=0, rasterized=many)
     axes.add_collection(bars)
     axes.set_xlim(0, last / factor)
     axes.set_ylim(top - _STEP_GAP, -0.7)
@@ -510,69 +565,76 @@ def step_figure(ranks: Sequence[_Rank], title: str) -> Figure:
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(f"time ({unit})")
-    seen = {what for rank, name in lanes for *_, what in rank.lanes[name]}
+    present = {bar_kind for rank, name in lanes for *_, bar_kind in rank.lanes[name]}
     handles = [
-        Patch(color=colour, label=what) for what, colour in STEP_COLOURS.items() if what in seen
+        Patch(color=color, label=bar_kind)
+        for bar_kind, color in STEP_COLORS.items()
+        if bar_kind in present
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=min(6, len(handles)))
     return figure
 
 
 def _label(axes: Axes, rank: _Rank, top: float, factor: float, last: float) -> None:
-    """The micro-batch on every pass, and what every call does, where there is room."""
-    room, places = _STEP_WIDTH * 0.85 * 72 / last, {name: k for k, name in enumerate(rank.lanes)}
+    """Write the micro-batch on every pass and the collective on every call that has room."""
+    room = _STEP_WIDTH * 0.85 * 72 / last
+    places = {name: number for number, name in enumerate(rank.lanes)}
     for begin, end, lane, text in rank.labels:
         if text and (end - begin) * room > 6 * len(text):
-            middle, place = (begin + end) / 2 / factor, top + places[lane] + 0.5
+            middle = (begin + end) / 2 / factor
+            place = top + places[lane] + 0.5
             axes.text(middle, place, text, fontsize=6.5, ha="center", va="center", color="#111111")
 
 
 def _ranks(data: Mapping[str, Any]) -> list[_Rank]:
-    """Every rank of a trace with its lanes; threads in the order of their numbers."""
+    """Every rank of a trace with its lanes, in the order of the thread numbers."""
     names = dict(_names(data, "thread_name"))
-    found = {pid: _Rank(name) for (pid, tid), name in _names(data, "process_name") if tid == 0}
+    ranks = {pid: _Rank(name) for (pid, tid), name in _names(data, "process_name") if tid == 0}
     events = [event for event in data["traceEvents"] if event.get("ph") == "X"]
     for (pid, _), name in sorted(names.items()):
-        if pid in found and name != "passes":
-            found[pid].lanes[name] = []
+        if pid in ranks and name != "passes":
+            ranks[pid].lanes[name] = []
     for event in events:
-        pid, lane = event["pid"], names.get((event["pid"], event["tid"]), "")
+        pid = event["pid"]
+        lane = names.get((event["pid"], event["tid"]), "")
         bar = (event["ts"], event["ts"] + event["dur"])
         if event["cat"] == "gpu_user_annotation":
             number = event["name"].split()[2] if event["name"][1:5] == " mb " else ""
-            found[pid].labels.append((*bar, "compute", number))
+            ranks[pid].labels.append((*bar, "compute", number))
         elif event["cat"] == "wait":
-            found[pid].lanes[lane].append((*bar, WAITING))
+            ranks[pid].lanes[lane].append((*bar, WAITING))
         else:
             look = KINDS.get(lane.removeprefix("NCCL ").split()[0], KINDS["extra"])
             if lane == "compute":
                 look = PHASES.get(event["args"].get("phase", ""), PHASES[""])
-            found[pid].lanes[lane].append((*bar, look.words))
-            found[pid].labels.append((*bar, lane, SHORT.get(event["name"].split()[0], "")))
-    return [rank for rank in found.values() if any(rank.lanes.values())]
+            ranks[pid].lanes[lane].append((*bar, look.words))
+            ranks[pid].labels.append((*bar, lane, SHORT.get(event["name"].split()[0], "")))
+    return [rank for rank in ranks.values() if any(rank.lanes.values())]
 
 
 def _names(data: Mapping[str, Any], kind: str) -> Iterator[tuple[tuple[int, int], str]]:
+    """Yield the names of processes or threads by (process, thread)."""
     for event in data["traceEvents"]:
         if event.get("ph") == "M" and event["name"] == kind:
             yield (event["pid"], event["tid"]), event["args"]["name"]
 
 
 def _distinct(ranks: Sequence[_Rank]) -> list[_Rank]:
-    """One rank of each class of equal ranks, named with their number."""
+    """One rank of each class of equal ranks, with their number in its name, up to `MOST_LANES`."""
     grain = max((rank.end for rank in ranks), default=0.0) / SAME
-    chosen = []
-    for some in grouped(ranks, lambda rank: rank.alike(grain)).values():
-        more = f", and {len(some) - 1} more alike" if len(some) > 1 else ""
-        some[0].name += more
-        chosen.append(some[0])
-    lanes, kept = 0, list[_Rank]()
-    for rank in chosen[:MOST_STEP_RANKS]:
-        lanes += len(rank.lanes)
-        if kept and lanes > MOST_LANES:
+    representatives = []
+    for members in grouped(ranks, lambda rank: rank.sketch(grain)).values():
+        if len(members) > 1:
+            members[0].name += f", and {len(members) - 1} equal"
+        representatives.append(members[0])
+    lane_count = 0
+    shown = list[_Rank]()
+    for rank in representatives[:MOST_STEP_RANKS]:
+        lane_count += len(rank.lanes)
+        if shown and lane_count > MOST_LANES:
             break
-        kept.append(rank)
-    return kept
+        shown.append(rank)
+    return shown
 
 
 GB = 1e9
@@ -580,15 +642,17 @@ MOST_STAGES = 8
 
 
 def plot_memory(path: Path, out_dir: Path) -> list[Path]:
-    """Draw memory_over_time.csv."""
+    """Draw memory_over_time.csv; return the paths of the files."""
     needed = ("stage", "rank", "time_us", "bytes", "gpu_bytes")
     table = style.read_values(path, needed, "the columns of memory_over_time.csv")
     return [] if table.empty else style.drawn(out_dir, {"memory": lambda: memory_figure(table)})
 
 
 def memory_figure(table: pd.DataFrame) -> Figure:
-    """A panel a stage: what is always there, activations on top, the peak and the GPU's memory."""
-    stages = sorted(table["stage"].unique())  # of many some, the first and the last among them
+    """A panel for each stage: constant memory, activations on top, the peak, and the GPU's
+    memory."""
+    stages = sorted(table["stage"].unique())
+    # If there are many stages, evenly spaced ones with the first and the last.
     stages = [stages[k] for k in evenly_spaced(len(stages), MOST_STAGES)]
     figure = style.new_figure(9.5, 0.9 + 1.35 * len(stages))
     panels = figure.subplots(len(stages), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
@@ -607,7 +671,9 @@ def memory_figure(table: pd.DataFrame) -> Figure:
 
 
 def _panel(axes: Axes, table: pd.DataFrame, factor: float) -> None:
-    when, total = table["time_us"] / factor, table["bytes"] / GB
+    """Draw the memory of a stage over time; `factor` is the µs of a unit of time."""
+    when = table["time_us"] / factor
+    total = table["bytes"] / GB
     constant = float((table["bytes"] - table["activations_bytes"]).min()) / GB
     looks: dict[str, Any] = {"step": "post", "linewidth": 0}
     axes.fill_between(when, 0, constant, color=style.PALE, label="states and buffers", **looks)
@@ -629,12 +695,12 @@ def _panel(axes: Axes, table: pd.DataFrame, factor: float) -> None:
     axes.margins(x=0.01)
 
 
-# What every rank holds in every chunk, step by step: a small grid for each state of a schedule.
-# Knows no collective.
+# The states of a schedule step by step: a grid of ranks by chunks, with the contributions that each
+# rank holds.
 
-MOST_STATES = 16  # of more, some are shown, the first and the last among them
-_MOST_TERMS = 6  # contributions up to which a cell spells them out
-_STATES_WIDTH = 12.0  # inches that a grid, or a line of them, may take
+MOST_STATES = 16  # if there are more, evenly spaced ones with the first and the last are shown
+_MOST_TERMS = 6  # a cell lists each of up to this many contributions
+_STATES_WIDTH = 12.0  # inches, the largest width of a row of grids
 
 
 def plot_states(
@@ -645,16 +711,18 @@ def plot_states(
 
 
 def states_figure(states: Sequence[State], chunks: Sequence[str], title: str = "") -> Figure:
-    """A grid of ranks × chunks for each state; sums as text, complete cells in green."""
-    shown, ranks = evenly_spaced(len(states), MOST_STATES), len(states[0].held)
+    """A grid of ranks by chunks for each state; sums as text, complete chunks in green."""
+    shown = evenly_spaced(len(states), MOST_STATES)
+    ranks = len(states[0].held)
     wide, high = _text_inches(states)
     spelled = wide * len(chunks) <= _STATES_WIDTH and high * ranks <= _STATES_WIDTH
     if not spelled:
         wide = high = max(min(0.13, 2.6 / max(ranks, len(chunks))), 0.01)
-    width, height = max(wide * len(chunks), 1.3), max(high * ranks, 1.0)
+    width = max(wide * len(chunks), 1.3)
+    height = max(high * ranks, 1.0)
     across = min(max(1, int(_STATES_WIDTH / (width + 0.3))), len(shown))
     down = -(-len(shown) // across)
-    across = -(-len(shown) // down)  # lines of equal length look better than full ones and a rest
+    across = -(-len(shown) // down)  # about the same number of grids in every line
     figure = style.new_figure(across * (width + 0.25) + 0.8, down * (height + 0.55) + 0.75)
     panels = figure.subplots(down, across, squeeze=False).ravel().tolist()
     draw = _draw_spelled if spelled else _draw_small
@@ -671,6 +739,7 @@ def states_figure(states: Sequence[State], chunks: Sequence[str], title: str = "
 
 
 def _text_inches(states: Sequence[State]) -> tuple[float, float]:
+    """The width and the height of a cell that has room for every sum, in inches."""
     sums = {h.origins for state in states for row in state.held for h in row}
     texts = [_sum(origins, "a").split("\n") for origins in sums]
     longest = max((len(line) for text in texts for line in text), default=2)
@@ -678,10 +747,10 @@ def _text_inches(states: Sequence[State]) -> tuple[float, float]:
 
 
 def _draw_spelled(axes: Axes, state: State, before: State | None, chunks: Sequence[str]) -> None:
-    """Cells with their sums as text, a rim around those that changed."""
+    """Draw a grid with the sums as text, and a border around cells that changed."""
     cells = [(r, c, h) for r, row in enumerate(state.held) for c, h in enumerate(row)]
     boxes = [Rectangle((c, r), 1, 1) for r, c, _ in cells]
-    fill = [_colour(holding, len(state.held)) for _, _, holding in cells]
+    fill = [_color(holding, len(state.held)) for _, _, holding in cells]
     axes.add_collection(PatchCollection(boxes, facecolors=fill, edgecolors="white", linewidths=1.0))
     new = [box for box, cell in zip(boxes, cells, strict=True) if _is_new(before, *cell)]
     rim: dict[str, Any] = {"facecolors": "none", "edgecolors": style.ORANGE, "linewidths": 1.6}
@@ -693,17 +762,20 @@ def _draw_spelled(axes: Axes, state: State, before: State | None, chunks: Sequen
 
 
 def _draw_small(axes: Axes, state: State, before: State | None, chunks: Sequence[str]) -> None:
-    ranks, new = len(state.held), style.tint(style.ORANGE, 0.8)
-    colours = [
-        new if _is_new(before, r, c, holding) else _colour(holding, ranks)
+    """Draw a grid of small cells without text; cells that changed are orange."""
+    ranks = len(state.held)
+    new = style.tint(style.ORANGE, 0.8)
+    colors = [
+        new if _is_new(before, r, c, holding) else _color(holding, ranks)
         for r, row in enumerate(state.held)
         for c, holding in enumerate(row)
     ]
-    image = np.array(colours).reshape(ranks, len(chunks), 3)
+    image = np.array(colors).reshape(ranks, len(chunks), 3)
     axes.imshow(image, extent=(0, len(chunks), ranks, 0), interpolation="nearest", aspect="auto")
 
 
 def _name_cells(axes: Axes, state: State, chunks: Sequence[str], *, named: bool) -> None:
+    """Write the step above a grid, the chunks below it and, if `named`, the ranks beside it."""
     ranks = len(state.held)
     axes.set_xlim(-0.03, len(chunks) + 0.03)
     axes.set_ylim(ranks + 0.03, -0.03)
@@ -720,23 +792,25 @@ def _name_cells(axes: Axes, state: State, chunks: Sequence[str], *, named: bool)
     axes.tick_params(length=0, pad=2)
 
 
-def _colour(holding: Holding, ranks: int) -> tuple[float, float, float]:
-    """Nothing is nearly white, a sum is bluer with every contribution, a complete one green."""
+def _color(holding: Holding, ranks: int) -> tuple[float, float, float]:
+    """The color of a cell: bluer with every contribution, green if complete, nearly white if
+    empty."""
     if not holding.origins:
         return (0.96, 0.96, 0.96)
     if len(set(holding.origins)) < len(holding.origins):
-        return style.tint(style.AMBER, 0.8)  # somebody counted twice
+        return style.tint(style.AMBER, 0.8)  # a contribution is counted twice
     if holding.complete:
         return style.tint(style.GREEN, 0.5)
     return style.tint(style.BLUE, 0.12 + 0.38 * len(holding.origins) / ranks)
 
 
 def _is_new(before: State | None, rank: int, chunk: int, holding: Holding) -> bool:
+    """Whether a rank holds something else of a chunk than in the state before."""
     return before is not None and before.held[rank][chunk].origins != holding.origins
 
 
 def _sum(origins: tuple[int, ...], chunk: str) -> str:
-    """A sum such as a0+a1, two terms a line; with many terms a[0-6,9]."""
+    """A sum such as a0+a1, with two terms in a line; with many terms a[0-6,9]."""
     if len(origins) > _MOST_TERMS:
         return f"{chunk}[{runs(origins)}]"
     terms = [f"{chunk}{rank}" for rank in origins]
@@ -745,6 +819,7 @@ def _sum(origins: tuple[int, ...], chunk: str) -> str:
 
 
 def _states_legend(figure: Figure, states: Sequence[State], *, spelled: bool) -> None:
+    """Draw the legend of the colors that occur."""
     held = [holding for state in states for row in state.held for holding in row]
     patches = [Patch(facecolor=style.tint(style.GREEN, 0.5), label="complete")]
     if any(h.origins and not h.complete for h in held):

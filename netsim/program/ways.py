@@ -14,6 +14,7 @@ from netsim.base.errors import InputError
 from netsim.base.memo import different
 from netsim.base.values import dataclass, grouped
 from netsim.program.program import Choices
+from netsim.schedule.partition import Fold
 from netsim.schedule.schedule import (
     COMPUTE,
     COMPUTING,
@@ -22,7 +23,6 @@ from netsim.schedule.schedule import (
     MULTICAST,
     SWITCH_REDUCE,
     TRANSFER,
-    Fold,
     Schedule,
     Style,
     Use,
@@ -333,7 +333,7 @@ def active_entries(
 # Ways through switches of a fabric that reduce (SHARP): trees of links in place of one route.
 # Names of such ways begin with `sharp:` (from a group to one GPU, or from one to a group) or
 # `sharp-all:` (from a group to all of it in one stream, which is the reducing row's; handing out
-# then takes nothing); the way from GPU to NIC follows, see `parse_way`.
+# then takes nothing); the way from GPU to NIC follows, see `parse_route_options`.
 # The search for trees, and the library that it needs, are imported only where there are some: that
 # takes as long as simulating a million rows.
 

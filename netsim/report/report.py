@@ -1,4 +1,4 @@
-"""From a folder of results to report.html: the table, the pictures, and the page around them."""
+"""Write report.html from a folder of results: the table, the pictures, and the page around them."""
 
 import base64
 import hashlib
@@ -31,36 +31,38 @@ from netsim.report.words import Summary, blank, doubtful, pages, summary_of
 
 DIGITS = 6
 SECONDS_AN_HOUR = 3600
-OF_COSTS = ("cost_usd", "power_w", "usd_per_hour")  # columns of costs.csv that the page has
-OF_STEPS = ("mfu_pct", "tokens_per_s")  # columns of breakdown.csv that the page has
+OF_COSTS = ("cost_usd", "power_w", "usd_per_hour")  # columns of costs.csv that the page shows
+OF_STEPS = ("mfu_pct", "tokens_per_s")  # columns of breakdown.csv that the page shows
 
 
 def sheet_of(table: pd.DataFrame, axes: Sequence[str]) -> dict[str, Any]:
-    """Columns that say anything: axes first."""
+    """The columns of the page's table: the axes, then the columns that differ between rows."""
     columns = []
     for axis in axes:
         if AXIS + axis in table.columns:
             title = results.short(axis)
             columns.append(_column(table[AXIS + axis].tolist(), title, "text"))
     for name, title, kind in (row.values() for row in table_beside(__file__, "page/columns.csv")):
-        if name in table.columns and not _told(table, name, axes):
+        if name in table.columns and not _is_shown_by_axis(table, name, axes):
             values = table[name].tolist()
             distinct_values = {value for value in values if not blank(value)}
             if len(distinct_values) > (1 if kind == "text" else 0):
                 columns.append(_column(values, title, kind))
-    unsure = np.flatnonzero(doubtful(table)).tolist()
-    return {"rows": len(table), "columns": columns, "doubtful": unsure}
+    doubtful_rows = np.flatnonzero(doubtful(table)).tolist()
+    return {"rows": len(table), "columns": columns, "doubtful": doubtful_rows}
 
 
-def _told(table: pd.DataFrame, name: str, axes: Sequence[str]) -> bool:
-    same = [AXIS + axis for axis in axes if axis.rpartition(".")[2] == name]
+def _is_shown_by_axis(table: pd.DataFrame, name: str, axes: Sequence[str]) -> bool:
+    """Whether the column of an axis already has the values of a column."""
+    columns = [AXIS + axis for axis in axes if axis.rpartition(".")[2] == name]
     return any(
-        one in table.columns and table[one].astype(str).equals(table[name].astype(str))
-        for one in same
+        column in table.columns and table[column].astype(str).equals(table[name].astype(str))
+        for column in columns
     )
 
 
 def _column(values: Sequence[Any], title: str, kind: str) -> dict[str, Any]:
+    """A column of the table: numbers, or different texts and the number of the text of each row."""
     if kind == "text":
         texts = ["" if blank(value) else str(value) for value in values]
         place_of = {text: place for place, text in enumerate(dict.fromkeys(texts))}
@@ -71,26 +73,30 @@ def _column(values: Sequence[Any], title: str, kind: str) -> dict[str, Any]:
             "values": [place_of[text] for text in texts],
         }
     digits = 17 if kind == "size" else DIGITS  # a rounded 1 GiB would be shown as 1024 MiB
-    numbers = [None if blank(v) else float(f"{float(v):.{digits}g}") for v in values]
-    plain = [int(v) if v is not None and v == int(v) else v for v in numbers]
+    numbers = [None if blank(value) else float(f"{float(value):.{digits}g}") for value in values]
+    plain = [
+        int(number) if number is not None and number == int(number) else number
+        for number in numbers
+    ]
     return {"title": title, "kind": kind, "values": plain}
 
 
 def page_json(values: Mapping[str, Any]) -> str:
-    """JSON that can stand in a script element of a page, whatever it contains."""
+    """JSON that is safe within a script element of a page, whatever it contains."""
     text = json.dumps(values, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 REPORT = "report.html"
 PICTURES = "pictures"
-MOST_LINES = 6  # cells drawn against size, beside the base: each has a colour of its own
+MOST_LINES = 6  # most cells that are drawn by size, beside the base line: each has its own color
 LARGEST_PICTURE = 400_000  # bytes of an SVG; larger ones are shown as PNG
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A picture of the page: its heading, what it shows in words, and the file as a data URI."""
+class ReportPicture:
+    """A picture of the page: its heading, a description, the picture as a data URI, and its
+    files."""
 
     title: str
     text: str
@@ -99,9 +105,9 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Extra:
-    """What simulations tell: explanations by name, the drawing of the best cell's topology, what
-    cells cost, and of training steps the breakdown."""
+class ReportExtra:
+    """What was simulated or computed beside the rows: explanations by name, the topology of the
+    best cell, costs by cell, and the breakdown of training steps."""
 
     explanations: Mapping[str, Mapping[str, Any]]
     topology: Path | None = None
@@ -110,9 +116,9 @@ class Extra:
 
 
 def write_report(
-    folder: Path, target: Path, manifest: Mapping[str, Any], table: pd.DataFrame, extra: Extra
+    folder: Path, target: Path, manifest: Mapping[str, Any], table: pd.DataFrame, extra: ReportExtra
 ) -> Path:
-    """Write the report of a folder, and its pictures as SVG and PNG, to `target`."""
+    """Write the report of a folder, and its pictures as SVG and PNG, to the folder `target`."""
     table = _with_more(table, manifest, extra)
     good = table[table["status"].isin(["", "ok"])]
     summary = summary_of(table, good, manifest)
@@ -142,8 +148,10 @@ def page_part(name: str) -> str:
     return (Path(__file__).parent / "page" / name).read_text(encoding="utf-8")
 
 
-def _with_more(table: pd.DataFrame, manifest: Mapping[str, Any], extra: Extra) -> pd.DataFrame:
-    """The rows with how they compare to the base line, and what their cells cost."""
+def _with_more(
+    table: pd.DataFrame, manifest: Mapping[str, Any], extra: ReportExtra
+) -> pd.DataFrame:
+    """The rows with figures of training steps, costs, and the speedup over the base line."""
     if extra.steps is not None:
         figures = [name for name in OF_STEPS if name in extra.steps]
         table = table.merge(extra.steps[["cell", *figures]], on="cell", how="left")
@@ -153,17 +161,18 @@ def _with_more(table: pd.DataFrame, manifest: Mapping[str, Any], extra: Extra) -
             table.merge(extra.costs[["cell", *priced]], on="cell", how="left")
         )
     good = table[table["status"].isin(["", "ok"])]
-    question = results.asked_of(good, manifest)
+    question = results.question_of(good, manifest)
     if question.base and len(good):
-        every = replace(question, choices=(*question.choices, *{SEED} & {*table.columns}))
-        table = table.assign(
-            speedup=1 / results.against(results.compared(good, every), every)["ratio"]
-        )
+        if SEED in table.columns:
+            question = replace(question, choices=(*question.choices, SEED))
+        pairs = results.against(results.compared(good, question), question)
+        table = table.assign(speedup=1 / pairs["ratio"])
     return table
 
 
 def _with_running_costs(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of training steps with what a step and a million tokens cost."""
+    """The rows of training steps with the costs of a step and of a million tokens, in US
+    dollars."""
     if not {"usd_per_hour", "step_time_us"} <= {*table.columns}:
         return table
     hours = pd.to_numeric(table["step_time_us"], errors="coerce") / 1e6 / SECONDS_AN_HOUR
@@ -182,8 +191,12 @@ def _is_step(explanation: Mapping[str, Any]) -> bool:
 
 
 def _other_of(explanations: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The explanation of a training step beside that of the best cell; empty where none is."""
-    others = [one for label, one in explanations.items() if label != "best" and _is_step(one)]
+    """The explanation of a training step besides that of the best cell; empty if there is none."""
+    others = [
+        explanation
+        for label, explanation in explanations.items()
+        if label != "best" and _is_step(explanation)
+    ]
     return others[0] if others and "best" in explanations else {}
 
 
@@ -192,30 +205,32 @@ def _pictures(
     target: Path,
     good: pd.DataFrame,
     manifest: Mapping[str, Any],
-    extra: Extra,
+    extra: ReportExtra,
     summary: Summary,
-) -> dict[str, list[Picture]]:
-    """Draw the pictures of a report into `target`; return them by the group that they stand in."""
+) -> dict[str, list[ReportPicture]]:
+    """Draw the pictures of a report into `target`; return them by their group on the page."""
     place = target / PICTURES
     place.mkdir(exist_ok=True)
-    groups: dict[str, list[Picture]] = {"results": [], "why": [], "topology": []}
-    if not summary.answers:  # of rows with times
+    groups: dict[str, list[ReportPicture]] = {"results": [], "why": [], "topology": []}
+    if not summary.answers:  # no row has a time
         return groups
-    rows, question, explanations = summary.rows, summary.asked, extra.explanations
-    name, front = results.title_of(good) + summary.at, rows[rows["shown"]]
+    rows = summary.rows
+    question = summary.question
+    explanations = extra.explanations
+    name = results.title_of(good) + summary.at
+    front = rows[rows["shown"]]
     front = front[front["question"] == summary.answers[-1][0]]
     best = (
         explanations.get("chosen")
         or explanations.get("best")
         or next(iter(explanations.values()), {})
     )
-    step, second = bool(best) and _is_step(best), _other_of(explanations)
+    step = bool(best) and _is_step(best)
+    second = _other_of(explanations)
     if second is best:
         second = explanations["best"]
-    subject, front_of = (
-        best.get("title", ""),
-        ", ".join(filter(None, (name, summary.answers[-1][0]))),
-    )
+    subject = best.get("title", "")
+    front_of = ", ".join(filter(None, (name, summary.answers[-1][0])))
     figures: dict[str, Callable[[], Figure | None]] = {
         "sizes": lambda: _sizes(good, manifest, summary),
         "axes": lambda: results.axes_figure(rows, question, name),
@@ -248,24 +263,27 @@ def _pictures(
             if figure is not None:
                 svg, *_ = written = save(figure, place / stem)
                 names = tuple(file.name for file in written)
-                groups[group].append(Picture(title, text, picture_uri(svg), names))
+                groups[group].append(ReportPicture(title, text, picture_uri(svg), names))
     if extra.topology is not None:
         cell = "cell with the costliest part at fault" if summary.compares_parts else "best cell"
         text = f"Links of the {cell}, colored by how much they are used"
         files = (extra.topology.name, extra.topology.with_suffix(".png").name)
-        groups["topology"].append(Picture("Topology", text, picture_uri(extra.topology), files))
+        groups["topology"].append(
+            ReportPicture("Topology", text, picture_uri(extra.topology), files)
+        )
     return groups
 
 
 def _answers_figure(explanation: Mapping[str, Any]) -> Figure | None:
-    """What would change a step; None where no change was simulated."""
-    if all(one["faster_10pct_us"] is one["free_us"] is None for one in explanation["answers"]):
-        return None
-    return answers(explanation)
+    """The times of a step with changed parts; None if no change was simulated."""
+    for answer in explanation["answers"]:
+        if answer["faster_10pct_us"] is not None or answer["free_us"] is not None:
+            return answers(explanation)
+    return None
 
 
 def picture_uri(svg: Path) -> str:
-    """A picture as a data URI; in one, no script runs."""
+    """The picture as a data URI, in which no script can run; large pictures are PNG."""
     png = svg.with_suffix(".png")
     if svg.stat().st_size > LARGEST_PICTURE and png.exists():
         return f"data:image/png;base64,{base64.b64encode(png.read_bytes()).decode()}"
@@ -273,12 +291,13 @@ def picture_uri(svg: Path) -> str:
 
 
 def _sizes(good: pd.DataFrame, manifest: Mapping[str, Any], summary: Summary) -> Figure | None:
-    """Cells against size: of many, some from the fastest to the slowest and the base are named."""
+    """Lines over sizes; of many cells, evenly chosen ones and the base line have names."""
     if summary.rows["size"].nunique() < 2:
         return None
-    rate, title = manifest.get("line_rate"), results.title_of(good)
+    rate = manifest.get("line_rate")
+    title = results.title_of(good)
     if len(summary.answers) > 1:
-        names = [one.name for one in summary.choices]
+        names = [choice.name for choice in summary.choices]
         few = [names[k] for k in evenly_spaced(len(names), MOST_LINES)]
         return results.facets_figure(summary.rows, few, rate, title)
     lines = thinned(

@@ -1,4 +1,5 @@
-"""The Python API's `run`: a scenario's rows as a list that becomes a table or a picture."""
+"""The function `run` of the Python API: the rows of a scenario as a list with a table and a
+picture."""
 
 from __future__ import annotations
 
@@ -49,30 +50,30 @@ class Rows(list[Row]):
         return frame
 
     def plot(self) -> Figure:
-        """A matplotlib figure of the rows: bus bandwidth and time against size, or bars.
+        """A matplotlib figure of the rows: bus bandwidth and time by size, or bars.
 
-        One size is drawn as a bar for each cell, training steps by their time. Of rows with and
-        without a size, those with a size are drawn. Raises an InputError if no row has a time.
-        `figure.savefig("rows.png")` writes the figure."""
+        If there is one size, each cell has a bar; training steps have bars of their times. If some
+        rows have a size and some have none, those with a size are drawn. Raises an InputError if no
+        row has a time. `figure.savefig("rows.png")` writes the figure."""
         figure: Figure = late("netsim.plots.results.figure_of_table")(self.to_frame())
         return figure
 
     def _axes(self) -> list[str]:
-        """The axes of the sweep, as the rows name them."""
+        """The names of the axes of the sweep."""
         return list(dict.fromkeys(axis for row in self for axis in row.axes))
 
 
 def run(scenario: ScenarioLike, settings: Sequence[str] = (), *, engine: str = "auto") -> Rows:
-    """The rows of a scenario: all of its cells at all of their sizes. Nothing is written.
+    """Simulate a scenario and return its rows: all cells at all sizes. No file is written.
 
     - `scenario`: a path, the name of a scenario that comes with netsim, or a mapping with the keys
       of a scenario file.
-    - `settings`: replace single values, as `netsim run --set` does.
+    - `settings`: texts `KEY=VALUE` that replace single values, as `netsim run --set` does.
     - `engine`: auto, compiled or simpy.
 
-    Whatever is wrong with any cell raises an InputError before the first one is simulated. In a
-    sweep over parts (`faults: each nic`), a part that the job cannot lose is a row with its `error`
-    and without a time.
+    An invalid cell raises an InputError before the first cell is simulated. In a sweep over failing
+    parts (`faults: each nic`), a part that the job cannot lose is a row with its `error` and
+    without a time.
 
     >>> rows = run("quickstart", ["sweep={}", "workload.algorithm=ring", "workload.sizes=64MiB"])
     >>> len(rows), rows[0].algorithm, f"{rows[0].time_us:.0f} us"
@@ -91,7 +92,7 @@ def run(scenario: ScenarioLike, settings: Sequence[str] = (), *, engine: str = "
 
 
 def _rows_of_cell(cell: Cell, expansion: Expansion, engine: str) -> list[Row]:
-    """The rows of a cell, one a size."""
+    """The rows of a cell, one for each size."""
     resolved = resolve_any(cell)
     rows = []
     for size in cell.scenario.workload.size_list():
@@ -114,7 +115,7 @@ def _source_of(scenario: ScenarioLike, settings: Sequence[str]) -> Source:
 
 
 def _plain(value: object, path: tuple[str, ...]) -> Any:
-    """A value of a mapping as it would be read from a file: numbers of NumPy and paths, too."""
+    """A value as it would be read from a file; numbers of NumPy and paths are converted."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, Integral):
@@ -134,5 +135,5 @@ def _plain(value: object, path: tuple[str, ...]) -> Any:
 
 
 def _plain_mapping(values: Mapping[Any, Any], path: tuple[str, ...]) -> dict[Any, Any]:
-    """A mapping whose values are plain; its keys are left as they are."""
+    """The mapping with plain values; its keys are not changed."""
     return {key: _plain(value, (*path, str(key))) for key, value in values.items()}

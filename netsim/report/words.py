@@ -1,5 +1,7 @@
-"""What a report says: which choice is fastest under equal conditions, how sure that is, and what is
-left out. The sentences of the answer stand in `page/answer.txt`."""
+"""The sentences of a report: which choice is fastest under equal conditions, how certain that is.
+
+The templates of the sentences are in `page/answer.txt`, `page/trust.txt` and `page/left.txt`.
+"""
 
 import re
 from collections import Counter
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
-from netsim.plots.results import Asked, against, asked_of, compared
+from netsim.plots.results import SweepQuestion, against, compared, question_of
 from netsim.plots.sizes import over_seeds
 from netsim.plots.style import time_text
 from netsim.results.row import AXIS, DOUBTFUL, EQUAL
@@ -25,7 +27,7 @@ from netsim.sweep import parts
 
 Record = Mapping[Any, Any]
 
-_LISTED = 10  # rows of a table of the answer
+_LISTED = 10  # most failures that are listed
 _OF_TRUST = (
     "time_us",
     "time_low_us",
@@ -38,7 +40,7 @@ _OF_TRUST = (
 
 
 def longer(ratio: float) -> str:
-    """How much longer a time is than another, in words."""
+    """A ratio of two times in words: `12% longer`, `3.2 times as long`."""
     if abs(ratio - 1) <= EQUAL:
         return "as long"
     if ratio < 1:
@@ -47,12 +49,16 @@ def longer(ratio: float) -> str:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChoiceSummary:
     """One choice over all conditions.
 
-    It has the number of conditions under which it is the fastest, or not clearly slower, and the
-    number of all; its time relative to the fastest as geometric mean, least and most, and the
-    conditions of these; and its row where that is most."""
+    Fields:
+        fastest: the number of conditions under which it is the fastest, or not clearly slower.
+        of: the number of all conditions.
+        mean, least, most: its time over the fastest as geometric mean, minimum and maximum.
+        where: the conditions of the minimum and of the maximum.
+        row: its row at the maximum.
+    """
 
     name: str
     fastest: int
@@ -64,30 +70,29 @@ class Choice:
     row: Record
 
 
-def summed(rows: pd.DataFrame) -> list[Choice]:
-    """All choices, those that take least on average first."""
+def summed(rows: pd.DataFrame) -> list[ChoiceSummary]:
+    """All choices in the order of their mean time over the fastest."""
     choices = []
     for name, lines in rows.sort_values("ratio", kind="stable").groupby("choice", sort=False):
-        first, last = lines.iloc[0], lines.iloc[-1]
-        mean = float(np.exp(np.log(lines["ratio"]).mean()))
-        where = first["question"], last["question"]
+        first = lines.iloc[0]
+        last = lines.iloc[-1]
         choices.append(
-            Choice(
-                str(name),
-                int(lines["equal"].sum()),
-                len(lines),
-                mean,
-                first["ratio"],
-                last["ratio"],
-                where,
-                dict(last),
+            ChoiceSummary(
+                name=str(name),
+                fastest=int(lines["equal"].sum()),
+                of=len(lines),
+                mean=float(np.exp(np.log(lines["ratio"]).mean())),
+                least=first["ratio"],
+                most=last["ratio"],
+                where=(first["question"], last["question"]),
+                row=dict(last),
             )
         )
-    return sorted(choices, key=lambda one: one.mean)
+    return sorted(choices, key=lambda choice: choice.mean)
 
 
 def blank(value: Any) -> bool:
-    """Whether a table has no value."""
+    """Whether a value of a table is empty."""
     return value is None or value == "" or (isinstance(value, float) and isnan(value))
 
 
@@ -104,7 +109,8 @@ def sure_rows(good: pd.DataFrame) -> pd.DataFrame:
 
 
 def trust(good: pd.DataFrame) -> list[str]:
-    """How far the figures can be trusted, a sentence for each way that they were validated."""
+    """Sentences on how far the times can be trusted, one for each way in which they were
+    validated."""
     table = good.reindex(columns=[*good.columns, *{*_OF_TRUST} - {*good.columns}])
     rated = table[table["time_low_us"].notna()]
     ends = [rated[f"time_{end}_us"].div(rated["time_us"]).median() - 1 for end in ("low", "high")]
@@ -119,22 +125,24 @@ def trust(good: pd.DataFrame) -> list[str]:
         validated=table["validated"].value_counts().items(),
         spans=[len(rated), *ends] if len(rated) else (),
         errors=pd.to_numeric(measured, errors="coerce").dropna().abs(),
-        approximated=[(kind, len(one), one.max()) for kind, one in off],
+        approximated=[(kind, len(of_kind), of_kind.max()) for kind, of_kind in off],
     )
     return text.splitlines()
 
 
 def left_out(table: pd.DataFrame, rows: pd.DataFrame, manifest: Mapping[str, Any]) -> list[str]:
-    """What the answer does not speak of, and why."""
+    """Sentences on the rows that the answer leaves out, and why."""
     points = manifest.get("points", [])
     apart = rows[~rows["cell"].isin(rows[rows["shown"]]["cell"])] if len(rows) else rows
     names = apart["question"].str.cat(apart["choice"], ", ").str.strip(", ") if len(apart) else ()
+    is_doubtful = doubtful(table)
+    unsure_count = int(is_doubtful.sum()) if (~is_doubtful).any() else 0
     text = _rendered(
         "left.txt",
         asked=sum(len(point.get("sizes", ())) for point in points),
         there=int((table["status"] != "invalid").sum()),
         shard=manifest.get("shard"),
-        unsure=(off := doubtful(table)).sum() * bool((~off).any()),
+        unsure=unsure_count,
         doubt=DOUBTFUL,
         invalid=[point["error"] for point in points if "error" in point],
         points=len(points),
@@ -146,31 +154,34 @@ def left_out(table: pd.DataFrame, rows: pd.DataFrame, manifest: Mapping[str, Any
 
 @dataclass(frozen=True)
 class Summary:
-    """The answer: a headline, all choices under equal conditions and against the base line, and
-    under each condition its rows, the fastest first."""
+    """The answer of a report.
 
-    asked: Asked
+    It has a headline, all choices under equal conditions and compared with the base line, and for
+    each condition its rows, the fastest first.
+    """
+
+    question: SweepQuestion
     rows: pd.DataFrame
     left_out: Sequence[str]
     failures: Sequence[str]
     validated: Sequence[str]
     sign: str = ""  # `~` before times if all of them have a large error bound
     headline: str = ""
-    choices: Sequence[Choice] = ()
-    base: Sequence[Choice] = ()
+    choices: Sequence[ChoiceSummary] = ()
+    base: Sequence[ChoiceSummary] = ()
     base_line: Record = field(default_factory=dict)
-    compares_parts: bool = False  # with the healthy cluster, which is no choice
+    compares_parts: bool = False  # the rows compare failing parts with the healthy cluster
     answers: Sequence[tuple[str, Sequence[Record]]] = ()
 
     @property
     def at(self) -> str:
-        """The size that is shown, in words."""
+        """The size that is shown, in words; empty if there are several or none."""
         sizes = {int(rows[0]["size"]) for _, rows in self.answers}
         return f" at {format_size(min(sizes))}" if len(sizes) == 1 and min(sizes) else ""
 
 
 def pages() -> Environment:
-    """The templates of reports, and what words they may ask for."""
+    """The environment of the templates of reports, with the functions that these use."""
     loader = PackageLoader("netsim.report", "page")
     environment = Environment(loader=loader, autoescape=select_autoescape())
     environment.filters.update(longer=longer, time=time_text, bytes=format_size, dollars=dollars)
@@ -178,22 +189,23 @@ def pages() -> Environment:
     return environment
 
 
-def _rendered(template: str, **told: Any) -> str:
-    return pages().get_template(template).render(**told)
+def _rendered(template: str, **values: Any) -> str:
+    """The text of a template with values."""
+    return pages().get_template(template).render(**values)
 
 
 def summary_of(table: pd.DataFrame, good: pd.DataFrame, manifest: Mapping[str, Any]) -> Summary:
-    """Sum up a table of results."""
-    question = asked_of(good, manifest)
+    """The summary of a table of results; `good` are its rows without an error."""
+    question = question_of(good, manifest)
     rows = compared(over_seeds(sure_rows(good)), question) if len(good) else good
     failed = table[~table["status"].isin(["", "ok"])]["error"].astype(str)
     failures = [*dict.fromkeys(failed)][:_LISTED]
     summary = Summary(
-        question,
-        rows,
-        left_out(table, rows, manifest),
-        failures,
-        trust(good),
+        question=question,
+        rows=rows,
+        left_out=left_out(table, rows, manifest),
+        failures=failures,
+        validated=trust(good),
         sign="~" if len(good) and doubtful(good).all() else "",
     )
     more = dict[str, Any]()
@@ -202,7 +214,7 @@ def summary_of(table: pd.DataFrame, good: pd.DataFrame, manifest: Mapping[str, A
         base = against(shown, question) if question.base else shown[:0].assign(is_base=False)
         lines = base[base["is_base"].astype(bool)]
         groups = shown.groupby("question", sort=False)
-        answers = {str(name): mine.to_dict("records") for name, mine in groups}
+        answers = {str(name): question_rows.to_dict("records") for name, question_rows in groups}
         ordered = [(name, answers[name]) for name in dict.fromkeys(rows["question"])]
         summary = replace(
             summary,
@@ -211,7 +223,7 @@ def summary_of(table: pd.DataFrame, good: pd.DataFrame, manifest: Mapping[str, A
             answers=ordered,
             base_line=dict(lines.iloc[0]) if len(lines) else {},
         )
-        more = _told(summary, shown)
+        more = _headline_values(summary, shown)
     text = _rendered("answer.txt", sum=summary, **more)
     if compares_parts(question, manifest) and len(rows):
         texts = parts.sentences(_part_costs(table, rows, question.choices[0]), summary.at)
@@ -220,22 +232,24 @@ def summary_of(table: pd.DataFrame, good: pd.DataFrame, manifest: Mapping[str, A
     return replace(summary, headline=" ".join(text.split()))
 
 
-def compares_parts(question: Asked, manifest: Mapping[str, Any]) -> bool:
-    """Whether the only choice of a sweep is which part is at fault, which nobody chooses."""
+def compares_parts(question: SweepQuestion, manifest: Mapping[str, Any]) -> bool:
+    """Whether the only axis of a sweep with several values is which part fails, which nobody
+    chooses."""
     part_axes = {AXIS + axis for axis in manifest.get("part_axes", ())}
     return len(question.choices) == 1 and set(question.choices) <= part_axes
 
 
-def _healthy_first(summary: Summary) -> Sequence[Choice]:
-    """The choices with the healthy cluster first, as it is what the page is about."""
-    return sorted(summary.choices, key=lambda one: one.name != HEALTHY)
+def _healthy_first(summary: Summary) -> Sequence[ChoiceSummary]:
+    """The choices with the healthy cluster first."""
+    return sorted(summary.choices, key=lambda choice: choice.name != HEALTHY)
 
 
-PLACE = re.compile(r"^\S*:\d+:\d+: [\w.]+: ")  # of a mistake in a file, which a sentence leaves out
+PLACE = re.compile(r"^\S*:\d+:\d+: [\w.]+: ")  # the place of an error in a file
 
 
 def _part_costs(table: pd.DataFrame, rows: pd.DataFrame, axis: str) -> parts.PartCosts:
-    """What the parts of a table cost at the size that is shown, and which cannot be lost."""
+    """The time that each failing part costs at the size that is shown, and the parts that cannot
+    be lost."""
     shown = rows[rows["shown"]]
     times = [
         parts.PartTime(str(part), (str(question),), float(time))
@@ -250,38 +264,45 @@ def _part_costs(table: pd.DataFrame, rows: pd.DataFrame, axis: str) -> parts.Par
     return parts.part_costs(times, lost)
 
 
-def _told(summary: Summary, shown: pd.DataFrame) -> dict[str, Any]:
-    """What the headline needs beside the summary.
+def _headline_values(summary: Summary, shown: pd.DataFrame) -> dict[str, Any]:
+    """The values of the headline's template that are not in the summary.
 
-    That is the fastest row, the rows that are not clearly slower, and what bounds the fastest; for
-    a single question also which choice is fastest over which range of sizes."""
-    best, fastest = dict(shown.iloc[0]), shown.groupby("question").head(1)
+    These are the fastest row, its bound, and the choices that may be as fast; if there is one
+    condition, also which choice is fastest in which range of sizes."""
+    best = dict(shown.iloc[0])
+    fastest = shown.groupby("question").head(1)
     kinds = fastest["bound_by"].astype(str).str.replace(r" \S*\d+ %$", "", regex=True)
-    every = {
-        size: mine.sort_values("ratio")
-        for size, mine in summary.rows.groupby("size")
-        if len(summary.answers) == 1 and mine["choice"].nunique() > 1
+    has_one_question = len(summary.answers) == 1
+    rows_by_size = {
+        size: of_size.sort_values("ratio")
+        for size, of_size in summary.rows.groupby("size")
+        if has_one_question and of_size["choice"].nunique() > 1
     }
-    near = {size: mine[mine["equal"]]["choice"].tolist() for size, mine in every.items()}
-    winners = groupby(
-        near, lambda size: best["choice"] if best["choice"] in near[size] else near[size][0]
-    )
+    equal_choices = {
+        size: of_size[of_size["equal"]]["choice"].tolist() for size, of_size in rows_by_size.items()
+    }
+
+    def winner(size: Any) -> Any:
+        choices = equal_choices[size]
+        return best["choice"] if best["choice"] in choices else choices[0]
+
+    rivals = [
+        choice
+        for choice in summary.choices[1:]
+        if has_one_question and choice.fastest and choice.mean > 1 + EQUAL
+    ]
     return {
         "best": best,
         "bounds": Counter(kinds).most_common(1)[0],
-        "sizes": [*every],
-        "apart": [size for size, mine in every.items() if not mine["equal"].all()],
-        "spells": [(name, [*sizes]) for name, sizes in winners],
-        "sure": [
-            one
-            for one in summary.choices[1:]
-            if len(summary.answers) == 1 and one.fastest and one.mean > 1 + EQUAL
-        ],
+        "sizes": [*rows_by_size],
+        "apart": [size for size, of_size in rows_by_size.items() if not of_size["equal"].all()],
+        "spells": [(name, [*sizes]) for name, sizes in groupby(equal_choices, winner)],
+        "sure": rivals,
     }
 
 
 def dollars(amount: float) -> str:
-    """A sum of money, short: `$9.43 M`."""
+    """A sum of money in US dollars with a short unit: `$9.43 M`."""
     for unit, factor in ((" bn", 1e9), (" M", 1e6), (" k", 1e3)):
         if amount >= factor:
             return f"${amount / factor:.3g}{unit}"

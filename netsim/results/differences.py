@@ -1,17 +1,18 @@
-"""Whether the sign of a predicted difference can be trusted: sure, likely, or cannot tell.
+"""How certain the sign of a predicted difference is: sure, likely, or cannot tell.
 
-Two predictions of one system share most of their error, so that less is needed to tell which is
-faster than to tell how long either takes. How often the sign was right was counted on pairs of
-measured runs of the corpus, by the size of the predicted ratio (`python -m tests.bench.differences`
-writes `differences.csv`):
+Two predictions for one system share most of their error. So it is easier to predict which one is
+faster than how long either takes. The signs of predicted ratios were compared with pairs of
+measured runs, by the size of the ratio (`python -m tests.bench.differences` writes
+`differences.csv`):
 
 - `same collective`: two runs of one system and one collective (other GPUs, settings or versions);
 - `same machine`: two runs of one system, of different collectives;
-- `other machine`: runs of two systems, of one collective and as many ranks;
+- `other machine`: runs of two systems, of one collective and the same number of ranks;
 - `measured`: both times were measured; their noise is that of repeats, 1 % each.
 
-A difference is "sure" if the sign was right in at least 95 % of pairs whose predicted ratio is as
-large, "likely" from 80 % on. Every system weighs the same."""
+A difference is "sure" if the sign was right in at least 95 % of the pairs whose predicted ratio is
+as large, "likely" from 80 % on. Every system has the same weight.
+"""
 
 import csv
 from functools import lru_cache
@@ -50,16 +51,22 @@ def thresholds() -> dict[str, SignThresholds]:
 
 
 def _of_repeats() -> SignThresholds:
-    """The thresholds of two measured times: the difference of two noises has sqrt(2) times the
-    deviation of one, and its sign is right with the probability of the normal distribution."""
+    """The thresholds for two measured times.
+
+    The difference of two noises has sqrt(2) times the deviation of one noise; its sign is right
+    with the probability of the normal distribution.
+    """
     normal = NormalDist(sigma=REPEAT_NOISE * 2**0.5)
     likely, sure = (normal.inv_cdf(probability) for probability in PROBABILITIES.values())
     return SignThresholds(1 + likely, 1 + sure)
 
 
 def pair_kind(*, same_machine: bool, same_collective: bool, measured: int) -> PairKind:
-    """The kind of a pair of times, of which `measured` (0, 1 or 2) were measured. The error of a
-    single prediction is shared by no other, so that such a pair is one of other machines."""
+    """The kind of a pair of times, of which `measured` (0, 1 or 2) were measured.
+
+    If one time was predicted, its error is shared with nothing, so that the pair is one of other
+    machines.
+    """
     if measured == 2:
         return "measured"
     if measured == 1 or not same_machine:
@@ -68,8 +75,9 @@ def pair_kind(*, same_machine: bool, same_collective: bool, measured: int) -> Pa
 
 
 def certainty_of(ratio: float, kind: PairKind, error_bound: float = 0.0) -> Certainty:
-    """How sure it is which of two times is shorter, by their ratio. `error_bound` is the relative
-    error that approximations may add to the ratio.
+    """How certain it is which of two times is shorter, by their ratio.
+
+    `error_bound` is the relative error that approximations may add to the ratio.
 
     >>> certainty_of(2.0, "same collective")
     'sure'

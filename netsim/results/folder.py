@@ -1,9 +1,10 @@
-"""The results of a run in its folder: a journal that survives anything, and results.csv.
+"""The results of a run in its folder: results.csv, and a journal from which a run can be resumed.
 
-Every finished row goes to `.partial/journal.jsonl` and is synced to disk. `results.csv` is that
-journal in the order of the cells. When a run has come to its end, its files replace those of the
-earlier run (`results/workspace.py`), so an interrupted run changes nothing that was complete, and
-one that is resumed ends with the same bytes as one that was never interrupted."""
+Every finished row is written to `.partial/journal.jsonl` and synced to disk. `results.csv` has the
+rows of the journal in the order of the cells. When a run is complete, its files replace those of
+the earlier run (`results/workspace.py`). So an interrupted run does not change complete results,
+and a run that is resumed ends with the same bytes as one that was never interrupted.
+"""
 
 import os
 import tempfile
@@ -42,7 +43,7 @@ DISTRIBUTION = "distribution.csv"
 INTERFERENCE = "interference.csv"
 COSTS = "costs.csv"
 
-SYNC_EVERY = 0.2  # seconds; a process that is killed loses nothing even between
+SYNC_EVERY = 0.2  # seconds between syncs to disk; rows in between survive the end of the process
 ROOM = "what was finished is kept; make room, then --resume continues"
 MOST_NAMED = 10  # damaged lines
 
@@ -50,7 +51,7 @@ Key = tuple[str, int]  # cell, size
 
 
 def few_of(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the first of many lines, and how many more there are."""
+    """Yield the first lines, and the number of the others."""
     yield from lines[:MOST_NAMED]
     if len(lines) > MOST_NAMED:
         yield f"... and {len(lines) - MOST_NAMED} more"
@@ -80,7 +81,7 @@ class Folder:
     _synced: float = 0.0
 
     def record(self, key: Key, row: Row, timing: dict[str, Any]) -> None:
-        """Keep one finished row, whatever happens next."""
+        """Append one finished row to the journal at once."""
         self.finished[key] = row
         self.timings[key] = timing
         if self._is_gone():
@@ -92,11 +93,12 @@ class Folder:
             self.sync()
 
     def _line(self, key: Key) -> bytes:
+        """The line of the journal for a finished row."""
         values = {"cell": key[0], "size": key[1], "row": asdict(self.finished[key])}
         return sealed({**values, "timing": self.timings[key]}).encode()
 
     def sync(self) -> None:
-        """See that all that was recorded survives even a loss of power."""
+        """Write everything that was recorded to disk, so that it survives a loss of power."""
         with self._errors_named():
             os.fsync(self.journal.fileno())
         self._synced = time.monotonic()
@@ -117,6 +119,7 @@ class Folder:
         return all(row.status == "ok" for row in done.values())
 
     def _is_gone(self) -> bool:
+        """Whether another process has deleted or replaced the journal."""
         try:
             return not os.path.samestat(
                 os.stat(self.place / JOURNAL), os.fstat(self.journal.fileno())
@@ -125,13 +128,16 @@ class Folder:
             return True
 
     def _begin_again(self) -> None:
-        """Write all that is in memory into the folder anew, or where it can be written."""
+        """Write everything in memory into the folder again, or into another folder that can be
+        written."""
         name = self.path.name or "results"
         places = [self.path]
         with suppress(OSError):  # the working directory may be gone, too
             places.append(_free_name(Path.cwd() / f"{name}-kept"))
         places.append(_free_name(Path(tempfile.gettempdir()) / f"{name}-kept"))
-        lost, old_journal, old_workspace = self.path, self.journal, self.workspace
+        lost = self.path
+        old_journal = self.journal
+        old_workspace = self.workspace
         for folder in places:
             with suppress(OSError, NetsimError):
                 self._write_again(folder)
@@ -159,8 +165,10 @@ class Folder:
         except BaseException:
             workspace.close()
             raise
-        self.path, self.place = folder, workspace.place
-        self.journal, self.workspace = journal, workspace
+        self.path = folder
+        self.place = workspace.place
+        self.journal = journal
+        self.workspace = workspace
 
     @contextmanager
     def _errors_named(self) -> Iterator[None]:
@@ -173,7 +181,8 @@ class Folder:
 
     @contextmanager
     def ended_by(self, write: Callable[[], object]) -> Iterator[None]:
-        """`write` what is there at the end; if the block fails, its error is raised."""
+        """Call `write` at the end of the `with` block; if the block fails, its own error is
+        raised."""
         try:
             yield
         except BaseException:
@@ -202,20 +211,20 @@ class Folder:
         return self.path / RESULTS
 
     def _write_timings(self) -> None:
-        """Write what differs from run to run, apart from the results: wall times and hosts."""
+        """Write the values that differ from run to run: wall times and hosts."""
         columns = ("wall_s", "host", "worker")
         rows = [(*key, *map(timing.get, columns)) for key, timing in self.timings.items()]
         write_text(self.place / TIMINGS, csv_of([("cell", "size_bytes", *columns), *rows]))
 
     def replace_earlier(self) -> None:
-        """Put the new results in the place of the earlier ones."""
+        """Replace the earlier results by the new ones."""
         assert self.workspace is not None
         self.sync()
         replace_results(self.workspace, self.manifest)
 
 
 def _free_name(folder: Path) -> Path:
-    """A folder of this name, or with a number behind it, that does not exist."""
+    """A folder with this name, or with a number after it, that does not exist."""
     names = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
     return folder if not folder.exists() else next(name for name in names if not name.exists())
 
@@ -230,12 +239,13 @@ def open_folder(
     verb: str = "run",
     tell: Tell = silent,
 ) -> Iterator[Folder]:
-    """Open a folder for new results of a scenario, alone; `about` is kept in its manifest.
+    """Open a folder for new results of a scenario and lock it; `about` is stored in its manifest.
 
-    With `resume` the rows of an unfinished run, else those of the complete results, are taken up.
-    A folder of another scenario or verb, or with files of somebody else only, is refused. When
-    the block ends without an error and results were written, they replace the earlier ones,
-    unless the block has set `is_withheld`. `tell` hears what is damaged or deleted."""
+    With `resume`, the rows of an unfinished run, or else of the complete results, are taken up. A
+    folder of another scenario or verb, or with only other files, is an error. When the `with` block
+    ends without an error and results were written, they replace the earlier ones, unless the block
+    has set `is_withheld`. `tell` receives messages on damaged or deleted files.
+    """
     workspace = open_workspace(path)
     manifest = {"scenario": scenario, "verb": verb, **(about or {})}
     folder: Folder | None = None
@@ -257,7 +267,8 @@ def open_folder(
 def _check_owners(
     path: Path, partial: Path, wanted: Mapping[str, Any], tell: Tell, *, resume: bool
 ) -> None:
-    """Raise an InputError if the folder, or the unfinished run in it, is of somebody else."""
+    """Raise an InputError if the folder, or the unfinished run in it, belongs to another
+    scenario."""
     has_own = (path / MANIFEST).exists()
     for folder in (path, partial):
         if (folder / MANIFEST).exists():
@@ -275,7 +286,8 @@ def _check_owners(
 def _check_owner_of(
     folder: Path, path: Path, wanted: Mapping[str, Any], tell: Tell, *, resume: bool
 ) -> None:
-    """Compare with a manifest; one that is damaged is replaced if the journal beside it is ours."""
+    """Compare with a manifest; a damaged one is replaced if the journal beside it is of this
+    scenario."""
     try:
         earlier = read_manifest(folder)
     except InputError as error:
@@ -289,8 +301,9 @@ def _check_owner_of(
 
 
 def _begin(workspace: Workspace, manifest: dict[str, Any], tell: Tell, *, resume: bool) -> Folder:
-    """Make `.partial`, with the journal that is continued, or an empty one."""
-    folder, place = workspace.folder, workspace.place
+    """Make `.partial` with an empty journal, or with the journal that is continued."""
+    folder = workspace.folder
+    place = workspace.place
     discarded = 0
     journal_file = place / JOURNAL
     if resume:
@@ -306,7 +319,15 @@ def _begin(workspace: Workspace, manifest: dict[str, Any], tell: Tell, *, resume
         clear_partial(place)
     made_folder(place)
     journal = (place / JOURNAL).open("ab+")
-    opened = Folder(folder, place, journal, journal_file, workspace, manifest=manifest, tell=tell)
+    opened = Folder(
+        path=folder,
+        place=place,
+        journal=journal,
+        journal_file=journal_file,
+        workspace=workspace,
+        manifest=manifest,
+        tell=tell,
+    )
     opened.discarded = discarded
     try:
         if resume:
@@ -327,7 +348,7 @@ def _remove_unused(workspace: Workspace) -> None:
 
 
 def _line_count(journal: Path) -> int:
-    """The number of whole lines of a file, 0 if there is none."""
+    """The number of complete lines of a file; 0 if there is no file."""
     with suppress(OSError), journal.open("rb") as stream:
         return sum(line.endswith(b"\n") for line in _lines_of(stream))
     return 0
@@ -337,7 +358,8 @@ LONGEST_LINE = 64 * 2**20  # bytes of a row in a journal; a row has some kilobyt
 
 
 def _lines_of(journal: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a journal, the last perhaps cut off; what has no lines ends soon."""
+    """Yield the lines of a journal, of which the last may be cut off; a file without lines ends
+    early."""
     while line := journal.readline(LONGEST_LINE):
         yield line
         if not line.endswith(b"\n"):
@@ -345,7 +367,7 @@ def _lines_of(journal: IO[bytes]) -> Iterator[bytes]:
 
 
 def append(file: int, line: bytes) -> None:
-    """Add a line to a file as a whole; where there is no room for it, nothing of it stays."""
+    """Append a complete line to a file; if there is no room for it, nothing of it remains."""
     good = os.fstat(file).st_size
     try:
         left = memoryview(line)
@@ -357,7 +379,7 @@ def append(file: int, line: bytes) -> None:
 
 
 def _owner_of_journal(path: Path) -> str | None:
-    """Whose results a folder holds by the first sound line of its journal."""
+    """The scenario whose results a folder has, by the first valid line of its journal."""
     with suppress(OSError), (path / JOURNAL).open("rb") as journal:
         for line in _lines_of(journal):
             with suppress(ValueError, KeyError, TypeError):
@@ -366,7 +388,8 @@ def _owner_of_journal(path: Path) -> str | None:
 
 
 def _read(folder: Folder) -> None:
-    """Take up the journal's rows that did not fail; a last line cut off is dropped, on disk too."""
+    """Read the rows of the journal that did not fail; a last line that was cut off is removed
+    from the file."""
     good = read_journal(folder)
     folder.journal.truncate(good)
     for text in few_of([f"{text}; its row is computed again" for text in folder.damaged]):
@@ -377,7 +400,8 @@ def _read(folder: Folder) -> None:
 
 
 def read_journal(folder: Folder) -> int:
-    """Take up the rows of the journal, but for damaged lines; where the last whole line ends."""
+    """Read the rows of the journal without damaged lines; return where the last complete line
+    ends."""
     good = 0
     folder.journal.seek(0)
     for number, line in enumerate(_lines_of(folder.journal), 1):
@@ -393,11 +417,17 @@ def read_journal(folder: Folder) -> int:
 
 
 def _entry(line: bytes) -> tuple[Key, Row, dict[str, Any]]:
-    """Cell and size, row and timing of a line; a ValueError says what is wrong with it."""
+    """The cell, the size, the row and the timing of a line.
+
+    Raises:
+        ValueError: what is wrong with the line.
+    """
     values = unsealed(line)
     try:
-        cell, size = values["cell"], values["size"]
-        row, timing = row_from(values["row"]), dict(values["timing"])
+        cell = values["cell"]
+        size = values["size"]
+        row = row_from(values["row"])
+        timing = dict(values["timing"])
     except InputError as error:
         raise ValueError(error.message) from None
     except (KeyError, TypeError, ValueError):
@@ -425,10 +455,11 @@ class MergedRows:
 
 
 def merged_rows(parts: Sequence[Path], manifest: Mapping[str, Any], tell: Tell) -> MergedRows:
-    """Return the rows of all parts of the sweep that `manifest` describes; nothing is written.
+    """The rows of all parts of the sweep that `manifest` describes; nothing is written.
 
-    An InputError names a part of something else, a part that is named twice, or the first row
-    that is in no part."""
+    An InputError names a part of another sweep, a part that is listed twice, or the first row that
+    no part has.
+    """
     merged = MergedRows()
     places: dict[int, Path] = {}
     first_shard = read_manifest(place_of_results(parts[0])).get("shard")
@@ -458,8 +489,10 @@ def merged_rows(parts: Sequence[Path], manifest: Mapping[str, Any], tell: Tell) 
 
 
 def merge_costs(parts: Sequence[Path], manifest: Mapping[str, Any], folder: Path) -> list[str]:
-    """Write the costs of the cells of all parts of a sweep, in the order of a run of the whole.
-    Nothing is written where the parts have none."""
+    """Write the costs of the cells of all parts of a sweep, in the order of the complete sweep.
+
+    Nothing is written if the parts have no costs.
+    """
     header = ""
     lines: dict[str, str] = {}
     for part in parts:
@@ -476,7 +509,7 @@ def merge_costs(parts: Sequence[Path], manifest: Mapping[str, Any], folder: Path
 
 
 def rows_in_order(finished: Mapping[Key, Row], manifest: Mapping[str, Any]) -> list[Row]:
-    """The rows of a folder in the order of its cells, those that are there."""
+    """The rows that a folder has, in the order of its cells."""
     rows = []
     for point in manifest["points"]:
         if "error" in point:
@@ -506,12 +539,14 @@ def _check_same_sweep(
     for name, difference in SHARED_KEYS.items():
         if part_manifest.get(name) != manifest.get(name):
             raise InputError(f"{part}: holds {difference} than {first}")
-    part_version, first_version = _version_text(part_manifest), _version_text(manifest)
+    part_version = _version_text(part_manifest)
+    first_version = _version_text(manifest)
     if part_version != first_version:
         raise InputError(f"{part}: was computed by {part_version}, {first} by {first_version}")
 
 
 def _version_text(manifest: Mapping[str, Any]) -> str:
+    """The version of netsim that wrote a folder, in words."""
     versions = manifest.get("versions", {})
     return f"netsim {versions.get('netsim')} (model {versions.get('model')})"
 
@@ -532,7 +567,7 @@ def _check_shard(
 
 
 def rows_of(place: Path, tell: Tell) -> Folder:
-    """Return what the journal of a folder holds; `tell` hears of lines that are damaged."""
+    """The rows in the journal of a folder; `tell` receives messages on damaged lines."""
     try:
         with (place / JOURNAL).open("rb") as journal:
             folder = Folder(place, place, journal, journal_file=place / JOURNAL)

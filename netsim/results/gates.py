@@ -34,7 +34,7 @@ from netsim.results.row import NVLINK, Row
 
 GroupKind = Literal["node", "rack", "racks", "all"]
 MORE_COLUMNS = ("group", "nodes", "ranks", "fabric", "expected_busbw_gbps", "confidence")
-AICR_TOLERANCE = 0.9  # of the value of a constraint is enough for aicr
+AICR_TOLERANCE = 0.9  # aicr passes at this fraction of the value of a constraint
 AICR_LARGEST = 16 * 2**30  # bytes of the largest message of aicr's check (8 GiB on GKE)
 AICR_COLLECTIVE = "all_reduce"
 CRE_VERSION = "nvcre.nvidia.com/v1alpha1"  # older versions: cre.nvidia.com
@@ -54,7 +54,7 @@ CRE_UNITS = ((2**40, "T"), (2**30, "G"), (2**20, "M"), (2**10, "K"))
 
 @dataclass(frozen=True)
 class SizeGate:
-    """One size: what is expected, and the fraction of that bandwidth that must be reached."""
+    """One size: the expected bandwidth, and the fraction of it that must be reached."""
 
     row: Row
     fraction: float
@@ -72,10 +72,12 @@ class SizeGate:
 
 @dataclass(frozen=True)
 class GroupGate:
-    """What one group of nodes must reach with one collective, by size.
+    """The least bandwidths of one group of nodes with one collective, by size.
 
-    `name` is the group in words, `fabric` what joins its GPUs, `confidence` the probability with
-    which a healthy machine passes. `has_nvlink_racks` says that racks are NVLink domains."""
+    `name` is the group in words, `fabric` the transport between its GPUs, `confidence` the
+    probability with which a healthy machine passes. `has_nvlink_racks` says that racks are NVLink
+    domains.
+    """
 
     kind: GroupKind
     name: str
@@ -140,8 +142,10 @@ def _csv_line(group: GroupGate, gate: SizeGate) -> list[object]:
 
 
 def min_bandwidth_lines(gates: Sequence[GroupGate]) -> Iterator[str]:
-    """The value of NCCL_TESTS_MIN_BW for each group. nccl-tests lets pass what reaches 0.9 of it,
-    so it is the average of the gates divided by that."""
+    """The value of NCCL_TESTS_MIN_BW for each group.
+
+    nccl-tests passes at 0.9 of the value, so it is the average of the gates divided by 0.9.
+    """
     for group in gates:
         value = group.average / nccl_tests.PASSES
         yield (
@@ -186,7 +190,7 @@ def aicr_text(gates: Sequence[GroupGate]) -> str:
 
 
 def _group_for_aicr(gates: Sequence[GroupGate]) -> GroupGate:
-    """The group that aicr's check runs on: all nodes; of an NVLink system the NVLink domain."""
+    """The group that aicr's check uses: all nodes, or the NVLink domain of an NVLink system."""
     domains = [gate for gate in gates if gate.fabric == NVLINK]
     if domains:
         return min(domains, key=lambda gate: gate.largest.least_busbw)
@@ -194,7 +198,7 @@ def _group_for_aicr(gates: Sequence[GroupGate]) -> GroupGate:
 
 
 def aicr_warnings(gates: Sequence[GroupGate]) -> Iterator[str]:
-    """What the user should know of a constraint for aicr."""
+    """Warnings about a constraint for aicr."""
     size = _group_for_aicr(gates).largest.row.size_bytes or 0
     if size < AICR_LARGEST:
         yield (
@@ -246,7 +250,7 @@ def _has_cre_scale(gate: GroupGate) -> bool:
 
 
 def _left_out_of_cre(gates: Sequence[GroupGate]) -> Iterator[str]:
-    """The groups that the engine cannot run, and why."""
+    """The groups that the engine cannot run, and the reasons."""
     for gate in gates:
         if gate.kind == "racks":
             yield f"{gate.name}: no testScale runs pairs of racks."
@@ -255,7 +259,7 @@ def _left_out_of_cre(gates: Sequence[GroupGate]) -> Iterator[str]:
 
 
 def _cre_category(groups: Sequence[GroupGate]) -> list[str]:
-    """The lines of one category. Of racks of several sizes, the slowest gate holds for all."""
+    """The lines of one category; for racks of several sizes, the slowest gate is used."""
     least = min(max(gate.least_busbw for gate in group.sizes) for group in groups)
     group = groups[0]
     size = group.largest.row.size_bytes or 0
@@ -276,7 +280,7 @@ def _cre_category(groups: Sequence[GroupGate]) -> list[str]:
 
 
 def _cre_size(size: int) -> str:
-    """A size as `maxBytes` takes it: `16G`."""
+    """A size in the format of `maxBytes`: `16G`."""
     for unit, letter in CRE_UNITS:
         if size and size % unit == 0:
             return f"{size // unit}{letter}"
@@ -290,17 +294,19 @@ def _rounded_down(value: float) -> str:
 
 
 def _expectations(gates: Sequence[GroupGate]) -> Iterator[JunitCase]:
-    """A skipped case for each group and size: what is to be measured, and what it must reach."""
+    """A skipped case for each group and size, with the bandwidth that a measurement must reach."""
     for group in gates:
         suite = f"{group.collective} on {group.name} ({group.ranks} ranks, {group.fabric})"
         for gate in group.sizes:
             least = f"{gate.least_busbw:.4g}"
             yield JunitCase(
-                suite,
-                format_size(gate.row.size_bytes or 0),
-                "skipped",
-                f"not measured; at least {least} GB/s, expected {gate.expected_busbw:.4g} GB/s",
-                {
+                suite=suite,
+                name=format_size(gate.row.size_bytes or 0),
+                outcome="skipped",
+                message=(
+                    f"not measured; at least {least} GB/s, expected {gate.expected_busbw:.4g} GB/s"
+                ),
+                properties={
                     "least_busbw_GBps": least,
                     "expected_busbw_GBps": f"{gate.expected_busbw:.4g}",
                     "confidence": f"{group.confidence:g}",

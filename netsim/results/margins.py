@@ -24,18 +24,19 @@ from netsim.base.values import dataclass
 from netsim.results.row import ONE_HOST, Class, Joined, band_of
 
 MARGINS = "margins.csv"
-SCALE, QUANTILE = "scale", "quantile"
+SCALE = "scale"
+QUANTILE = "quantile"
 BETWEEN_HOSTS = "between hosts"  # in place of the transport: any that joins hosts
-SHRINKAGE = 4.0  # systems that the next wider class counts for; chosen by tests.bench.gates
+SHRINKAGE = 4.0  # the next wider class counts as this many systems; chosen by tests.bench.gates
 LEAST_SCALE = 0.01  # the noise of repeats of one system: standard deviation of the log of a time
 CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.965, 0.98)
 SMALLEST_CONFIDENCE = CONFIDENCES[0]
-LARGEST_CONFIDENCE = CONFIDENCES[-1]  # some 30 systems tell no more
+LARGEST_CONFIDENCE = CONFIDENCES[-1]  # some 30 systems do not determine a higher one
 
 
 @dataclass(frozen=True)
 class ClassError:
-    """The mean square error of a class, and of how many systems it is the mean."""
+    """The mean square error of a class, and the number of its systems."""
 
     mean_square: float
     systems: int
@@ -49,7 +50,8 @@ class Margins:
     quantiles: Mapping[str, Sequence[float]]
 
     def scale(self, classes: Sequence[Class]) -> float:
-        """The scale of errors of the first of some classes, which lead from it to the widest."""
+        """The scale of errors of the narrowest class that has one; `classes` lead from it to the
+        widest."""
         mean_square = 0.0
         weight = 0.0
         for name in reversed(classes):
@@ -61,20 +63,26 @@ class Margins:
         return max(sqrt(mean_square), LEAST_SCALE)
 
     def quantile(self, band: str, confidence: float) -> float:
-        """The quantile of scaled errors of a band, between the stored ones on a straight line; at
-        least 0, as nobody fails for being as fast as expected."""
+        """The quantile of scaled errors of a band, interpolated between the stored ones, at least
+        0.
+
+        It is at least 0, since a machine that is as fast as expected never fails.
+        """
         values = self.quantiles[band]
         place = bisect_left(CONFIDENCES, confidence)
         if place == 0:
             return max(0.0, values[0])
-        low, high = CONFIDENCES[place - 1], CONFIDENCES[place]
+        low = CONFIDENCES[place - 1]
+        high = CONFIDENCES[place]
         part = (confidence - low) / (high - low)
         return max(0.0, values[place - 1] + part * (values[place] - values[place - 1]))
 
 
 def margin_classes(where: Joined, collective: str, band: str) -> tuple[Class, ...]:
-    """The classes whose errors count for a case, from its own to the widest; a case without a
-    machine has only the widest."""
+    """The classes whose errors apply to a case, from the narrowest to the widest.
+
+    A case without a machine has only the widest class.
+    """
     widest = ("", "", "", band)
     if not where.machine:
         return (widest,)

@@ -1,8 +1,9 @@
-"""Rows as nccl-tests (2.19) writes them, text and JSON, for whatever reads its logs.
+"""Write rows in the formats of nccl-tests 2.19, text and JSON, for programs that read its logs.
 
-The one addition is the first line, which says that the figures are simulated. `#wrong` is 0, as
-nccl-tests prints it where all values are right: it checks unless -c 0 is given, and scripts take
-any other text for a failure."""
+The only addition is the first line, which says that the figures are simulated. `#wrong` is 0, as
+nccl-tests prints it if all values are right: it checks values unless -c 0 is given, and scripts
+take any other text for a failure.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -16,14 +17,16 @@ from netsim.base.values import dataclass
 from netsim.results.row import Row
 from netsim.schedule.repeat import ITERATIONS, OverProcesses
 
-TESTS_VERSION = "2.19.6"  # of the layout
+TESTS_VERSION = "2.19.6"  # the version of nccl-tests whose layout is written
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
-REDUCING = ("all_reduce", "reduce_scatter", "reduce", "sendrecv")  # where nccl-tests names an op
+# Collectives for which nccl-tests prints a reduction.
+REDUCING = ("all_reduce", "reduce_scatter", "reduce", "sendrecv")
 DEFAULT_STEP = 2**20
 WARMUP = 1
-# By the number that `-a` takes, what becomes of the times of all processes.
+# How the times of all processes are combined, by the number that option `-a` takes.
 AVERAGES = ("first", "mean", "min", "max")
-OUT_OF_PLACE, IN_PLACE = "time_us", "inplace_time_us"
+OUT_OF_PLACE = "time_us"
+IN_PLACE = "inplace_time_us"
 # Collectives whose values nccl-tests does not check in place, where it prints N/A (reportErrors in
 # src/alltoall.cu, src/alltoallv.cu and src/sendrecv.cu).
 UNCHECKED_IN_PLACE = ("alltoall", "alltoallv", "sendrecv")
@@ -31,7 +34,7 @@ UNCHECKED_IN_PLACE = ("alltoall", "alltoallv", "sendrecv")
 
 @dataclass(frozen=True)
 class Device:
-    """One rank as `Using devices` lists it, in the words of -J."""
+    """One rank in the list `Using devices`, with the names of the JSON layout (-J)."""
 
     rank: int
     group: int
@@ -44,13 +47,14 @@ class Device:
 
 @dataclass(frozen=True)
 class TestRun:
-    """One run of a test: what its header says. `n_gpus` are those of one process.
+    """One run of a test: the values of its header. `n_gpus` is the number of GPUs of one process.
 
-    `asked` are the smallest and the largest size that were asked for (-b and -e); by default those
-    of `sizes`. The largest is larger than all sizes where no step leads to it. `started` and
-    `ended` are times of day for the JSON, as `%Y-%m-%d %H:%M:%S`."""
+    `requested` are the smallest and the largest requested size in bytes (-b and -e); None is those
+    of `sizes`. The largest may exceed all sizes if no step leads to it. `started` and `ended` are
+    times of day for the JSON, as `%Y-%m-%d %H:%M:%S`.
+    """
 
-    __test__ = False  # no test of ours
+    __test__ = False  # pytest would take a class of this name for a test
 
     collective: str
     sizes: tuple[int, ...]
@@ -61,7 +65,7 @@ class TestRun:
     root: int = 0
     dtype: str = "float"
     variables: tuple[tuple[str, str], ...] = ()
-    asked: tuple[int, int] | None = None
+    requested: tuple[int, int] | None = None
     started: str | None = None
     ended: str | None = None
     iterations: int = ITERATIONS
@@ -69,13 +73,13 @@ class TestRun:
 
     @property
     def smallest(self) -> int:
-        """The smallest size that was asked for, in bytes."""
-        return min(self.sizes) if self.asked is None else self.asked[0]
+        """The smallest requested size in bytes."""
+        return min(self.sizes) if self.requested is None else self.requested[0]
 
     @property
     def largest(self) -> int:
-        """The largest size that was asked for, in bytes."""
-        return max(self.sizes) if self.asked is None else self.asked[1]
+        """The largest requested size in bytes."""
+        return max(self.sizes) if self.requested is None else self.requested[1]
 
     @property
     def test(self) -> str:
@@ -84,12 +88,12 @@ class TestRun:
 
     @property
     def factor(self) -> int | None:
-        """By what the sizes grow, if they grow by a factor."""
+        """The factor by which the sizes grow, or None if they do not grow by one factor."""
         return _common([b // a if a and b % a == 0 else 0 for a, b in pairwise(self.sizes)])
 
     @property
     def step(self) -> int:
-        """By how many bytes the sizes grow; 0 where they follow no rule of nccl-tests."""
+        """The bytes by which the sizes grow; 0 if they follow no rule of nccl-tests."""
         if len(self.sizes) == 1:
             return DEFAULT_STEP
         return _common([b - a for a, b in pairwise(self.sizes)]) or 0
@@ -117,7 +121,7 @@ def opening(run: TestRun) -> str:
 
 
 def line(row: Row, root: int = 0) -> str:
-    """One row; what could not be simulated is a comment."""
+    """One row; a row that could not be simulated is a comment."""
     if row.status != "ok":
         return f"# {row.size_bytes} B: {row.error}"
     redop = redop_of(row.collective)
@@ -152,8 +156,10 @@ def closing(run: TestRun, rows: Sequence[Row]) -> str:
 
 
 def half(row: Row, which: str) -> tuple[float, float, float]:
-    """Time (us), algbw and busbw (GB/s), out of place or in place. nccl-tests runs alltoall and
-    sendrecv "in place" as well: the same transfers once more."""
+    """Time (us), algbw and busbw (GB/s), out of place or in place.
+
+    nccl-tests also runs alltoall and sendrecv "in place", which repeats the same transfers.
+    """
     time = getattr(row, which)
     if time is None:
         time = row.time_us or 0.0
@@ -163,14 +169,14 @@ def half(row: Row, which: str) -> tuple[float, float, float]:
 
 
 def average_busbw(rows: Sequence[Row]) -> float:
-    """The mean of every bus bandwidth printed."""
+    """The mean of all bus bandwidths that are printed, in GB/s."""
     good = [row for row in rows if row.status == "ok"]
     printed = [half(row, which)[2] for row in good for which in (OUT_OF_PLACE, IN_PLACE)]
     return sum(printed) / len(printed) if printed else 0.0
 
 
 def redop_of(collective: str) -> str:
-    """The reduction that nccl-tests prints."""
+    """The reduction that nccl-tests prints for a collective."""
     return "sum" if collective in REDUCING else "none"
 
 
@@ -180,7 +186,8 @@ def root_of(collective: str, root: int) -> int:
 
 
 def microseconds(time: float) -> str:
-    """A time as nccl-tests prints it: as many decimals, at most two, as fit seven characters."""
+    """A time in microseconds as nccl-tests prints it: with up to two decimals in seven
+    characters."""
     for decimals in (2, 1):
         text = f"{time:.{decimals}f}"
         if len(text) <= 7:
@@ -190,17 +197,17 @@ def microseconds(time: float) -> str:
 
 @cache
 def _device_names() -> Mapping[str, str]:
-    """The names of the table beside this module, by the model of a GPU as presets have it."""
+    """The names by which the driver lists GPUs, by their model in the presets."""
     return {row["model"]: row["name"] for row in table_beside(__file__, "device_names.csv")}
 
 
 def device_name(model: str) -> str:
-    """Return the name under which the driver lists a GPU (`NVIDIA H100 80GB HBM3`); of a model that
-    no preset has, the model."""
+    """The name by which the driver lists a GPU (`NVIDIA H100 80GB HBM3`), or else the model."""
     return _device_names().get(model, model)
 
 
 def _device_line(device: Device) -> str:
+    """The line of a rank in the list of devices."""
     bus = device.device_hex.removesuffix(".0")
     return (
         f"#  Rank {device.rank:>2} Group {device.group:>2} Pid {device.pid:>6} "
@@ -209,11 +216,12 @@ def _device_line(device: Device) -> str:
 
 
 def _common(steps: Sequence[int]) -> int | None:
-    """The step that all sizes share, if there is one."""
+    """The step that all sizes share, or None if they share none."""
     return steps[0] if steps and len(set(steps)) == 1 and steps[0] > 1 else None
 
 
 def _columns(fixed: Sequence[str], halves: Sequence[str]) -> str:
+    """A line of the header; the columns of `halves` are printed out of place and in place."""
     size, count, dtype, redop, root = fixed
     part = "  {:>7}  {:>6}  {:>6}  {:>6}".format(*halves)
     return f"# {size:>10}  {count:>12}  {dtype:>8}  {redop:>6}  {root:>6}{part}{part} "
@@ -226,16 +234,16 @@ COLUMN_LINES = (
 )
 
 
-# Rows in the JSON layout of nccl-tests' -J (version 3).
-# As there, booleans and roots are texts, times are µs and bandwidths GB/s. `start_time` and
-# `end_time` are when the simulation ran, in nccl-tests' format (src/util.cu, TIME_STRING_FORMAT).
+# Rows in the JSON layout (version 3) of nccl-tests' option -J. As in nccl-tests, booleans and roots
+# are texts, times are in µs and bandwidths in GB/s. `start_time` and `end_time` say when the
+# simulation ran, in the format of nccl-tests (src/util.cu, TIME_STRING_FORMAT).
 
 LAYOUT = 3
 TIME_OF_DAY = "%Y-%m-%d %H:%M:%S"
 
 
 def document(run: TestRun, rows: Sequence[Row]) -> dict[str, Any]:
-    """The whole file as a mapping; rows that failed are among its errors."""
+    """The complete file as a mapping; rows that failed are listed among its errors."""
     return {
         "version": LAYOUT,
         "start_time": run.started,
@@ -252,7 +260,7 @@ def document(run: TestRun, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def arguments(run: TestRun) -> list[str]:
-    """The command of nccl-tests that asks the same question."""
+    """The command of nccl-tests for the same sizes and options."""
     step = ["-f", str(run.factor)] if run.factor else ["-i", str(run.step)]
     timed = [] if run.iterations == ITERATIONS else ["-n", str(run.iterations)]
     if run.over_processes != "mean":
@@ -265,6 +273,7 @@ def arguments(run: TestRun) -> list[str]:
 
 
 def _config(run: TestRun) -> dict[str, Any]:
+    """The section `config` of the JSON layout."""
     step = {"step_factor": run.factor} if run.factor else {"step_bytes": run.step}
     return {
         "nthreads": 1,
@@ -285,6 +294,7 @@ def _config(run: TestRun) -> dict[str, Any]:
 
 
 def _result(row: Row, root: int) -> dict[str, Any]:
+    """The entry of a row in the section `results`."""
     return {
         "size": row.size_bytes,
         "count": row.count,
@@ -297,15 +307,16 @@ def _result(row: Row, root: int) -> dict[str, Any]:
 
 
 def _half(row: Row, which: str) -> dict[str, Any]:
+    """The figures of a row out of place, or in place."""
     time, algbw, busbw = half(row, which)
     wrong = 0.0 if _is_checked(row, which) else None
     return {"time": time, "alg_bw": algbw, "bus_bw": busbw, "nwrong": wrong}
 
 
-# The smallest bandwidth by size that a healthy machine should reach: part of what is simulated.
-# The table has the columns of measured runs, with the longest times that pass as their times.
+# The smallest bandwidth by size that a healthy machine should reach: a fraction of the simulated
+# one. The table has the columns of measured runs; its times are the longest that pass.
 
-PASSES = 0.9  # of NCCL_TESTS_MIN_BW is enough for nccl-tests (nccl-model.md §6)
+PASSES = 0.9  # nccl-tests passes at this fraction of NCCL_TESTS_MIN_BW (nccl-model.md §6)
 COLUMNS = (
     *("size_bytes", "count", "dtype", "redop", "root"),
     *("oop_time_us", "oop_algbw_gbps", "oop_busbw_gbps"),
@@ -314,7 +325,7 @@ COLUMNS = (
 
 
 def acceptance_csv(rows: Sequence[Row], part: float, root: int) -> str:
-    """A line a size that could be simulated; `part` is what must be reached of its bandwidth."""
+    """The table of smallest bandwidths as CSV; `part` is the fraction that must be reached."""
     lines: list[Sequence[object]] = [COLUMNS]
     done = [row for row in rows if row.status == "ok" and row.size_bytes]
     lines += [least_values(row, part, root) for row in done]
@@ -322,17 +333,18 @@ def acceptance_csv(rows: Sequence[Row], part: float, root: int) -> str:
 
 
 def least_values(row: Row, fraction: float, root: int) -> list[object]:
-    """The values of a row in `COLUMNS`: `fraction` of its bandwidths, and the times of those."""
+    """The values of a row in `COLUMNS` at a fraction of its bandwidths, with the times of those."""
     fixed = [row.size_bytes, row.count, row.dtype, redop_of(row.collective)]
     figures = [*_least(row, OUT_OF_PLACE, fraction), *_least(row, IN_PLACE, fraction)]
     return [*fixed, root_of(row.collective, root), *figures]
 
 
 def min_bandwidth(rows: Sequence[Row], part: float) -> float:
-    """What to set NCCL_TESTS_MIN_BW to for the same test on the average of these sizes."""
+    """The value of NCCL_TESTS_MIN_BW for the same test on the average of these sizes, in GB/s."""
     return part * average_busbw(rows) / PASSES
 
 
 def _least(row: Row, which: str, part: float) -> list[str]:
+    """Time, algbw and busbw of a row at a fraction of its bandwidths, as text."""
     time, algbw, busbw = half(row, which)
     return [f"{time / part:.6g}", f"{algbw * part:.6g}", f"{busbw * part:.6g}"]

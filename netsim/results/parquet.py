@@ -1,8 +1,9 @@
-"""results.parquet: the rows of results.csv with a type for every column.
+"""Write results.parquet: the rows of results.csv with a type for every column.
 
-CSV has no types: readers take a column without values for text, and nccl_version 2.30 for the
-number 2.3. Parquet keeps what `Row` says: whole numbers, other numbers and text. Values of swept
-axes are text, for one axis may hold sizes, names and versions."""
+CSV has no types: readers take an empty column for text, and nccl_version 2.30 for the number 2.3.
+Parquet has the types of `Row`: whole numbers, other numbers and text. Values of swept axes are
+text, since one axis may have sizes, names and versions.
+"""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -15,7 +16,7 @@ from netsim.base.files import write_bytes
 from netsim.results.row import AXIS, COLUMNS, Row
 
 PARQUET = "results.parquet"
-# The types of columns by the annotations of Row, as functions of pyarrow's name them.
+# The types of columns by the annotations of Row, as names of functions of pyarrow.
 ARROW_TYPES: dict[Any, str] = {str: "string", int | None: "int64", float | None: "float64"}
 
 

@@ -1,4 +1,5 @@
-"""A Row: the answer to one cell at one size, with the columns that people script against."""
+"""The row of one cell at one size, with the columns of results.csv, and the intervals of its
+time."""
 
 import csv
 import json
@@ -45,17 +46,17 @@ class Row:
     nccl_version: str = ""
     size_bytes: int | None = None
     count: int | None = None
-    size_asked: int | None = None  # before it is rounded to whole elements on every rank
+    size_asked: int | None = None  # bytes, before it is rounded to whole elements on every rank
     time_us: float | None = None
     time_low_us: float | None = None
     time_high_us: float | None = None
-    p5_us: float | None = None  # of samples with noise, as the three others
+    p5_us: float | None = None  # percentiles of samples with noise
     p50_us: float | None = None
     p95_us: float | None = None
     p99_us: float | None = None
     samples: int | None = None
-    alone_us: float | None = None  # of jobs beside others, as the next
-    slowdown: float | None = None
+    alone_us: float | None = None  # the time of this job without the other jobs
+    slowdown: float | None = None  # the time beside other jobs over that time
     inplace_time_us: float | None = None
     algbw_GBps: float | None = None
     busbw_GBps: float | None = None
@@ -83,8 +84,8 @@ class Row:
     neighbours: Mapping[str, Any] = field(default_factory=dict)  # the line of interference.csv
 
     @property
-    def asked(self) -> int:
-        """The requested size in bytes, by which rows of several cells match; 0 of a step."""
+    def requested_size(self) -> int:
+        """The requested size in bytes, by which rows of several cells match; 0 for a step."""
         return self.size_asked or self.size_bytes or 0
 
     @property
@@ -93,7 +94,7 @@ class Row:
         return (self.approximation_pct or 0.0) > DOUBTFUL
 
 
-EQUAL = 0.005  # by which two times may differ and be called equal
+EQUAL = 0.005  # two times are called equal if they differ by at most this fraction
 DOUBTFUL = 5.0  # percent of error bound above which a time is neither best nor validated
 BESIDE = ("axes", "details", "quantiles", "neighbours")
 QUANTILES = (0, 0.5, *range(1, 100), 99.5, 100)
@@ -102,7 +103,7 @@ AXIS = "axis:"
 
 
 def csv_text(rows: Sequence[Row], axes: Iterable[str] = ()) -> str:
-    """Rows as CSV, the swept axes in columns of their own behind the fixed ones."""
+    """Rows as CSV, with a column for each swept axis after the columns of a row."""
     names = list(axes)
     lines: list[Iterable[object]] = [[*COLUMNS, *(AXIS + name for name in names)]]
     for row in rows:
@@ -112,29 +113,43 @@ def csv_text(rows: Sequence[Row], axes: Iterable[str] = ()) -> str:
 
 
 def details_text(rows: Sequence[Row], axes: Iterable[str], of: str = "details") -> str:
-    """What rows have beside their own columns, as CSV: a line a row, the swept axes last."""
+    """A mapping of each row as CSV, one line per row, with the swept axes as the last columns.
+
+    `of` names the field: `details`, `quantiles` or `neighbours`.
+    """
     pairs = [(row, getattr(row, of)) for row in rows if getattr(row, of)]
-    names, ends = list(dict.fromkeys(name for _, cells in pairs for name in cells)), list(axes)
-    lines: list[Iterable[object]] = [["scenario", "cell", *names, *(AXIS + name for name in ends)]]
+    names = list(dict.fromkeys(name for _, cells in pairs for name in cells))
+    axis_names = list(axes)
+    axis_columns = [AXIS + name for name in axis_names]
+    lines: list[Iterable[object]] = [["scenario", "cell", *names, *axis_columns]]
     for row, values in pairs:
         cells = [values.get(name) for name in names]
-        lines.append([row.scenario, row.cell, *cells, *(row.axes.get(name) for name in ends)])
+        axis_values = [row.axes.get(name) for name in axis_names]
+        lines.append([row.scenario, row.cell, *cells, *axis_values])
     return csv_of(lines)
 
 
 def of_samples(
     microseconds: Sequence[float] | NDArray[np.float64], size: int = 0
 ) -> dict[str, Any]:
-    """The columns of a row that samples of its time fill."""
+    """The columns of a row for samples of its time: percentiles and the number of samples."""
     if not len(microseconds):
         return {}
     columns = {f"p{p}_us": float(np.percentile(microseconds, p)) for p in (5, 50, 95, 99)}
-    every = {f"p{p:g}": float(np.percentile(microseconds, p)) for p in QUANTILES}
-    return {**columns, "samples": len(microseconds), "quantiles": {"size_bytes": size, **every}}
+    all_quantiles = {f"p{p:g}": float(np.percentile(microseconds, p)) for p in QUANTILES}
+    return {
+        **columns,
+        "samples": len(microseconds),
+        "quantiles": {"size_bytes": size, **all_quantiles},
+    }
 
 
 def row_from(values: Mapping[str, Any]) -> Row:
-    """A row from the mapping that a journal line holds."""
+    """The row from its values in a line of the journal.
+
+    Raises:
+        InputError: a column is unknown, or a value has the wrong type.
+    """
     unknown = sorted(set(values) - set(COLUMNS) - set(BESIDE))
     if unknown:
         raise InputError(f"not a row of results: unknown column {unknown[0]!r}")
@@ -146,6 +161,7 @@ def row_from(values: Mapping[str, Any]) -> Row:
 
 
 def _kinds() -> Iterator[tuple[str, tuple[tuple[type, ...], str]]]:
+    """Yield the name of each column with the types of its values, and these in words."""
     for column in fields(Row):
         if column.name in BESIDE:
             yield column.name, ((dict,), "a mapping")
@@ -158,19 +174,22 @@ def _kinds() -> Iterator[tuple[str, tuple[tuple[type, ...], str]]]:
 KINDS = dict(_kinds())
 
 
-# How sure a simulated time is: the error of the nearest class that was held against hardware.
-# A class is a machine, what joins its hosts and how fast, a collective and a size band. The errors
-# are those of the corpus that comes with netsim, stored by `netsim accuracy --page`.
+# How reliable a simulated time is: the error of its class, or of the nearest class that was
+# compared with hardware. A class is a machine, the transport and the rate between its hosts, a
+# collective and a size band. `netsim accuracy --page` stores the errors of the measured runs that
+# come with netsim.
 
-KIB, MIB = 2**10, 2**20
+KIB = 2**10
+MIB = 2**20
 BANDS = ("<=64KiB", "64KiB-1MiB", "1-64MiB", ">=64MiB")
 STORED = "validated.json"
 NOT_VALIDATED = "not validated"
-ONE_HOST, NVLINK = "intra", "nvlink"
+ONE_HOST = "intra"
+NVLINK = "nvlink"
 
 
 def band_of(size_bytes: int) -> str:
-    """The band of a size."""
+    """The size band of a number of bytes."""
     if size_bytes <= 64 * KIB:
         return BANDS[0]
     if size_bytes <= MIB:
@@ -180,16 +199,18 @@ def band_of(size_bytes: int) -> str:
 
 @dataclass(frozen=True)
 class Joined:
-    """Machines as a class has them: `gbps` is the sum of a host's NICs, 0 where none is used."""
+    """The machine of a class, its transport, and the rate of a host's NICs in Gbit/s (0 without
+    any)."""
 
     machine: str
     transport: str
     gbps: int = 0
-    kind: str = field(default="", compare=False)  # NVLink or PCIe, whatever joins a host's GPUs
+    kind: str = field(default="", compare=False)  # NVLink or PCIe, between the GPUs of a host
 
 
 def joined(machine: str, transport: str, gbps: float, *, nvlink: bool = True) -> Joined:
-    """The machines of a class; NICs do not count inside a host or an NVLink domain."""
+    """The machine, transport and rate of a class; within a host or an NVLink domain the rate is
+    0."""
     uses_nics = transport not in (ONE_HOST, NVLINK)
     kind = "NVLink" if nvlink else "PCIe"
     return Joined(machine, transport, round(gbps) if uses_nics else 0, kind)
@@ -197,32 +218,32 @@ def joined(machine: str, transport: str, gbps: float, *, nvlink: bool = True) ->
 
 @lru_cache(maxsize=1)
 def stored() -> dict[tuple[Joined, str, str], tuple[float, int]]:
-    """Median error and number of runs of every class; none where no result is stored."""
+    """The median error and the number of runs of every class; empty if no result is stored."""
     path = preset_folder("scenarios") / "measured" / STORED
     if not path.is_file():
         return {}
-    return {
-        (Joined(one["machine"], one["transport"], one["gbps"]), one["collective"], one["band"]): (
-            one["median"],
-            one["runs"],
-        )
-        for one in json.loads(path.read_text(encoding="utf-8"))
-    }
+    errors = {}
+    for entry in json.loads(path.read_text(encoding="utf-8")):
+        where = Joined(entry["machine"], entry["transport"], entry["gbps"])
+        key = (where, entry["collective"], entry["band"])
+        errors[key] = (entry["median"], entry["runs"])
+    return errors
 
 
 def validated(where: Joined, collective: str, size_bytes: int) -> str:
-    """The error of a class and from how many runs, or the nearest that was timed instead."""
+    """The error of a class with the number of its runs, or that of the nearest class, in words."""
     band = band_of(size_bytes)
     entry = stored().get((where, collective, band))
     if entry is not None:
-        return f"{entry[0]:.0%} ({entry[1]} run{'s' * (entry[1] > 1)})"
-    others = sorted(
+        runs = "1 run" if entry[1] == 1 else f"{entry[1]} runs"
+        return f"{entry[0]:.0%} ({runs})"
+    other_collectives = sorted(
         (median, name)
         for (machines, name, size), (median, _) in stored().items()
         if (machines, size) == (where, band)
     )
-    if others:
-        return f"{NOT_VALIDATED} ({others[-1][1]}: {others[-1][0]:.0%})"
+    if other_collectives:
+        return f"{NOT_VALIDATED} ({other_collectives[-1][1]}: {other_collectives[-1][0]:.0%})"
     rates = {
         machines.gbps
         for machines, name, size in stored()
@@ -236,39 +257,42 @@ def validated(where: Joined, collective: str, size_bytes: int) -> str:
 
 
 def not_validated(why: str) -> str:
-    """What belongs to no class, and why."""
+    """The text for a time that belongs to no class, with the reason."""
     return f"{NOT_VALIDATED} ({why})"
 
 
-# Between which times 80 % of measured ones lie, by the errors left out of other systems: those of
-# the narrowest class that has enough of them. Two times of one system are off by much the same, so
-# what is known of their ratio is known better; it has intervals of its own.
+# The interval that holds 80 % of measured times, from the left-out errors of the narrowest class
+# with enough systems. Two times of one system have similar errors, so that their ratio is more
+# certain than each of them; ratios have intervals of their own.
 
 INTERVALS = "intervals.csv"
-WITHIN = 0.8  # of measured times
-FEWEST = 9  # systems, from which 80 % has two sides: of ten, one beyond either end
-TIME, RATIO = "time", "ratio"  # what an interval is of
-HALF = "half"  # of measured times of a class that has fewer systems, which no interval leaves out
+WITHIN = 0.8  # the fraction of measured times that lie in an interval
+FEWEST = 9  # systems of a class with an interval: with one more, one of ten lies beyond each end
+TIME = "time"  # an interval of times
+RATIO = "ratio"  # an interval of ratios of two times
+HALF = "half"  # the middle half of the times of a class with fewer systems than `FEWEST`
 SAME = "same"  # a ratio of two times of one collective
-Class = tuple[str, str, str, str]  # machine or kind, transport, collective, band; or empty: any
+# Machine (or NVLink or PCIe), transport, collective and band; an empty text is any.
+Class = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """The factors of a simulated time between which 80 % of measured ones lie.
+class TimeInterval:
+    """The factors on a simulated time between which 80 % of measured times lie.
 
-    `systems` is the number of systems that they are from."""
+    `systems` is the number of systems from which they were computed.
+    """
 
     low: float
     high: float
     systems: int
 
 
-Intervals = Mapping[tuple[str, Class], Interval]
+Intervals = Mapping[tuple[str, Class], TimeInterval]
 
 
 def wider(where: Joined, collective: str, band: str) -> tuple[Class, ...]:
-    """The classes of a case, from its own to the widest."""
+    """The classes to which a time belongs, from the narrowest to the widest."""
     return (
         (where.machine, where.transport, collective, band),
         (where.machine, where.transport, "", band),
@@ -279,7 +303,7 @@ def wider(where: Joined, collective: str, band: str) -> tuple[Class, ...]:
 
 @lru_cache(maxsize=1)
 def intervals() -> Intervals:
-    """The intervals of every class; none where no result is stored."""
+    """The intervals of every class; empty if none are stored."""
     path = preset_folder("scenarios") / "measured" / INTERVALS
     if not path.is_file():
         return {}
@@ -287,27 +311,35 @@ def intervals() -> Intervals:
     with path.open(encoding="utf-8", newline="") as file:
         for line in csv.DictReader(file):
             key = (line["machine"], line["transport"], line["collective"], line["band"])
-            ends = float(line["low"]), float(line["high"])
-            table[line["of"], key] = Interval(*ends, int(line["systems"]))
+            limits = float(line["low"]), float(line["high"])
+            table[line["of"], key] = TimeInterval(*limits, int(line["systems"]))
     return table
 
 
 def interval_of(
     classes: Sequence[Class], table: Intervals | None = None, of: str = TIME
-) -> Interval | None:
-    """The interval of the first of some classes that has one, or of time so wide that it holds the
-    half of the very first class."""
+) -> TimeInterval | None:
+    """The interval of the first class that has one; it always holds the middle half of the first
+    class.
+
+    `of` is `TIME` or `RATIO`. None if no class has an interval.
+    """
     table = intervals() if table is None else table
-    interval = next((table[of, one] for one in classes if (of, one) in table), None)
+    interval = next((table[of, name] for name in classes if (of, name) in table), None)
     half = table.get((HALF, classes[0])) if of == TIME else None
     if interval is None or half is None:
         return interval
-    return Interval(min(interval.low, half.low), max(interval.high, half.high), interval.systems)
+    return TimeInterval(
+        min(interval.low, half.low), max(interval.high, half.high), interval.systems
+    )
 
 
 def ratio_of(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> tuple[float, float, float]:
-    """How many times as long the second of two rows takes, each with its `time`, and between which
-    ratios 80 % of measured ones lie, as far as that is known."""
+    """The time of the second row over that of the first, and its 80 % interval as (ratio, low,
+    high).
+
+    Without an interval of both times, low and high equal the ratio.
+    """
     ratio = second["time"] / first["time"]
     spans = [
         (row.get("time_low_us", nan) / row["time"], row.get("time_high_us", nan) / row["time"])
@@ -315,12 +347,13 @@ def ratio_of(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> tuple[float
     ]
     if first["cell"] == second["cell"] or any(isnan(low) for low, _ in spans):
         return ratio, ratio, ratio
-    names, same = (
+    low, high = ratio_span(
         (first["collective"], second["collective"]),
-        first["topology"] == second["topology"],
+        int(first["size"]),
+        (spans[0], spans[1]),
+        same=first["topology"] == second["topology"],
+        off=(off_of(first), off_of(second)),
     )
-    off = off_of(first), off_of(second)
-    low, high = ratio_span(names, int(first["size"]), (spans[0], spans[1]), same=same, off=off)
     return ratio, ratio * low, ratio * high
 
 
@@ -330,8 +363,8 @@ def off_of(row: Mapping[Any, Any]) -> float:
     return 0.0 if isnan(percent) else percent / 100
 
 
-Span = tuple[float, float]  # factors of a simulated time
-EXACT: Span = (1.0, 1.0)  # it was measured
+Span = tuple[float, float]  # the lower and the upper factor on a simulated time
+EXACT: Span = (1.0, 1.0)  # the span of a time that was measured
 
 
 def ratio_span(
@@ -342,17 +375,19 @@ def ratio_span(
     same: bool,
     off: tuple[float, float] = (0.0, 0.0),
 ) -> Span:
-    """The factors of a simulated ratio (second time over first) between which 80 % of measured
-    ratios lie.
+    """The factors on a simulated ratio (second time over first) that hold 80 % of measured ratios.
 
-    With `same` both times are of one machine, so a common error cancels. `off` are the error bounds
-    of the two times, as fractions, which are added."""
+    With `same`, both times are of one machine, so that a common error cancels. `off` are the error
+    bounds of the two times, as fractions, which are added.
+    """
     most = (1 + off[0]) * (1 + off[1])
     if same and EXACT not in spans:
-        band, sameness = band_of(size_bytes), SAME if collectives[0] == collectives[1] else ""
+        band = band_of(size_bytes)
+        sameness = SAME if collectives[0] == collectives[1] else ""
         interval = interval_of([("", "", sameness, band), ("", "", "", band)], of=RATIO)
         if interval is not None:
             return min(interval.low, 1 / most), max(interval.high, most)
-    ends = [(log(low), log(high)) for low, high in spans]
-    low, high = hypot(ends[1][0], ends[0][1]), hypot(ends[1][1], ends[0][0])
+    logarithms = [(log(low), log(high)) for low, high in spans]
+    low = hypot(logarithms[1][0], logarithms[0][1])
+    high = hypot(logarithms[1][1], logarithms[0][0])
     return min(exp(-low), 1 / most), max(exp(high), most)

@@ -105,8 +105,9 @@ def check_owner(folder: Path, earlier: Mapping[str, Any], wanted: Mapping[str, A
 
 
 def _is_same_scenario(earlier: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether two manifests are of the same scenario file, or of equal text and cells."""
     if "sha256" not in earlier or "sha256" not in wanted:
-        return True  # nobody said more than a name
+        return True  # a manifest without a digest only has a name
     if earlier.get("path") and earlier.get("path") == wanted.get("path"):
         return True  # the same file, which may have been edited
     if earlier["sha256"] != wanted["sha256"]:
@@ -121,10 +122,12 @@ def _cell_names(manifest: Mapping[str, Any]) -> list[Any]:
 
 
 def _origin(manifest: Mapping[str, Any]) -> str:
+    """The scenario file of a manifest, or the name of the scenario."""
     return str(manifest.get("path") or manifest.get("file") or manifest.get("scenario"))
 
 
 def _part(manifest: Mapping[str, Any]) -> str:
+    """The part of a sweep that a manifest describes, in words."""
     shard = manifest.get("shard")
     return f"part {shard[0]} of {shard[1]}" if shard else "all parts of a sweep"
 
@@ -134,14 +137,15 @@ def _part(manifest: Mapping[str, Any]) -> str:
 
 @dataclass
 class Workspace:
-    """Where one process writes new results of a folder, alone; `place` is `folder`/.partial."""
+    """The place in which one process writes new results of a folder; `place` is
+    `folder`/.partial."""
 
     folder: Path
     place: Path
     lock: int  # a file descriptor
 
     def close(self) -> None:
-        """Let others write into the folder."""
+        """Release the lock, so that other processes can write into the folder."""
         os.close(self.lock)
 
     def has_earlier_results(self) -> bool:
@@ -150,7 +154,7 @@ class Workspace:
 
 
 def lock_folder(folder: Path) -> int:
-    """Return a descriptor that holds the folder's lock; an InputError if somebody else has it."""
+    """Lock a folder and return the descriptor; an InputError if another process holds the lock."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         _lock(descriptor, folder)
@@ -173,6 +177,7 @@ def lock_folder(folder: Path) -> int:
 
 
 def _lock(descriptor: int, folder: Path) -> None:
+    """Lock an open folder; an InputError if another process holds the lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -195,9 +200,11 @@ def check_place(folder: Path) -> None:
 
 
 def open_workspace(folder: Path) -> Workspace:
-    """Lock a folder, which is made if it is missing, and finish what a killed process had begun.
+    """Lock a folder, which is made if it is missing, and finish the move of a process that was
+    killed.
 
-    Whose results the folder holds is not looked at: see `check_owner`."""
+    Whether the results belong to this scenario is checked elsewhere: see `check_owner`.
+    """
     check_place(folder)
     lock = lock_folder(made_folder(folder))
     try:
@@ -213,7 +220,7 @@ def open_workspace(folder: Path) -> Workspace:
 
 
 def _check_own_folder(place: Path) -> None:
-    """Raise an InputError if something that is not ours has the name of a folder of ours."""
+    """Raise an InputError if something else has the name of one of netsim's folders."""
     if place.is_symlink() or (place.exists() and not place.is_dir()):
         raise InputError(f"{place}: is not a folder that netsim made", hint=ELSEWHERE)
     if not place.is_dir():
@@ -224,7 +231,7 @@ def _check_own_folder(place: Path) -> None:
 
 
 def foreign_files(folder: Path) -> list[Path]:
-    """The entries of a folder without a manifest that no run of netsim can have left there."""
+    """The entries of a folder without a manifest that no run of netsim can have written."""
     own_files = {folder / name for name in (*OWN_FOLDERS, JOURNAL, LOCK_FILE)}
     own_files.update(half_written(folder, ".*.half"))
     return [entry for entry in folder.iterdir() if entry not in own_files]
@@ -247,12 +254,14 @@ def clear_partial(place: Path, *, but: Sequence[str] = ()) -> None:
 
 
 def replace_results(workspace: Workspace, manifest: Mapping[str, Any]) -> None:
-    """Put all files of the workspace in the place of the folder's earlier results.
+    """Replace the earlier results of the folder by all files of the workspace.
 
-    `manifest` is written as run.json, with the list of files. What `report` or `plot` had added to
-    the earlier results stays only if results.csv does not change, for it speaks of these rows. An
-    InputError names a file of the user's that is in the way; then nothing is changed."""
-    folder, place = workspace.folder, workspace.place
+    `manifest` is written as run.json, with the list of files. Files that `report` or `plot` added
+    to the earlier results stay only if results.csv does not change, since they show its rows. An
+    InputError names a file of the user that has the name of a new one; then nothing is changed.
+    """
+    folder = workspace.folder
+    place = workspace.place
     earlier = _manifest_or_nothing(folder)
     files = _files_below(place)
     added: list[str] = []
@@ -273,7 +282,7 @@ def replace_results(workspace: Workspace, manifest: Mapping[str, Any]) -> None:
 
 
 def _finish_move(folder: Path) -> None:
-    """Move the files of `.complete`, if there is one, to where they belong; may be repeated."""
+    """Move the files of `.complete`, if it exists, to their places; this may be repeated."""
     complete = folder / COMPLETE_FOLDER
     if complete.is_symlink() or not complete.is_dir():
         return
@@ -308,7 +317,7 @@ def _move(file: Path, target: Path) -> None:
 
 
 def _remove(folder: Path, name: str) -> None:
-    """Delete a file that netsim wrote, and the folders of ours that it leaves empty."""
+    """Delete a file that netsim wrote, and the folders that are empty without it."""
     path = folder / name
     with suppress(OSError):
         path.unlink()
@@ -329,7 +338,7 @@ def _remove_empty(folder: Path) -> None:
 
 
 def _files_below(place: Path) -> list[str]:
-    """All files of a workspace but its manifest and half-written ones, as names relative to it."""
+    """The names of all files of a workspace, without its manifest and unfinished files."""
     half = set(half_written(place))
     names = [
         file.relative_to(place).as_posix()
@@ -340,7 +349,7 @@ def _files_below(place: Path) -> list[str]:
 
 
 def _manifest_or_nothing(folder: Path) -> dict[str, Any]:
-    """The manifest of a folder; an empty one where there is none that can be read."""
+    """The manifest of a folder; an empty one if it is missing or cannot be read."""
     try:
         return read_manifest(folder)
     except InputError:
@@ -375,7 +384,7 @@ def _listed(manifest: Mapping[str, Any]) -> list[str]:
 def _refuse_to_overwrite(
     folder: Path, files: Sequence[str], earlier: Mapping[str, Any], hint: str = ""
 ) -> None:
-    """Raise an InputError if one of our files has the name of a file that is not ours."""
+    """Raise an InputError if a new file has the name of a file that netsim did not write."""
     hint = hint or f"move it away, then --resume continues; the results are in {PARTIAL_FOLDER}"
     if "files" not in earlier and (folder / MANIFEST).exists():
         return  # damaged, or of an older version, which wrote pictures that nobody listed
@@ -391,6 +400,7 @@ def _refuse_to_overwrite(
 
 
 def _has_same_content(file: Path, second: Path) -> bool:
+    """Whether two files have the same bytes; False if one cannot be read."""
     try:
         return file.read_bytes() == second.read_bytes()
     except OSError:
@@ -398,7 +408,7 @@ def _has_same_content(file: Path, second: Path) -> bool:
 
 
 def _sync_all(place: Path, files: Sequence[str]) -> None:
-    """See that files and their names survive a loss of power."""
+    """Write files and their names to disk, so that they survive a loss of power."""
     for name in (*files, MANIFEST):
         with suppress(OSError), (place / name).open("rb") as file:
             os.fsync(file.fileno())
@@ -408,9 +418,10 @@ def _sync_all(place: Path, files: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class OutputFolder:
-    """A folder that a verb without a journal writes as a whole: `compare`, `explain`, `plot`.
+    """A folder that a verb without a journal writes at once: `compare`, `explain`, `plot`.
 
-    `inputs` are the files that the results are of; results of other inputs are not replaced."""
+    `inputs` are the files from which the results follow; results of other inputs are not replaced.
+    """
 
     path: Path
     verb: str
@@ -418,13 +429,14 @@ class OutputFolder:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """What the folder's run.json says, apart from the list of files."""
+        """The contents of the folder's run.json, apart from the list of files."""
         names = [os.path.realpath(name) if os.path.exists(name) else name for name in self.inputs]
         text = ", ".join(names)
         return {"scenario": "", "verb": self.verb, "path": text, "sha256": text}
 
     def check(self) -> None:
-        """Raise an InputError if the folder cannot be written, or is of somebody else."""
+        """Raise an InputError if the folder cannot be written, or has results of another verb or
+        input."""
         check_place(self.path)
         if not self.path.is_dir():
             return
@@ -462,7 +474,7 @@ class OutputFolder:
 
 
 def place_of_results(folder: Path) -> Path:
-    """Where the results of a folder are: in it, or in its `.partial` if no run came to its end."""
+    """The folder with the results: the folder itself, or its `.partial` if no run is complete."""
     if (folder / COMPLETE_FOLDER / MANIFEST).is_file():
         os.close(lock_and_finish(folder))
     partial = folder / PARTIAL_FOLDER
@@ -472,7 +484,8 @@ def place_of_results(folder: Path) -> Path:
 
 
 def lock_and_finish(folder: Path) -> int:
-    """Lock a folder and finish what a killed process had begun; the descriptor of the lock."""
+    """Lock a folder and finish the move of a process that was killed; return the descriptor of
+    the lock."""
     lock = lock_folder(folder)
     try:
         _finish_move(folder)
@@ -484,11 +497,12 @@ def lock_and_finish(folder: Path) -> int:
 
 @contextmanager
 def adding_to(folder: Path) -> Iterator[Path]:
-    """Give a place for files that are added to results (a report, pictures); move them at the end.
+    """Yield a place for files that are added to results (a report, pictures); move them at the end.
 
-    They replace such files of earlier times, and are listed in the manifest, so that they go when
-    the results are replaced. Of a run that has not come to its end, they go to its `.partial`. If
-    the block fails, nothing is added."""
+    They replace such files of earlier times. They are listed in the manifest, so that they are
+    deleted when the results are replaced. If no run is complete, they are added to its `.partial`.
+    If the `with` block fails, nothing is added.
+    """
     lock = lock_and_finish(folder)
     folder = place_of_results(folder)
     place = folder / ADDED_FOLDER
@@ -507,7 +521,7 @@ def adding_to(folder: Path) -> Iterator[Path]:
 
 
 def _remove_added(place: Path) -> None:
-    """Delete what a report or a plot left that did not come to its end."""
+    """Delete the unfinished files of a report or a plot."""
     if place.is_symlink() or not place.is_dir():
         return
     clear_partial(place)

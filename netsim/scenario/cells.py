@@ -1,8 +1,9 @@
-"""From a scenario to its cells: every combination of the swept axes, each with an identity.
+"""Expand a scenario into its cells: every combination of the swept axes, each with an id.
 
-A cell is a Scenario without a sweep. Its id is a hash of the question (the contents of machine and
-fabric files, parameters, seed, model version), not of names, sizes or outputs: equal questions have
-equal ids in all files."""
+A cell is a scenario without a sweep. Its id is a hash of everything that its times depend on: the
+contents of machine and fabric files, parameters, the seed and the version of the model. It does not
+depend on names, sizes or outputs, so that equal cells of different files have equal ids.
+"""
 
 import hashlib
 import json
@@ -21,18 +22,18 @@ from netsim.collectives.collective import CollectiveError
 from netsim.collectives.table import is_own
 from netsim.nccl.environment import without_effect
 from netsim.scenario.each_part import HEALTHY
-from netsim.scenario.models import Scenario, Workload, hosts_label, node_count, question
-from netsim.scenario.sweep import WORDS, Change, Condition, Point, Sweep, looked_up, read_sweep
+from netsim.scenario.models import Scenario, Workload, cluster_question, hosts_label, node_count
+from netsim.scenario.sweep import WORDS, Change, Condition, Sweep, SweepPoint, looked_up, read_sweep
 from netsim.topology.config import ClusterConfig
 from netsim.topology.fabrics.config import DragonflyFabric
 from netsim.topology.machine import TRANSPORTS
-from netsim.yamlio.models import apply_overrides, override
+from netsim.yamlio.models import Model, apply_overrides, override
 from netsim.yamlio.read import KeyPath, Source
 from netsim.yamlio.validate import validate
 
 
 def last_part(axis: str) -> str:
-    """The last part of a dotted key, by which people know an axis."""
+    """The last part of a dotted key, which names an axis in output."""
     return axis.rpartition(".")[2]
 
 
@@ -43,8 +44,11 @@ def named(axes: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """One question: a scenario without a sweep, its id, and where on the axes it lies. `cluster` is
-    the part of the id that its cluster makes: cells with the same have one topology."""
+    """A scenario without a sweep, its id, and its values on the axes.
+
+    `cluster` is the part of the id that depends on the cluster: cells with the same one have the
+    same topology.
+    """
 
     id: str
     scenario: Scenario
@@ -53,14 +57,14 @@ class Cell:
     cluster: str = ""
 
     def title(self, subject: str, *notes: str) -> str:
-        """What runs, on which machines, where the cell lies, and what else one must know."""
+        """A title from the subject, the machines, the values on the axes, and notes."""
         parts = f"{subject}, {hosts_label(self.scenario.cluster)}", named(self.axes), *notes
         return "; ".join(filter(None, parts))
 
 
 @dataclass(frozen=True)
 class Invalid:
-    """A point of a sweep that no scenario is possible at, and why."""
+    """A point of a sweep at which the scenario is invalid, and the error."""
 
     id: str
     axes: Mapping[str, Any]
@@ -69,26 +73,27 @@ class Invalid:
 
 @dataclass(frozen=True)
 class Expansion:
-    """All points of a sweep in order, and what the sweep says beyond its axes."""
+    """All points of a sweep in order, and the sweep itself."""
 
     sweep: Sweep
     points: tuple[Cell | Invalid, ...]
 
     @property
     def cells(self) -> list[Cell]:
-        """The points that are questions."""
+        """The valid points."""
         return [point for point in self.points if isinstance(point, Cell)]
 
     @property
     def invalid(self) -> list[Invalid]:
-        """The points that are not."""
+        """The invalid points."""
         return [point for point in self.points if isinstance(point, Invalid)]
 
     @property
     def lost_parts(self) -> list[Invalid]:
-        """The invalid points of a sweep over parts whose cell with no part at fault is valid.
+        """The invalid points of a sweep over failing parts whose healthy cell is valid.
 
-        They answer the question of such a sweep: without this part the job cannot run."""
+        They are results of such a sweep: without this part the job cannot run.
+        """
         part_axes = self.sweep.part_axes
         if not part_axes:
             return []
@@ -102,43 +107,47 @@ class Expansion:
         ]
 
     def is_healthy(self, point: Cell | Invalid) -> bool:
-        """Whether no part is at fault."""
+        """Whether no part fails at a point."""
         return all(point.axes.get(axis) == HEALTHY for axis in self.sweep.part_axes)
 
     @property
     def mistakes(self) -> list[Invalid]:
-        """The invalid points that are no answer."""
+        """The invalid points that are errors of the file, not results."""
         answers = {id(point) for point in self.lost_parts}
         return [point for point in self.invalid if id(point) not in answers]
 
     def refuse_invalid(self) -> None:
-        """Raise all that is wrong with any point, each mistake once; a part that the job cannot
-        lose is no mistake."""
+        """Raise all errors of the points, each one once. A part that the job cannot lose is no
+        error."""
         if self.mistakes:
             raise joined(point.error for point in self.mistakes)
 
 
 def _without_axes(axes: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Where a point lies on the other axes, as a key."""
+    """The values of a point on all axes but `names`, as a key of a dictionary."""
     return tuple((axis, str(value)) for axis, value in axes.items() if axis not in names)
 
 
 def expand(source: Source) -> list[Cell]:
-    """All cells of a file, the last axis fastest; what is wrong with any is raised at once."""
+    """All cells of a scenario, of whose axes the last changes fastest.
+
+    Raises:
+        ScenarioError: any of the points is invalid; all errors are listed.
+    """
     expansion = expand_all(source)
     expansion.refuse_invalid()
     return expansion.cells
 
 
 def expand_all(source: Source) -> Expansion:
-    """All points of the sweep of a scenario file, those that are invalid as such."""
-    bare = replace(source, data={k: v for k, v in source.data.items() if k != "sweep"})
+    """All points of the sweep of a scenario, with the invalid ones."""
+    bare = replace(source, data=_without(source.data, "sweep"))
     try:
         sweep = read_sweep(source)
     except ScenarioError as error:
         raise joined([*_wrong(bare), error]) from None
     if not sweep.axes:
-        return Expansion(sweep, (_cell(bare, Point({}, ())),))
+        return Expansion(sweep, (_cell(bare, SweepPoint({}, ())),))
     _check_base(bare, sweep)
     points: list[Cell | Invalid] = []
     for point in sweep.points():
@@ -149,7 +158,7 @@ def expand_all(source: Source) -> Expansion:
             if not _left_out(source, placed, point, sweep):
                 points.append(_cell(placed, point))
         except ScenarioError as error:
-            mark = _hash({"axes": {k: str(v) for k, v in point.axes.items()}})[:8]
+            mark = _hash({"axes": {axis: str(value) for axis, value in point.axes.items()}})[:8]
             points.append(Invalid(f"invalid-{mark}", point.axes, error))
     if not points:
         raise source.error(("sweep",), "every cell is left out by skip or only", key=True)
@@ -157,19 +166,18 @@ def expand_all(source: Source) -> Expansion:
 
 
 def _check_base(bare: Source, sweep: Sweep) -> None:
-    """Report mistakes that do not depend on the axes once, and not for each cell."""
-    swept = {
-        key.partition(".")[0] for axis in sweep.axes for step in axis.steps for key, _, _ in step[1]
-    }
-    apart = [one for one in _wrong(bare) if one.field.partition(".")[0] not in swept]
-    if apart:
-        for change in next(iter(sweep.points())).changes:  # with what is wrong of a first cell
+    """Raise errors that do not depend on the axes once, and not for each cell."""
+    changes = [change for axis in sweep.axes for step in axis.steps for change in step[1]]
+    swept = {key.partition(".")[0] for key, _, _ in changes}
+    independent = [error for error in _wrong(bare) if error.field.partition(".")[0] not in swept]
+    if independent:
+        for change in next(iter(sweep.points())).changes:  # add the errors of the first cell
             bare = override(bare, change[0], change[1], _origin(bare, change))
-        raise joined([*apart, *_wrong(bare)])
+        raise joined([*independent, *_wrong(bare)])
 
 
 def _wrong(bare: Source) -> Sequence[ScenarioError]:
-    """All that is wrong with a scenario without its sweep."""
+    """All errors of a scenario without its sweep."""
     try:
         validate(Scenario, with_job(bare))
     except ScenarioError as error:
@@ -178,6 +186,7 @@ def _wrong(bare: Source) -> Sequence[ScenarioError]:
 
 
 def _origin(source: Source, change: Change) -> str:
+    """The place of a change in the file, as errors in the changed value show it."""
     key, _, path = change
     place = source.locate(path, key=True)
     if not place.line:
@@ -185,13 +194,16 @@ def _origin(source: Source, change: Change) -> str:
     return f"{place.name}:{place.line}:{place.column}: sweep.{key}"
 
 
-def _left_out(source: Source, placed: Source, point: Point, sweep: Sweep) -> bool:
-    return any(_holds(c, source, placed, point) for c in sweep.skip) or not all(
-        _holds(c, source, placed, point) for c in sweep.only
-    )
+def _left_out(source: Source, placed: Source, point: SweepPoint, sweep: Sweep) -> bool:
+    """Whether `skip` or `only` excludes a point."""
+    if any(_holds(condition, source, placed, point) for condition in sweep.skip):
+        return True
+    return not all(_holds(condition, source, placed, point) for condition in sweep.only)
 
 
-def _holds(condition: Condition, source: Source, placed: Source, point: Point) -> bool:
+def _holds(condition: Condition, source: Source, placed: Source, point: SweepPoint) -> bool:
+    """Whether a condition holds at a point, whose scenario is `placed`."""
+
     def lookup(key: str) -> Any:
         try:
             return looked_up(placed.data, point.axes, key)
@@ -208,24 +220,32 @@ def _holds(condition: Condition, source: Source, placed: Source, point: Point) -
 
 
 def _keys(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield all dotted keys of a mapping of mappings."""
     for key, value in data.items():
         yield f"{prefix}{key}"
         if isinstance(value, Mapping):
             yield from _keys(value, f"{prefix}{key}.")
 
 
-def _cell(placed: Source, point: Point) -> Cell:
+def _cell(placed: Source, point: SweepPoint) -> Cell:
+    """The cell of a point, whose scenario is `placed`."""
     placed = _with_code(with_job(placed))
     scenario = validate(Scenario, placed)
-    cluster_question = question(scenario.cluster)
+    cluster = cluster_question(scenario.cluster)
     return Cell(
-        cell_id(scenario, cluster_question), scenario, placed, point.axes, _hash(cluster_question)
+        id=cell_id(scenario, cluster),
+        scenario=scenario,
+        source=placed,
+        axes=point.axes,
+        cluster=_hash(cluster),
     )
 
 
 def with_job(source: Source, name: str = "") -> Source:
-    """A source of several jobs with the workload of one, which it names or else the first."""
-    jobs, name = source.data.get("jobs"), name or source.data.get("job", "")
+    """A scenario of several jobs with the workload of one: of `name`, of its key `job`, or the
+    first."""
+    jobs = source.data.get("jobs")
+    name = name or source.data.get("job", "")
     job_sections = (
         [job for job in jobs if isinstance(job, Mapping)] if isinstance(jobs, list) else []
     )
@@ -249,8 +269,11 @@ def with_job(source: Source, name: str = "") -> Source:
 
 
 def _with_code(source: Source) -> Source:
-    """The source with the text of the Python file that its algorithm names, from where it goes into
-    the id of the cell and to workers. The file is beside the scenario, or in the current folder."""
+    """The scenario with the text of the Python file that its algorithm names.
+
+    With the text, the algorithm is part of the id of the cell and is sent to workers. The file is
+    beside the scenario, or in the current folder.
+    """
     workload = source.data.get("workload")
     work = workload if isinstance(workload, Mapping) else {}
     name = work.get("algorithm")
@@ -258,10 +281,12 @@ def _with_code(source: Source) -> Source:
         return source
     path = Path(name.rpartition(":")[0] or name)
     path = path if path.suffix == ".py" else Path(name)
-    path_found, place = named_in(source.name, path), ("workload", "algorithm")
+    path_found = named_in(source.name, path)
+    place = ("workload", "algorithm")
     if not path_found.is_file():
         message = f"there is no file {path} beside the scenario, nor in the current folder"
-        beside = sorted(f.name for f in Path(source.name).parent.glob("*") if is_own(f.name))
+        neighbors = Path(source.name).parent.glob("*")
+        beside = sorted(file.name for file in neighbors if is_own(file.name))
         raise source.error(place, message + suggest(path.name, beside))
     try:
         text = text_of(path_found)
@@ -271,28 +296,29 @@ def _with_code(source: Source) -> Source:
 
 
 def cell_of(source: Source, axes: Mapping[str, Any]) -> Cell:
-    """The cell that a scenario without a sweep is."""
-    return _cell(source, Point(dict(axes), ()))
+    """The cell of a scenario without a sweep."""
+    return _cell(source, SweepPoint(dict(axes), ()))
 
 
 NOT_ASKED = frozenset({"name", "sweep", "outputs", "report", "prices", "measured", "job"})
-"""Keys of a scenario that change no row: its name, its outputs and what is compared with it later.
-All other keys are part of the question, including those of the future."""
+"""Keys of a scenario that do not change its times: its name, its outputs, and comparisons.
+All other keys are part of the id, also keys that are added in the future."""
 
 SPELLED_APART = frozenset({"cluster", "workload", "launch", "jobs", "background"})
-"""Keys that enter an id resolved: machine files by their contents, launch costs in full."""
+"""Keys that are part of an id in resolved form: machine files by their contents, all defaults."""
 
 CONTENTS = ("trace", "times")
-"""Keys of a workload that name a file: it enters an id with its contents, not with its name."""
+"""Keys of a workload that name a file: its contents are part of an id, its name is not."""
 
 
 def cell_id(scenario: Scenario, cluster: Mapping[str, Any] | None) -> str:
-    """The hash of the question that a scenario without a sweep asks."""
-    without = {"sizes"} if getattr(scenario.workload, "code", "") else {"sizes", "code"}
+    """The id of a scenario without a sweep: a hash of everything that its times depend on."""
+    has_code = isinstance(scenario.workload, Workload) and scenario.workload.code != ""
+    without = {"sizes"} if has_code else {"sizes", "code"}
     workload = scenario.workload.model_dump(mode="json", exclude=without)
     hashed = scenario.model_dump(mode="json", exclude=set(NOT_ASKED | SPELLED_APART))
     hashed["model_version"] = MODEL_VERSION
-    hashed["cluster"] = question(scenario.cluster) if cluster is None else cluster
+    hashed["cluster"] = cluster_question(scenario.cluster) if cluster is None else cluster
     hashed["workload"] = _with_contents(workload)
     hashed["launch"] = scenario.launch_costs().model_dump(mode="json")
     if scenario.shared:
@@ -302,7 +328,7 @@ def cell_id(scenario: Scenario, cluster: Mapping[str, Any] | None) -> str:
 
 
 def _with_contents(value: Any) -> Any:
-    """What a workload says, files that it names as digests of their contents."""
+    """The values of a workload with digests in place of the names of files."""
     if isinstance(value, list):
         return [_with_contents(entry) for entry in value]
     if not isinstance(value, dict):
@@ -315,7 +341,7 @@ def _with_contents(value: Any) -> Any:
 
 
 def _digest_of_files(name: str) -> str:
-    """A digest of a file, or of all files of a folder; the name where there is no such file."""
+    """A digest of a file, or of all files of a folder; the name if there is no such file."""
     path = Path(name)
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     digest = hashlib.sha256()
@@ -330,13 +356,14 @@ def _digest_of_files(name: str) -> str:
 
 @lru_cache(maxsize=256)
 def _contents_digest(file: Path, _changed: int, _size: int) -> bytes:
-    """The digest of a file that has not changed since it was read last."""
+    """The digest of a file; the arguments identify its state, so that it is read once."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").digest()
 
 
-def _hash(question: Mapping[str, Any]) -> str:
-    text = json.dumps(question, sort_keys=True, separators=(",", ":"), default=str)
+def _hash(values: Mapping[str, Any]) -> str:
+    """A hash of plain values in 16 hexadecimal digits."""
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -344,7 +371,7 @@ _FIELDS = {"collective": "collective", "root": "root", "pairs": "pairs", "matrix
 
 
 def placed(cell: Cell, error: CollectiveError) -> ScenarioError:
-    """The error with the place of the argument at fault."""
+    """The error of a collective as an error of the scenario, with the place of the argument."""
     path: tuple[str, ...] = ("workload", _FIELDS.get(error.field, "algorithm"))
     if error.field in cell.scenario.collective.parameters:
         path = ("workload", "parameters", error.field)
@@ -352,12 +379,12 @@ def placed(cell: Cell, error: CollectiveError) -> ScenarioError:
     return cell.source.error(path, message, hint=error.hint)
 
 
-# Settings of the command line (`--set`) on a scenario that may sweep the very keys that they set.
-# A swept key that is set is an axis no more; the name of an axis of variants chooses one of these.
+# Settings of the command line (`--set`). A key that is set is no longer swept. If the key is the
+# name of an axis of variants, the value chooses one of the variants.
 
 
 def with_settings(source: Source, assignments: Iterable[str]) -> Source:
-    """The source with every `KEY=VALUE` applied in turn."""
+    """The scenario with every `KEY=VALUE` applied in turn."""
     for assignment in assignments:
         key, _, value = (part.strip() for part in assignment.partition("="))
         sweep = source.data.get("sweep")
@@ -374,6 +401,7 @@ def with_settings(source: Source, assignments: Iterable[str]) -> Source:
 
 
 def _swept(source: Source, sweep: Mapping[str, Any], key: str = "") -> Source:
+    """The scenario with another section `sweep`, unless the setting was of that section."""
     if key.partition(".")[0] == "sweep":
         return source
     data = {**source.data, "sweep": dict(sweep)} if sweep else _without(source.data, "sweep")
@@ -381,10 +409,12 @@ def _swept(source: Source, sweep: Mapping[str, Any], key: str = "") -> Source:
 
 
 def _without(values: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The mapping without a key."""
     return {name: value for name, value in values.items() if name != key}
 
 
 def _variants(sweep: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The axes of variants of a sweep, by name."""
     variants = sweep.get("variants")
     return variants if isinstance(variants, Mapping) else {}
 
@@ -392,10 +422,12 @@ def _variants(sweep: Mapping[str, Any]) -> Mapping[str, Any]:
 def _with_variant(
     sweep: Mapping[str, Any], axis: str, name: str, assignment: str
 ) -> dict[str, Any]:
+    """The sweep with only one variant of an axis."""
     named = _variants(sweep)[axis]
-    names = {str(one): one for one in named} if isinstance(named, Mapping) else {}
+    names = {str(variant): variant for variant in named} if isinstance(named, Mapping) else {}
     if name not in names:
-        names_text, hint = ", ".join(names), suggest(name, names)
+        names_text = ", ".join(names)
+        hint = suggest(name, names)
         raise InputError(
             f"--set {assignment}: expected a variant ({names_text}), got '{name}'{hint}"
         )
@@ -404,7 +436,7 @@ def _with_variant(
 
 
 def _without_base(sweep: dict[str, Any], axis: str, unless: str | None = None) -> dict[str, Any]:
-    """The sweep with a base line that says nothing of an axis, unless it says this."""
+    """The sweep without the axis in its base line, unless the base line has the value `unless`."""
     base = sweep.get("base")
     if not isinstance(base, Mapping) or axis not in base or str(base[axis]) == unless:
         return sweep
@@ -413,9 +445,9 @@ def _without_base(sweep: dict[str, Any], axis: str, unless: str | None = None) -
 
 
 def _refuse_in_vain(sweep: Mapping[str, Any], key: str, assignment: str) -> None:
-    """Say so if every point of the sweep sets a key again."""
-    for axis, others in _set_by(sweep):
-        for rival in others:
+    """Raise an error for a setting that every point of the sweep would change again."""
+    for axis, keys in _set_by(sweep):
+        for rival in keys:
             if (key == rival and axis != f"sweep.{key}") or key.startswith(f"{rival}."):
                 message = f"--set {assignment}: every point of {axis} sets {rival} again"
                 hint = f"--set '{axis}=…' replaces that, --set sweep=null all axes"
@@ -423,6 +455,7 @@ def _refuse_in_vain(sweep: Mapping[str, Any], key: str, assignment: str) -> None
 
 
 def _set_by(sweep: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """Yield each axis of a sweep with the keys that all of its points set."""
     for key in sweep:
         if key not in WORDS:
             yield f"sweep.{key}", [str(key)]
@@ -450,11 +483,12 @@ NCCL_ALGORITHMS = (
 
 
 def _one_host(scenario: Scenario) -> bool:
+    """Whether the cluster is a single host."""
     return scenario.cluster.graph is None and node_count(scenario.cluster) == 1
 
 
 def is_textbook(scenario: Scenario) -> bool:
-    """Whether a collective is timed by an algorithm that is not one of NCCL's."""
+    """Whether the workload is a collective with an algorithm that is not one of NCCL's."""
     if not isinstance(scenario.workload, Workload):
         return False
     work = scenario.workload
@@ -462,20 +496,30 @@ def is_textbook(scenario: Scenario) -> bool:
 
 
 def _by_value(where: str, values: str) -> Callable[[Scenario], bool]:
-    """Whether a value of the workload is not among those (`!`: is among them)."""
+    """A function that returns whether a value of the workload is none of `values`.
 
-    def idle(scenario: Scenario) -> bool:
-        value: object = scenario.workload
-        for part in where.split("."):
-            value = getattr(value, part, None)
+    With a leading `!` it returns whether the value is one of them. `where` is a dotted key."""
+
+    def is_idle(scenario: Scenario) -> bool:
+        value = _workload_value(scenario, where)
         if where == "parallelism.data":
             value = value or "ddp"
         return (str(value) in values.removeprefix("!").split()) is values.startswith("!")
 
-    return idle
+    return is_idle
 
 
-# A key, when it is idle, and why.
+def _workload_value(scenario: Scenario, where: str) -> object:
+    """The value of a dotted key of the workload, or None if the workload has no such key."""
+    value: object = scenario.workload
+    for part in where.split("."):
+        if not isinstance(value, Model) or part not in type(value).model_fields:
+            return None
+        value = getattr(value, part)
+    return value
+
+
+# A key, a function that says whether it has no effect in a scenario, and the reason.
 RULES: tuple[tuple[KeyPath, Callable[[Scenario], bool], str], ...] = (
     (
         ("workload", "parameters"),
@@ -500,21 +544,21 @@ RULES: tuple[tuple[KeyPath, Callable[[Scenario], bool], str], ...] = (
 
 
 def unused_keys(cells: Sequence[Cell]) -> Iterator[str]:
-    """A warning for every key, or variable of NCCL's, that is idle in all cells."""
+    """Yield a warning for every key, or variable of NCCL, that has no effect in all cells."""
     reported: list[KeyPath] = []
     idle = [
         (path, why)
         for path, idle, why in RULES
         if all(_written(cell, path) and idle(cell.scenario) for cell in cells)
     ]
-    every = [without_effect(cell.scenario.nccl.env) for cell in cells]
+    idle_variables = [without_effect(cell.scenario.nccl.env) for cell in cells]
     idle += [
         (("nccl", "env", name), why)
-        for name, why in every[0].items()
-        if all(name in one for one in every)
+        for name, why in idle_variables[0].items()
+        if all(name in of_cell for of_cell in idle_variables)
     ]
     for path, reason in idle:
-        if any(path[: len(one)] == one for one in reported):
+        if any(path[: len(earlier)] == earlier for earlier in reported):
             continue
         reported.append(path)
         place = cells[0].source.locate(path, key=True)
@@ -523,7 +567,7 @@ def unused_keys(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def idle_axis(cells: Sequence[Cell], axis: str) -> str:
-    """Why an axis changes nothing by the rules of keys; "" where they do not say."""
+    """The rule by which an axis has no effect; empty if no rule says so."""
     key = tuple(axis.split("."))
     for path, idle, reason in RULES:
         if key[: len(path)] == path and all(idle(cell.scenario) for cell in cells):
@@ -532,6 +576,7 @@ def idle_axis(cells: Sequence[Cell], axis: str) -> str:
 
 
 def _written(cell: Cell, path: KeyPath) -> bool:
+    """Whether the scenario of a cell has a value at a path of keys."""
     value: object = cell.source.data
     for part in path:
         if not isinstance(value, dict) or part not in value:
@@ -541,7 +586,7 @@ def _written(cell: Cell, path: KeyPath) -> bool:
 
 
 def assumed_defaults(cell: Cell) -> Iterator[str]:
-    """What the scenario leaves to defaults that often decide its result, a sentence each."""
+    """Yield a sentence for each default that often decides the result of a scenario."""
     cluster = cell.scenario.cluster
     fabric = cluster.network
     if cluster.graph is not None:
@@ -558,11 +603,12 @@ def assumed_defaults(cell: Cell) -> Iterator[str]:
 
 
 def _assumed_dragonfly(cluster: ClusterConfig, fabric: DragonflyFabric) -> Iterator[str]:
-    """The oversubscription between groups of a dragonfly whose links nobody counted."""
+    """Yield a sentence on the oversubscription between groups of a dragonfly with default link
+    counts."""
     counted = {"ports_per_router", "global_links", "groups"} & fabric.model_fields_set
     ports = sum(group.nodes * group.nic_count for group in cluster.members)
     if counted or ports <= fabric.routers * fabric.ports_per_router:
-        return  # one group holds all, and nothing leaves it
+        return  # all hosts are in one group, so that nothing crosses between groups
     ratio = fabric.ports_per_router / fabric.global_links
     yield (
         f"assumed: a dragonfly whose routers have {fabric.ports_per_router} ports to hosts and "
@@ -572,8 +618,10 @@ def _assumed_dragonfly(cluster: ClusterConfig, fabric: DragonflyFabric) -> Itera
 
 
 def _assumed_static_paths(cluster: ClusterConfig, fabric: Any) -> Iterator[str]:
-    """Static paths under a dead NIC: what it carried shares the paths of other NICs, which do not
-    move out of the way."""
+    """Yield a sentence if a dead NIC's traffic collides on static paths by default.
+
+    The messages that the dead NIC carried use the fixed paths of other NICs.
+    """
     hosts = sum(group.nodes for group in cluster.members)
     if hosts == 1 or (fabric is not None and fabric.routing is not None):
         return
@@ -592,14 +640,15 @@ def _assumed_static_paths(cluster: ClusterConfig, fabric: Any) -> Iterator[str]:
     )
 
 
-_SLOWER = 0.9  # part of a NIC's rate from which a slot counts as enough
+_SLOWER = 0.9  # a PCIe slot is fast enough for a NIC if it has this fraction of the NIC's rate
 
 
 def slow_slots(cell: Cell) -> Iterator[str]:
-    """What of a NIC rate that was asked for cannot be used, machine by machine."""
+    """Yield a sentence for each machine whose PCIe slots are slower than the requested NIC rate."""
     cluster = cell.scenario.cluster
     for group in cluster.members:
-        loaded, rate = group.loaded, cluster.nic_rate_of(group)
+        loaded = group.loaded
+        rate = cluster.nic_rate_of(group)
         nics = loaded.machine.nics
         if nics is None or not rate:
             continue

@@ -1,9 +1,10 @@
-"""A sweep over the parts of a cluster: what each of them costs when it is dead.
+"""Sweeps over the parts of a cluster, which show the cost of each part when it is dead.
 
-`sweep: {faults: each nic}` has one cell with only the faults already in the scenario (labeled
-`healthy`, the base of comparisons), and one cell per NIC, in which this NIC is dead as well. `each
-rail`, `each leaf`, `each spine` and `each switch` do the same for these; with `each host` the job
-runs on the other hosts. `each nic at 50%` leaves half of the part's bandwidth."""
+`sweep: {faults: each nic}` has one cell with only the faults that the scenario already has (labeled
+`healthy`, the base line), and one cell per NIC in which this NIC is dead as well. `each rail`,
+`each leaf`, `each spine` and `each switch` do the same for these; with `each host` the job runs on
+the other hosts. `each nic at 50%` leaves half of the part's bandwidth.
+"""
 
 import re
 from collections.abc import Sequence
@@ -31,14 +32,16 @@ class PartStep:
 
 
 def names_each_part(value: object) -> bool:
-    """Whether a value of an axis is written as `each PART`."""
+    """Whether the value of an axis has the form `each PART`."""
     return isinstance(value, str) and value.split()[:1] == ["each"]
 
 
 def part_steps(source: Source, path: KeyPath, value: str) -> list[PartStep]:
-    """Return the steps of the axis: the cluster with the faults it has, then the same with one more
-    part at fault, per part. Raises an error with its place in the file if `value` cannot be read
-    or the cluster has no such part."""
+    """The steps of the axis: the cluster with its own faults, then for each part the same with this
+    part failing.
+
+    An error has its place in the file: `value` cannot be read, or the cluster has no such part.
+    """
     match = EACH.fullmatch(value.strip())
     part = match[1] if match else ""
     if match is None or part not in PARTS:
@@ -68,7 +71,7 @@ def part_steps(source: Source, path: KeyPath, value: str) -> list[PartStep]:
 
 
 def _config(source: Source, cluster: dict[str, Any]) -> ClusterConfig:
-    """The cluster that parts are taken from: without its own faults, so that none is missing."""
+    """The cluster whose parts are listed: without its own faults, so that no part is missing."""
     healthy = {key: value for key, value in cluster.items() if key != "faults"}
     try:
         return validate(ClusterConfig, Source(source.name, healthy))

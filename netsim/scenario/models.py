@@ -1,7 +1,8 @@
-"""What a scenario file may say, as models: every key, its type and its default.
+"""The keys of a scenario file as models: every key, its type and its default.
 
-Whether the parts fit together (an algorithm and its collective, ranks and GPUs) is checked where
-they meet, in `resolve`; how a cluster is described belongs to the topology layer."""
+Whether values fit each other (an algorithm and its collective, ranks and GPUs) is checked in
+`resolve`. The section `cluster` belongs to the topology package.
+"""
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -43,11 +44,11 @@ GRAPH_VARIABLE = "NCCL_GRAPH_FILE"
 TUNER_VARIABLE = "NCCL_TUNER_CONFIG_FILE"
 LARGEST_SIZE = 1 << 44
 MOST_ITERATIONS = 100_000
-LARGEST_SIZES = 1000  # sizes of one workload; more is a mistake in a range
+LARGEST_SIZES = 1000  # most sizes of one workload; more are a mistake in a range
 
 
 def _version(text: str) -> str:
-    """A modelled NCCL version in its shortest form."""
+    """A modeled version of NCCL in its shortest form."""
     try:
         return str(supported_version(parse_version(text)))
     except InputError as error:
@@ -55,7 +56,7 @@ def _version(text: str) -> str:
 
 
 class SizeRange(Model):
-    """Sizes from one to another, each `factor` times the last (or `step` more)."""
+    """Sizes from one to another, each `factor` times the previous one (or `step` bytes more)."""
 
     first: Bytes = Field(alias="from")
     last: Bytes = Field(alias="to")
@@ -64,6 +65,8 @@ class SizeRange(Model):
 
     @model_validator(mode="after")
     def _check(self) -> "SizeRange":
+        """Raise an error for a range with both a factor and a step, reversed ends, or too many
+        sizes."""
         if self.factor is not None and self.step is not None:
             raise FieldError("give either a factor or a step, not both", "step")
         if self.last < self.first:
@@ -82,9 +85,9 @@ class SizeRange(Model):
 class TimedOperations(Model):
     """Operations back to back, as nccl-tests times them: `-n` of them, and its `-a`.
 
-    Each process divides the time until its last operation is over by the number of operations;
-    `over_processes` says what becomes of the times of all processes: their mean, the least, the
-    greatest, or that of the first process.
+    Each process divides the time until its last operation is complete by the number of operations.
+    `over_processes` says how the times of all processes are combined: their mean, the smallest, the
+    largest, or that of the first process.
     """
 
     iterations: Annotated[int, Field(ge=1, le=MOST_ITERATIONS)] = ITERATIONS
@@ -92,7 +95,7 @@ class TimedOperations(Model):
 
 
 def _usual(value: object) -> object:
-    """The value of `timing`; `throughput` is an older name of what is usual."""
+    """The value of `timing`; `throughput` is an older name of the default."""
     return {} if value == "throughput" else value
 
 
@@ -100,7 +103,7 @@ Timing = Annotated[TimedOperations | Literal["single"], BeforeValidator(_usual)]
 
 
 class Workload(Model):
-    """A collective to time, as nccl-tests would."""
+    """A collective that is timed as nccl-tests would time it."""
 
     collective: CollectiveName
     sizes: SizeRange | ListOf[Bytes] | Bytes = Field(
@@ -108,7 +111,7 @@ class Workload(Model):
     )
     dtype: Dtype = "float"
     algorithm: str = "auto"
-    code: str = ""  # the text of the file of an algorithm of one's own, from where it was read
+    code: str = ""  # the text of the Python file with the user's own algorithm
     protocol: Literal["auto", "LL", "LL128", "Simple"] = "auto"
     parameters: dict[str, Any] = Field(default_factory=dict)
     root: Index = 0
@@ -116,10 +119,13 @@ class Workload(Model):
     split: str | None = None
     pairs: ListOf[ListOf[Index]] = ()
     matrix: ListOf[ListOf[Index]] = ()
-    timing: Timing | None = None  # an older place of the scenario's `timing`, which moves it there
+    timing: Timing | None = (
+        None  # the older place of `timing`; the scenario moves it to the new one
+    )
 
     @model_validator(mode="after")
     def _check(self) -> "Workload":
+        """Raise an error for sizes, ranks, pairs or an algorithm that are invalid by themselves."""
         if isinstance(self.sizes, tuple) and not self.sizes:
             raise FieldError("expected at least one size, got an empty list", "sizes")
         if max(self.size_list()) > LARGEST_SIZE:
@@ -145,18 +151,19 @@ class Workload(Model):
 
     @property
     def built_by(self) -> str:
-        """The name by which `build` knows the algorithm."""
+        """The name of the algorithm in the table of algorithms."""
         return own_algorithm_key(self.algorithm, self.code) if self.code else self.algorithm
 
     def size_list(self) -> list[int]:
-        """The sizes in bytes, as listed."""
+        """The sizes in bytes, in the order of the file."""
         if isinstance(self.sizes, SizeRange):
             return self.sizes.sizes()
         return list(self.sizes) if isinstance(self.sizes, tuple) else [self.sizes]
 
 
 def kind_of_workload(value: object) -> str:
-    """A training step names a model, a recorded one a trace; all else is a collective."""
+    """The kind of a workload: `training` if it names a model, `recorded` if a trace, else
+    `collective`."""
     keys: Collection[object] = ()
     if isinstance(value, Mapping):
         keys = value
@@ -168,9 +175,9 @@ def kind_of_workload(value: object) -> str:
 
 
 def _of_one_kind(value: object) -> object:
-    """Refuse a mixture, as `--set workload.trace=…` makes where a file has a collective."""
+    """The value, unless it has keys of two kinds, as `--set workload.trace=…` may cause."""
     keys = value if isinstance(value, Mapping) else ()
-    for rival in [one for one in ("trace", "model") if one in keys and "collective" in keys]:
+    for rival in [key for key in ("trace", "model") if key in keys and "collective" in keys]:
         advice = f"`workload={{{rival}: …}}` replaces all of it"
         raise FieldError(f"a collective has no {rival}; {advice}", rival)
     return value
@@ -185,13 +192,15 @@ AnyWorkload = Annotated[
 ]
 
 
-def _file_of(what: str, read: Callable[[Path], object]) -> BeforeValidator:
-    def found(value: object) -> object:
+def _file_of(description: str, read: Callable[[Path], object]) -> BeforeValidator:
+    """A validator that reads the file with a path; `description` says in errors what it is."""
+
+    def contents(value: object) -> object:
         if not isinstance(value, str):
-            raise ValueError(f"expected the path of {what}, got {shown(value)}")
+            raise ValueError(f"expected the path of {description}, got {shown(value)}")
         return read(Path(value))
 
-    return BeforeValidator(found)
+    return BeforeValidator(contents)
 
 
 _TEXT = pydantic.WithJsonSchema({"type": "string"})
@@ -200,9 +209,11 @@ TunerFile = Annotated[tuple[TunerRule, ...], _file_of("a tuner table", tuning.re
 
 
 class Nccl(Model):
-    """The NCCL that decides: its version, its variables, whether buffers are registered. `tuner` is
-    the file of a tuner table, `graph` one of NCCL's graph XML with channels to run; what is kept is
-    what they contain. NCCL's own variables for them do the same."""
+    """The version of NCCL, its variables, and whether buffers are registered.
+
+    `tuner` is the file of a tuner table, `graph` a file of NCCL's graph XML with channels to run;
+    the model holds the contents of the files. NCCL's own variables for these files do the same.
+    """
 
     version: Annotated[models.Written, pydantic.AfterValidator(_version)] = str(NEWEST)
     env: dict[str, models.Written] = Field(default_factory=dict)
@@ -213,7 +224,9 @@ class Nccl(Model):
     @pydantic.field_validator("env")
     @classmethod
     def _understood(cls, env: dict[str, str], info: ValidationInfo) -> dict[str, str]:
-        version, wrong = parse_version(info.data.get("version", str(NEWEST))), list[FieldError]()
+        """Raise an error for variables whose values NCCL does not accept."""
+        version = parse_version(info.data.get("version", str(NEWEST)))
+        wrong = list[FieldError]()
         for name, value in env.items():
             try:
                 environment.settings_from({name: value}, version)
@@ -229,6 +242,7 @@ class Nccl(Model):
 
     @model_validator(mode="after")
     def _check(self) -> "Nccl":
+        """Read the files of the tuner table and of the graph that variables of NCCL name."""
         named = self.env.get(TUNER_VARIABLE)
         if named and not self.tuner:  # the variable of NCCL's example tuner plugin
             object.__setattr__(self, "tuner", tuning.read_tuner(Path(named)))
@@ -242,9 +256,12 @@ LaunchStyle = Literal["process_per_gpu", "single_process", "cuda_graph"]
 
 
 class LaunchCosts(Model):
-    """How operations are issued: by one process a GPU (perhaps as a CUDA graph), or by one for all
-    GPUs of a node. Without `host` and `kernel`, NCCL's algorithms take what NCCL takes, and
-    textbook algorithms nothing."""
+    """How operations are issued: by one process per GPU (perhaps as a CUDA graph), or by one per
+    node.
+
+    Without `host` and `kernel`, NCCL's algorithms take the times of NCCL, and textbook algorithms
+    take none.
+    """
 
     style: LaunchStyle = "process_per_gpu"
     host: Seconds | None = None
@@ -252,8 +269,8 @@ class LaunchCosts(Model):
 
 
 def _on_top(value: object) -> tuple[str, float]:
-    """What comes on top of a time: a part of it, or seconds."""
-    if isinstance(value, tuple):  # read already
+    """An amount of noise as its kind and value: a fraction of a time, or seconds."""
+    if isinstance(value, tuple):  # it was validated before
         return value
     if isinstance(value, str) and value.strip().endswith("s"):
         return "time", parse_time(value)
@@ -261,6 +278,7 @@ def _on_top(value: object) -> tuple[str, float]:
 
 
 def _text(path: Path) -> str:
+    """The text of a file; errors are of the kind that validators raise."""
     try:
         return text_of(path)
     except InputError as error:
@@ -268,7 +286,7 @@ def _text(path: Path) -> str:
 
 
 def _lines(value: object) -> object:
-    """The values of a file, one a line."""
+    """The amounts of noise in a file, one per line, all of one kind."""
     if isinstance(value, tuple):
         return value
     path = Path(str(value))
@@ -277,7 +295,8 @@ def _lines(value: object) -> object:
     values = []
     for number, line in enumerate(_text(path).split("\n"), 1):
         try:
-            values += [_on_top(line.strip())] if line.strip() else []
+            if line.strip():
+                values.append(_on_top(line.strip()))
         except ValueError as error:
             raise ValueError(f"{value}, line {number}: {error}") from None
     if len({kind for kind, _ in values}) != 1:
@@ -289,28 +308,30 @@ OnTop = Annotated[tuple[str, float], models.Quantity(_on_top, "2%", "3us")]
 
 
 class Normal(Model):
-    """A normal distribution; what would be less than nothing is nothing."""
+    """A normal distribution; negative values are replaced by 0."""
 
     mean: OnTop | None = None
     sigma: OnTop
 
 
 class LogNormal(Model):
-    """A lognormal one, by its median and the standard deviation of the logarithm."""
+    """A lognormal distribution, by its median and the standard deviation of the logarithm."""
 
     median: OnTop
     sigma: Annotated[float, Field(gt=0, le=10, strict=False)]
 
 
 class Exponential(Model):
-    """An exponential one, by its mean."""
+    """An exponential distribution, by its mean."""
 
     mean: OnTop
 
 
 class Spread(Model):
-    """What comes on top of a time without noise: by a distribution, or by samples of a file, one a
-    line. `common: host` has one draw for all of a host."""
+    """The noise that is added to a time: a distribution, or samples of a file, one per line.
+
+    With `common: host`, all GPUs of a host have the same sample.
+    """
 
     normal: Normal | None = None
     lognormal: LogNormal | None = None
@@ -319,18 +340,20 @@ class Spread(Model):
     common: Literal["rank", "host"] = "rank"
 
     @model_validator(mode="after")
-    def _one(self) -> "Spread":
+    def _has_one_distribution(self) -> "Spread":
+        """Raise an error unless exactly one distribution is stated, with parameters of one kind."""
         names = ("normal", "lognormal", "exponential", "file")
-        given = [name for name in names if getattr(self, name) is not None]
-        if len(given) != 1:
-            told = " and ".join(given) or "none"
-            raise FieldError(f"expected one of {', '.join(names)}, got {told}")
+        set_names = [name for name in names if getattr(self, name) is not None]
+        if len(set_names) != 1:
+            got = " and ".join(set_names) or "none"
+            raise FieldError(f"expected one of {', '.join(names)}, got {got}")
         if len({kind for kind, _ in self._amounts}) > 1:
-            raise FieldError("expected a mean and a sigma of one kind: 2% or 3us", given[0])
+            raise FieldError("expected a mean and a sigma of one kind: 2% or 3us", set_names[0])
         return self
 
     @property
     def _amounts(self) -> list[tuple[str, float]]:
+        """The parameters of the distribution that are amounts, or the samples of the file."""
         distribution = self.normal or self.lognormal or self.exponential
         if distribution is None:
             return list(self.file)
@@ -342,11 +365,11 @@ class Spread(Model):
 
     @property
     def kind(self) -> str:
-        """`part` or `time`."""
+        """`part` for a fraction of a time, or `time` for seconds."""
         return self._amounts[0][0]
 
     def draw(self, random: "np.random.Generator", size: int) -> "NDArray[np.float64]":
-        """As many draws, none below nothing."""
+        """`size` random samples, none below 0."""
         values = np.array([value for _, value in self._amounts])
         drawn: NDArray[np.float64] = random.choice(values, size)
         if self.lognormal is not None:
@@ -360,11 +383,11 @@ class Spread(Model):
 
 
 PRESETS = ("quiet", "production")
-SAMPLES = 100  # of noise, unless it is said
+SAMPLES = 100  # samples of noise by default
 
 
 def _preset(value: object) -> object:
-    """Noise by a name, as constants have it."""
+    """The distributions of a preset by its name, from the table of constants."""
     if not isinstance(value, str):
         return value
     if value not in PRESETS:
@@ -379,8 +402,11 @@ def _preset(value: object) -> object:
 
 
 class Noise(Model):
-    """What comes on top, by rank or host: of the time of kernels and of bytes on links a part, of
-    the beginning of an operation or step a time."""
+    """Random additions, by rank or by host.
+
+    `compute` is a fraction of the time of kernels, `link` a fraction of the bytes on links,
+    `launch` a time before an operation or a step.
+    """
 
     compute: Spread | None = None
     launch: Spread | None = None
@@ -388,6 +414,8 @@ class Noise(Model):
 
     @model_validator(mode="after")
     def _kinds(self) -> "Noise":
+        """Raise an error if a distribution is of a time where a fraction is needed, or the
+        reverse."""
         for name, wanted in (("compute", "part"), ("launch", "time"), ("link", "part")):
             spread = getattr(self, name)
             if spread is not None and spread.kind != wanted:
@@ -397,9 +425,14 @@ class Noise(Model):
 
     @property
     def draws(self) -> dict[str, Any]:
-        """What is disturbed: how it is drawn, and whether hosts have one draw for all."""
+        """By what is disturbed: the function that draws samples, and whether a host has one
+        sample for all."""
         spreads = {name: getattr(self, name) for name in type(self).model_fields}
-        return {name: (s.draw, s.common == "host") for name, s in spreads.items() if s is not None}
+        return {
+            name: (spread.draw, spread.common == "host")
+            for name, spread in spreads.items()
+            if spread is not None
+        }
 
 
 JobName = Annotated[str, Field(pattern=r"^[^\W_][\w.-]*$")]
@@ -408,9 +441,10 @@ JobName = Annotated[str, Field(pattern=r"^[^\W_][\w.-]*$")]
 class JobConfig(Model):
     """One of several jobs of a cluster.
 
-    It has a number of hosts and how they are chosen among the free ones, or names hosts. Its
+    It has a number of hosts and a way to choose them among the free ones, or it names hosts. Its
     operations or steps run one after the other from `start` on: `repeat` of them, or until the
-    longest of the other jobs is over."""
+    longest of the other jobs is finished.
+    """
 
     name: JobName
     nodes: Annotated[int, Field(ge=1)] | None = None
@@ -421,10 +455,11 @@ class JobConfig(Model):
 
 
 class BackgroundConfig(Model):
-    """Messages of one `size` between hosts, which begin at random.
+    """Messages of one `size` between hosts, which begin at random times.
 
-    Each sender has as much traffic as the fraction `load` of its NICs' rate (of an incast, of the
-    rate of the target's NICs)."""
+    The traffic of each sender is the fraction `load` of the rate of its NICs (for an incast, of the
+    rate of the target's NICs).
+    """
 
     pattern: Literal["uniform", "permutation", "incast", "hotspot"]
     load: Part
@@ -435,6 +470,7 @@ class BackgroundConfig(Model):
 
     @model_validator(mode="after")
     def _aimed(self) -> "BackgroundConfig":
+        """Raise an error for a target of a pattern that has none."""
         if self.target is not None and self.pattern not in ("incast", "hotspot"):
             raise FieldError(f"{self.pattern} has none, only incast and hotspot", "target")
         return self
@@ -447,11 +483,11 @@ class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove
     cluster: ClusterConfig
     workload: AnyWorkload
     jobs: ListOf[JobConfig] = ()
-    job: str = ""  # whose workload this is
+    job: str = ""  # the name of the job that has this workload
     background: ListOf[BackgroundConfig] = ()
     nccl: Nccl = Field(default_factory=Nccl)
     launch: LaunchCosts | LaunchStyle = "process_per_gpu"
-    timing: Timing = Field(default_factory=TimedOperations)  # of a collective
+    timing: Timing = Field(default_factory=TimedOperations)  # how a collective is timed
     sweep: dict[str, Any] = Field(default_factory=dict)  # read by `read_sweep`
     outputs: ListOf[
         Literal[
@@ -472,55 +508,61 @@ class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove
     seed: Index = 0
     prices: str | None = None
     report: dict[Literal["conditions", "choices"], ListOf[str]] = Field(default_factory=dict)
-    fold: Literal["auto", "off"] = "auto"  # whether equal rows are simulated once
-    exact: bool = False  # whether tasks are refused that need an extrapolation
+    fold: Literal["auto", "off"] = "auto"  # whether identical ranks and channels are simulated once
+    exact: bool = False  # whether a task that needs an extrapolation is an error
     noise: Annotated[Noise, BeforeValidator(_preset)] | None = None
-    samples: Annotated[int, Field(ge=1, le=100_000)] | None = None  # of noise
-    limits: bool = False  # whether rows have the time that no algorithm beats
+    samples: Annotated[int, Field(ge=1, le=100_000)] | None = None  # samples of noise
+    limits: bool = False  # whether rows state a lower bound on the time of any algorithm
 
     @model_validator(mode="before")
     @classmethod
-    def _moved(cls, given: Any) -> Any:
+    def _moved(cls, values: Any) -> Any:
         """The scenario with `workload.timing`, the older place, moved to `timing`."""
-        work = given.get("workload") if isinstance(given, dict) else None
+        work = values.get("workload") if isinstance(values, dict) else None
         if not isinstance(work, dict) or "timing" not in work:
-            return given
-        if "timing" in given:
+            return values
+        if "timing" in values:
             raise FieldError("expected one of timing and workload.timing, got both", "timing")
         others = {key: value for key, value in work.items() if key != "timing"}
-        return {**given, "workload": others, "timing": work["timing"]}
+        return {**values, "workload": others, "timing": work["timing"]}
 
     @model_validator(mode="before")
     @classmethod
-    def _seeded(cls, given: Any) -> Any:
-        """Hosts placed at random and hashed ways have the scenario's seed, or their own."""
-        seed = given.get("seed") if isinstance(given, dict) else None
-        cluster = given.get("cluster") if seed else None
+    def _seeded(cls, values: Any) -> Any:
+        """The scenario with its seed in the cluster and the fabric, unless these have seeds of
+        their own.
+
+        Hosts are placed at random by it, and routes are hashed by it.
+        """
+        seed = values.get("seed") if isinstance(values, dict) else None
+        cluster = values.get("cluster") if seed else None
         if type(seed) is not int or seed < 0 or not isinstance(cluster, dict):
-            return given
+            return values
         cluster = {"seed": seed, **cluster}
         if isinstance(cluster.get("fabric"), dict):
             fabric = cluster["fabric"] = {"seed": seed, **cluster["fabric"]}
             if isinstance(fabric.get("between"), dict):
                 fabric["between"] = {"seed": seed, **fabric["between"]}
-        return {**given, "cluster": cluster}
+        return {**values, "cluster": cluster}
 
     @model_validator(mode="after")
     def _fits(self) -> "Scenario":
+        """Raise an error for keys that contradict each other."""
         if "chakra" in self.outputs and isinstance(self.workload, Workload):
             raise FieldError("chakra is for training steps, not for a collective", "outputs")
         step = not isinstance(self.workload, Workload)
         ours = ("connections", "msccl", "mscclpp")
-        for output in [one for one in ours if one in self.outputs and step]:
+        for output in [name for name in ours if name in self.outputs and step]:
             raise FieldError(f"{output}: only a collective has it, no step", "outputs")
-        forced = [number for number, one in enumerate(self.cluster.faults) if one.loss]
-        if forced and self.retries is None:
+        with_loss = [number for number, fault in enumerate(self.cluster.faults) if fault.loss]
+        if with_loss and self.retries is None:
             message = "only InfiniBand and RoCE send again what is lost after NCCL_IB_TIMEOUT"
-            raise FieldError(message, "cluster", "faults", forced[0], "loss")
+            raise FieldError(message, "cluster", "faults", with_loss[0], "loss")
         if self.timed and self.noise is not None:
             raise FieldError("goes with no faults that begin at a time", "noise")
         if self.samples is not None and self.noise is None:
-            raise FieldError("without noise all samples are alike: noise: production", "samples")
+            message = "without noise all samples have the same time; add noise: production"
+            raise FieldError(message, "samples")
         return self
 
     @property
@@ -530,61 +572,62 @@ class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove
 
     @property
     def collective(self) -> Workload:
-        """The workload, where it is known to be a collective."""
+        """The workload of a scenario that times a collective."""
         assert isinstance(self.workload, Workload)
         return self.workload
 
     @property
     def shared(self) -> bool:
-        """Whether its operations or steps run beside others."""
+        """Whether other jobs or background messages use the cluster at the same time."""
         return bool(self.jobs or self.background)
 
     @property
     def timed(self) -> bool:
-        """Whether something changes while an operation or step runs."""
+        """Whether a fault begins while an operation or step runs."""
         return any(fault.at is not None for fault in self.cluster.faults)
 
     @property
     def retries(self) -> Retries | None:
-        """How what is lost is sent again; None where NICs are not NCCL's to drive."""
+        """How lost messages are sent again; None if the transport is not driven by NCCL over
+        verbs."""
         usual = self.cluster.usual_transport if self.cluster.members else ""
         fabric = self.cluster.fabric
         if ((fabric.transport if fabric else None) or usual) not in ("infiniband", "roce"):
             return None
         version = parse_version(self.nccl.version)
         settings = environment.settings_from(self.nccl.env, version)
-        given = settings.ib_timeout
-        power = facts_of(version).ib_timeout if given is None else given
+        stated = settings.ib_timeout
+        power = facts_of(version).ib_timeout if stated is None else stated
         return Retries(4.096e-6 * 2**power, settings.ib_retries)
 
     @property
     def disturbances(self) -> "tuple[dict[str, Any], int, int] | None":
-        """Draws of noise, how many samples, and of which seed; None without noise."""
+        """How noise is drawn, the number of samples and the seed; None without noise."""
         if self.noise is None:
             return None
         return self.noise.draws, self.samples or SAMPLES, self.seed
 
     def launch_costs(self) -> LaunchCosts:
-        """The launch section in full."""
+        """The section `launch` as an object, also if the file only names a style."""
         if isinstance(self.launch, LaunchCosts):
             return self.launch
         return LaunchCosts(style=self.launch)
 
 
 def cluster_label(config: ClusterConfig) -> str:
-    """The name of the machines, or of the graph."""
+    """The names of the machines, or of the graph."""
     if config.graph is not None:
         return config.graph.kind
     return " + ".join(dict.fromkeys(group.loaded.name for group in config.members))
 
 
 def node_count(config: ClusterConfig) -> int:
-    """Hosts; a graph counts as one."""
+    """The number of hosts; a graph counts as one."""
     return 1 if config.graph is not None else sum(group.nodes for group in config.members)
 
 
 def hosts_label(config: ClusterConfig) -> str:
-    """How many of which machines: `2 x dgx-h100 + 1 x dgx-a100`."""
+    """How many hosts there are of which machine: `2 x dgx-h100 + 1 x dgx-a100`."""
     if config.graph is not None:
         return f"1 x {cluster_label(config)}"
     counts = dict[str, int]()
@@ -593,27 +636,33 @@ def hosts_label(config: ClusterConfig) -> str:
     return " + ".join(f"{count} x {name}" for name, count in counts.items())
 
 
-def question(config: ClusterConfig) -> dict[str, Any]:
-    """The cluster with the contents of its machine files, as plain values."""
+def cluster_question(config: ClusterConfig) -> dict[str, Any]:
+    """The section `cluster` with the contents of its machine files, as plain values."""
     section: dict[str, Any] = config.model_dump(mode="json", exclude={"machine", "groups"})
-    hosts = [(one.model_dump(mode="json"), one.loaded.machine) for one in config.members]
-    section["hosts"] = [one | {"machine": of.model_dump(mode="json")} for one, of in hosts]
+    section["hosts"] = [
+        group.model_dump(mode="json") | {"machine": group.loaded.machine.model_dump(mode="json")}
+        for group in config.members
+    ]
     return section
 
 
 def line_rate(config: ClusterConfig) -> float | None:
-    """GB/s that a bus bandwidth is read against: a GPU's scale-up rate, or the NICs of a host."""
+    """The rate in GB/s with which a bus bandwidth is compared; None if there is no single one.
+
+    With several hosts it is that of the NICs of a host, else that of a GPU's links.
+    """
     if config.graph is not None:
         graph: Any = config.graph
         return graph.bandwidth / 1e9 if graph.kind == "switch" else None
     machine = config.members[0].loaded.machine
     if node_count(config) > 1:
-        nics, chosen = machine.nics, config.nic_rate
+        nics = machine.nics
+        chosen = config.nic_rate
         if len(config.members) > 1 or nics is None:
             return None
         rates = (chosen,) * nics.count if chosen else nics.rates
         return sum(rates[: config.nics_per_node]) / 1e9
-    up = machine.scale_up
-    if up is None or up.links is None or not up.switches:
+    scale_up = machine.scale_up
+    if scale_up is None or scale_up.links is None or not scale_up.switches:
         return None
-    return up.links * up.link_bandwidth / 1e9
+    return scale_up.links * scale_up.link_bandwidth / 1e9

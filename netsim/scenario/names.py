@@ -1,4 +1,4 @@
-"""Names that people write in scenarios: collectives with their aliases, data types."""
+"""The names of collectives and data types in scenarios, with their aliases."""
 
 from typing import Annotated
 
@@ -13,7 +13,7 @@ DTYPES = {
     "double": 8, "bfloat16": 2, "f8e4m3": 1, "f8e5m2": 1,
 }  # fmt: skip
 
-# What others call them: PyTorch, and logs.
+# Names of data types in PyTorch and in logs.
 DTYPE_NAMES = {
     "fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2", "fp16": "half", "float16": "half",
     "bf16": "bfloat16", "fp32": "float", "float32": "float", "fp64": "double", "float64": "double",
@@ -24,7 +24,7 @@ _FOLDED = {name.replace("_", ""): name for name in NAMES} | _SHORT
 
 
 def collective_name(value: object) -> str:
-    """The name of a collective as nccl-tests writes it, from any spelling people use."""
+    """The name of a collective as nccl-tests writes it, from any usual spelling."""
     if isinstance(value, str):
         name = _FOLDED.get(value.lower().replace("_", "").replace("-", "").removesuffix("perf"))
         if name:
@@ -35,7 +35,7 @@ def collective_name(value: object) -> str:
 
 
 def dtype_name(value: object) -> object:
-    """The name of a data type as nccl-tests writes it, where people use another."""
+    """The name of a data type as nccl-tests writes it, from any usual name."""
     return DTYPE_NAMES.get(value.lower(), value) if isinstance(value, str) else value
 
 

@@ -1,4 +1,4 @@
-"""What a sweep says: the values of its axes, their variants and conditions."""
+"""The section `sweep` of a scenario: the values of its axes, variants and conditions."""
 
 import ast
 import glob
@@ -28,7 +28,7 @@ _HINT = "a list, {from, to, step}, {from, to, factor}, or {files: 'topologies/*.
 
 
 def axis_values(source: Source, path: KeyPath, value: Any) -> list[Any]:
-    """The values that an axis is given, at least one."""
+    """The values of an axis, at least one."""
     if isinstance(value, Mapping) and "files" in value:
         return _files(source, path, value)
     if isinstance(value, Mapping) and {"from", "to"} & set(value):
@@ -41,11 +41,12 @@ def axis_values(source: Source, path: KeyPath, value: Any) -> list[Any]:
 
 
 def _files(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]:
+    """The paths of the files that match a pattern, also among the presets."""
     pattern = value["files"]
     if len(value) > 1 or not isinstance(pattern, str):
         raise source.error(path, "expected {files: PATTERN} such as {files: 'topologies/*.yaml'}")
     paths = sorted(glob.glob(pattern, recursive=True))
-    if not paths and not Path(pattern).is_absolute():  # presets, from any directory
+    if not paths and not Path(pattern).is_absolute():  # the presets that come with netsim
         shipped = preset_folder("topologies").parent
         paths = sorted(str(file) for file in shipped.glob(pattern) if file.is_file())
     files = [Path(file).as_posix() for file in paths if Path(file).is_file()]
@@ -57,7 +58,9 @@ def _files(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]
 def _range(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]:
     """The values of a range: `{from: 8, to: 64, step: 8}`, or `{from: 1K, to: 1M, factor: 2}`.
 
-    Raises a ScenarioError at the key that is wrong or missing."""
+    Raises:
+        ScenarioError: a key is wrong or missing; the error has its place.
+    """
     _check_range_keys(source, path, value)
     first, unit = _quantity(source, (*path, "from"), value["from"])
     last, last_unit = _quantity(source, (*path, "to"), value["to"])
@@ -83,8 +86,7 @@ def _range(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]
 
 
 def _check_range_keys(source: Source, path: KeyPath, value: Mapping[str, Any]) -> None:
-    """Refuse a range with an unknown key, without an end, or without exactly one of step and
-    factor."""
+    """Raise an error for an unknown key, a missing end, or not exactly one of step and factor."""
     for key in value:
         if key not in _KEYS:
             hint = suggest(str(key), _KEYS)
@@ -97,7 +99,7 @@ def _check_range_keys(source: Source, path: KeyPath, value: Mapping[str, Any]) -
 
 
 def _geometric(first: Fraction, last: Fraction, factor: Fraction) -> list[Fraction]:
-    """Each a factor times the one before; a last one that rounding alone puts outside counts."""
+    """Values that grow by a factor; a last value counts if only rounding puts it above the end."""
     values = [first]
     while values[-1] * factor <= last * (1 + Fraction(1, 10**12)) and len(values) < MOST_VALUES:
         values.append(values[-1] * factor)
@@ -105,8 +107,10 @@ def _geometric(first: Fraction, last: Fraction, factor: Fraction) -> list[Fracti
 
 
 def _sizes(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]:
+    """The values of a range of sizes whose ends are in different units, in bytes."""
     try:
-        first, last = parse_size(value["from"]), parse_size(value["to"])
+        first = parse_size(value["from"])
+        last = parse_size(value["to"])
     except UnitError:
         message = f"expected both ends in one unit, got {value['from']} and {value['to']}"
         raise source.error(path, message) from None
@@ -114,6 +118,7 @@ def _sizes(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]
 
 
 def _quantity(source: Source, path: KeyPath, value: Any) -> tuple[Fraction, str]:
+    """The number and the unit of a quantity."""
     text = str(getattr(value, "text", value))
     match = _QUANTITY.fullmatch(text.strip()) if not isinstance(value, bool) else None
     if not match:
@@ -122,13 +127,15 @@ def _quantity(source: Source, path: KeyPath, value: Any) -> tuple[Fraction, str]
 
 
 def _written(number: Fraction, unit: str) -> Any:
+    """A number with its unit as text, or as a number without a unit."""
     plain = int(number) if number.denominator == 1 else float(number)
     return f"{plain:.12g}{unit}" if unit else plain
 
 
 # Conditions on the cells of a sweep, such as `cluster.nodes > 4 and workload.algorithm == 'Tree'`.
-# Comparisons of keys and values, joined by and, or and not; nothing else can be written, so nothing
-# is executed. Quantities compare as what they measure: `cluster.nic < 400Gbps`.
+# A condition consists of comparisons of keys and values, joined by and, or and not; everything else
+# is an error, so that no code of a file is executed. Quantities are compared with their units:
+# `cluster.nic < 400Gbps`.
 
 _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
@@ -137,8 +144,8 @@ _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
-    ast.In: lambda one, many: one in many,
-    ast.NotIn: lambda one, many: one not in many,
+    ast.In: lambda member, values: member in values,
+    ast.NotIn: lambda member, values: member not in values,
 }
 _WORK: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -147,7 +154,7 @@ _WORK: dict[type, Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv,
     ast.Mod: operator.mod,
 }
-# A quantity without quotes, so that 400Gbps can be written as elsewhere.
+# A quantity without quotes, such as 400Gbps, as it is written elsewhere in a file.
 _BARE = re.compile(
     r"('[^']*'|\"[^\"]*\")|(?<![\w.])(?![0-9.]+[eE][0-9]+\b)([0-9][0-9.]*[A-Za-z%][\w/%]*)"
 )
@@ -156,27 +163,31 @@ _EXAMPLE = "expected a condition such as cluster.nodes > 4 and workload.algorith
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition as it was written, where, and what was read."""
+    """A condition: its text, its place in the file, and its syntax tree."""
 
     text: str
     path: KeyPath
     tree: ast.expr
 
     def holds(self, lookup: Callable[[str], Any]) -> bool:
-        """Whether it holds where `lookup` gives the value of a key."""
+        """Whether the condition holds; `lookup` returns the value of a key."""
         return bool(_value(self.tree, lookup, self.text))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The keys that it speaks of."""
+        """The keys that occur in the condition."""
         names: list[str] = []
         _value(self.tree, names.append, self.text, trial=True)
         return tuple(dict.fromkeys(names))
 
 
 def parse_condition(text: str, path: KeyPath) -> Condition:
-    """A condition from its text; `ValueError` says what cannot be read."""
-    quoted = _BARE.sub(lambda found: found[1] or repr(found[2]), text)
+    """The condition of a text.
+
+    Raises:
+        ValueError: the text is no condition.
+    """
+    quoted = _BARE.sub(lambda match: match[1] or repr(match[2]), text)
     try:
         tree = ast.parse(quoted.strip(), mode="eval").body
     except SyntaxError:
@@ -186,33 +197,37 @@ def parse_condition(text: str, path: KeyPath) -> Condition:
 
 
 def _value(node: ast.expr, lookup: Callable[[str], Any], text: str, *, trial: bool = False) -> Any:
-    def inside(one: ast.expr) -> Any:
-        return _value(one, lookup, text, trial=trial)
+    """The value of a part of a condition; a `trial` looks up all keys and compares nothing."""
+
+    def inside(child: ast.expr) -> Any:
+        return _value(child, lookup, text, trial=trial)
 
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.List | ast.Tuple):
-        return [inside(one) for one in node.elts]
+        return [inside(element) for element in node.elts]
     if isinstance(node, ast.Name | ast.Attribute):
         return lookup(_key(node, text))
     if isinstance(node, ast.BoolOp):
-        values = [inside(one) for one in node.values]
+        values = [inside(child) for child in node.values]
         return all(values) if isinstance(node.op, ast.And) else any(values)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return not inside(node.operand)
     if isinstance(node, ast.BinOp) and type(node.op) in _WORK:
-        one, other = inside(node.left), inside(node.right)
-        return None if trial else _worked(_WORK[type(node.op)], one, other, text)
+        left = inside(node.left)
+        right = inside(node.right)
+        return None if trial else _worked(_WORK[type(node.op)], left, right, text)
     if isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
-        values = [inside(one) for one in (node.left, *node.comparators)]
+        values = [inside(child) for child in (node.left, *node.comparators)]
         if trial:
             return True
         pairs = zip(values[:-1], values[1:], node.ops, strict=True)
-        return all(_compared(_COMPARE[type(op)], one, other, text) for one, other, op in pairs)
+        return all(_compared(_COMPARE[type(op)], left, right, text) for left, right, op in pairs)
     raise ValueError(f"{_EXAMPLE}, got {shown(text)}")
 
 
 def _key(node: ast.expr, text: str) -> str:
+    """The dotted key of a name or an attribute."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -221,6 +236,7 @@ def _key(node: ast.expr, text: str) -> str:
 
 
 def _worked(work: Callable[[Any, Any], Any], left: Any, right: Any, text: str) -> Any:
+    """The result of an operation of arithmetic on two numbers or quantities."""
     try:
         return work(_number(left), _number(right))
     except (TypeError, ZeroDivisionError):
@@ -230,10 +246,13 @@ def _worked(work: Callable[[Any, Any], Any], left: Any, right: Any, text: str) -
 
 
 def _compared(compare: Callable[[Any, Any], bool], left: Any, right: Any, text: str) -> bool:
+    """The result of a comparison of two values; two texts are compared as quantities if they are
+    any."""
     if isinstance(left, str) and isinstance(right, str) and left != right:
         left, right = _measured(left, right)
     elif isinstance(left, int | float) != isinstance(right, int | float):
-        left, right = _as_number(left), _as_number(right)
+        left = _as_number(left)
+        right = _as_number(right)
     try:
         return compare(left, right)
     except TypeError:
@@ -241,7 +260,7 @@ def _compared(compare: Callable[[Any, Any], bool], left: Any, right: Any, text: 
 
 
 def _as_number(value: Any) -> Any:
-    """A number that stands on an axis as it was written, such as 2.20."""
+    """The number of a text such as 2.20, which axes keep as it is written; or else the value."""
     if isinstance(value, str):
         with suppress(ValueError):
             return plain_scalar(value)
@@ -249,6 +268,7 @@ def _as_number(value: Any) -> Any:
 
 
 def _measured(left: str, right: str) -> tuple[Any, Any]:
+    """Two quantities of one kind (rates, times or sizes) as numbers, or else the texts."""
     for parse in (parse_bandwidth, parse_time, parse_size):
         try:
             return parse(left), parse(right)
@@ -258,11 +278,16 @@ def _measured(left: str, right: str) -> tuple[Any, Any]:
 
 
 def _number(value: Any) -> Any:
+    """The number of a quantity, or the value."""
     return _measured(value, value)[0] if isinstance(value, str) else value
 
 
 def looked_up(data: Mapping[str, Any], axes: Mapping[str, Any], key: str) -> Any:
-    """The value of a key: of an axis, or of the scenario; `KeyError` where neither has it."""
+    """The value of a key: of an axis, or else of the scenario.
+
+    Raises:
+        KeyError: neither has the key.
+    """
     if key in axes:
         return axes[key]
     value: Any = data
@@ -276,8 +301,8 @@ def looked_up(data: Mapping[str, Any], axes: Mapping[str, Any], key: str) -> Any
     return value
 
 
-# The `sweep` section of a scenario: axes and their values, zipped axes, named variants,
-# conditions, a base line and seeds. Knows dotted keys and values, but not what most of them mean.
+# The section `sweep` of a scenario: axes and their values, zipped axes, named variants, conditions,
+# a base line and seeds. Most dotted keys and their values are not interpreted here.
 
 MOST_CELLS = 1_000_000
 NOT_SWEPT = ("name", "sweep", "outputs", "prices", "report")
@@ -287,29 +312,33 @@ CONDITIONS = (
     "workload.matrix", "workload.split", "workload.model", "workload.batch", "workload.sequence",
     "cluster.nodes", "cluster.gpus_per_node", "cluster.gpus", "cluster.graph.gpus", "job",
 )  # fmt: skip
-SEED, JOB = "seed", "job"
+SEED = "seed"
+JOB = "job"
 WORDS = ("zip", "variants", "skip", "only", "base", "seeds")
 
-Change = tuple[str, Any, KeyPath]  # a dotted key, its value, and where that is written
+Change = tuple[str, Any, KeyPath]  # a dotted key, its value, and the place of that in the file
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Steps that exclude each other: each gives values to one or several named axes, for results,
-    and changes keys of the scenario."""
+    """Alternative steps of a sweep.
+
+    Each step has a value for every name of the axis, which results show, and changes keys of the
+    scenario.
+    """
 
     names: tuple[str, ...]
     steps: tuple[tuple[tuple[Any, ...], tuple[Change, ...]], ...]
 
     def changed(self, name: str) -> set[str]:
-        """The keys behind a name: itself, or those of its variants."""
+        """The keys that a name changes: the name itself, or the keys of its variants."""
         keys = {key for _, changes in self.steps for key, _, _ in changes}
         return {name} if name in keys else keys
 
 
 @dataclass(frozen=True)
-class Point:
-    """One combination: where it lies on every axis, and what it changes."""
+class SweepPoint:
+    """One combination of steps: the value of every axis, and the changes of keys."""
 
     axes: dict[str, Any]
     changes: tuple[Change, ...]
@@ -317,28 +346,29 @@ class Point:
 
 @dataclass(frozen=True)
 class Sweep:
-    """All axes, the last one fastest; which points are left out; what others are compared with."""
+    """All axes, of which the last changes fastest, the conditions on points, and the base line."""
 
     axes: tuple[Axis, ...] = ()
     skip: tuple[Condition, ...] = ()
     only: tuple[Condition, ...] = ()
     base: Mapping[str, Any] | None = None
     report: Mapping[str, Any] = field(default_factory=dict)  # conditions and choices by name
-    part_axes: tuple[str, ...] = ()  # written as `faults: each nic`
+    part_axes: tuple[str, ...] = ()  # axes over failing parts, such as `faults: each nic`
 
     @property
     def conditions(self) -> list[str]:
-        """The names of the axes that are part of the question; of others one chooses a value.
+        """The names of the axes that are conditions; of each other axis, one value is to be chosen.
 
-        Nobody chooses which part is at fault: such an axis is a condition of the other choices.
-        Where there is no other choice, its parts are compared with the healthy cluster."""
-        asked = [
+        Nobody chooses which part fails: such an axis is a condition of the other choices. If there
+        is no other choice, its parts are compared with the healthy cluster.
+        """
+        conditions = [
             name for axis in self.axes for name in axis.names if self._is_condition(axis, name)
         ]
-        chosen = [name for name in self.names if name not in (*asked, *self.part_axes, SEED)]
+        chosen = [name for name in self.names if name not in (*conditions, *self.part_axes, SEED)]
         if not chosen:
-            return asked
-        return [name for name in self.names if name in asked or self._is_part_condition(name)]
+            return conditions
+        return [name for name in self.names if name in conditions or self._is_part_condition(name)]
 
     def _is_condition(self, axis: Axis, name: str) -> bool:
         """Whether an axis is a condition: the scenario says so, or by default it is one."""
@@ -349,6 +379,7 @@ class Sweep:
         return all(key in CONDITIONS for key in axis.changed(name))
 
     def _is_part_condition(self, name: str) -> bool:
+        """Whether an axis is over failing parts, and the scenario does not call it a choice."""
         return name in self.part_axes and name not in self.report.get("choices", ())
 
     @property
@@ -356,16 +387,16 @@ class Sweep:
         """The names of all axes, in order."""
         return tuple(name for axis in self.axes for name in axis.names)
 
-    def points(self) -> Iterator[Point]:
-        """Every combination, before conditions."""
+    def points(self) -> Iterator[SweepPoint]:
+        """Yield every combination, before conditions exclude any."""
         for steps in product(*(axis.steps for axis in self.axes)):
-            values = [v for step in steps for v in step[0]]
+            values = [value for step in steps for value in step[0]]
             changes = tuple(change for step in steps for change in step[1])
-            yield Point(dict(zip(self.names, values, strict=True)), changes)
+            yield SweepPoint(dict(zip(self.names, values, strict=True)), changes)
 
 
 def read_sweep(source: Source) -> Sweep:
-    """The sweep of a scenario; what is wrong with it is raised with its place."""
+    """The sweep of a scenario; errors in it have their place."""
     section = source.data.get("sweep") or {}
     if not isinstance(section, Mapping):
         raise source.error(("sweep",), f"expected keys and their values, got {shown(section)}")
@@ -388,7 +419,9 @@ def read_sweep(source: Source) -> Sweep:
     _check(source, axes)
     skip, only = (_conditions(source, word, section) for word in ("skip", "only"))
     part_axes = tuple(name for name in FAULTS if names_each_part(section.get(name)))
-    sweep = Sweep(tuple(axes), skip, only, report=_told_apart(source, axes), part_axes=part_axes)
+    sweep = Sweep(
+        tuple(axes), skip, only, report=_reported_kinds(source, axes), part_axes=part_axes
+    )
     if "base" in section:
         return _with_base(source, sweep, section)
     return replace(sweep, base=dict.fromkeys(part_axes, HEALTHY)) if part_axes else sweep
@@ -398,7 +431,8 @@ FAULTS = ("faults", "cluster.faults")
 
 
 def _each_part(source: Source, path: KeyPath, name: str, value: str) -> Axis:
-    """The axis of `faults: each nic`: the cluster as it is, and with each part dead."""
+    """The axis of `faults: each nic`: the healthy cluster, and the cluster without each of the
+    parts."""
     steps = []
     for step in part_steps(source, path, value):
         changes = tuple((key, changed, path) for key, changed in step.changes)
@@ -406,10 +440,12 @@ def _each_part(source: Source, path: KeyPath, name: str, value: str) -> Axis:
     return Axis((name,), tuple(steps))
 
 
-def _told_apart(source: Source, axes: Sequence[Axis]) -> Mapping[str, Any]:
-    """The axes that `report` calls conditions and choices; keys that are not swept are neither."""
-    given, names = source.data.get("report"), [name for axis in axes for name in axis.names]
-    listed = given if isinstance(given, Mapping) else {}
+def _reported_kinds(source: Source, axes: Sequence[Axis]) -> Mapping[str, Any]:
+    """The axes that `report` calls conditions and choices; a key that is not swept may be listed
+    too."""
+    report = source.data.get("report")
+    names = [name for axis in axes for name in axis.names]
+    listed = report if isinstance(report, Mapping) else {}
     for kind, values in listed.items():
         for place, name in enumerate(values if isinstance(values, list) else ()):
             try:
@@ -421,16 +457,19 @@ def _told_apart(source: Source, axes: Sequence[Axis]) -> Mapping[str, Any]:
 
 
 def _plain(source: Source, path: KeyPath, key: str, value: Any) -> Axis:
+    """The axis of one key."""
     _check_key(source, path, key)
     if key not in Scenario.model_fields and (near := suggest(key, WORDS)):
-        known = ", ".join(WORDS)
-        message = f"'{key}' is neither a key of scenarios nor one of {known}{near}"
+        words = ", ".join(WORDS)
+        message = f"'{key}' is neither a key of scenarios nor one of {words}{near}"
         raise source.error(path, message, key=True)
-    steps = [((_label(one),), ((key, one, path),)) for one in axis_values(source, path, value)]
+    values = axis_values(source, path, value)
+    steps = [((_label(value),), ((key, value, path),)) for value in values]
     return Axis((key,), tuple(steps))
 
 
 def _zipped(source: Source, path: KeyPath, value: Any) -> list[Axis]:
+    """The axes of `zip`: several keys change together."""
     groups = list(enumerate(value)) if isinstance(value, list) else [(None, value)]
     axes = []
     for number, group in groups:
@@ -445,18 +484,17 @@ def _zipped(source: Source, path: KeyPath, value: Any) -> list[Axis]:
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{key}: {length}" for key, length in lengths.items())
             raise source.error(here, f"zipped axes need lists of equal length, got {listed}")
-        steps = [
-            (
-                tuple(map(_label, row)),
-                tuple((k, v, (*here, k)) for k, v in zip(columns, row, strict=True)),
-            )
-            for row in zip(*columns.values(), strict=True)
-        ]
+        steps = []
+        for row in zip(*columns.values(), strict=True):
+            pairs = zip(columns, row, strict=True)
+            changes = tuple((key, key_value, (*here, key)) for key, key_value in pairs)
+            steps.append((tuple(map(_label, row)), changes))
         axes.append(Axis(tuple(columns), tuple(steps)))
     return axes
 
 
 def _variants(source: Source, path: KeyPath, value: Any) -> list[Axis]:
+    """The axes of `variants`: each value is a name for several changes."""
     if not isinstance(value, Mapping) or not value:
         raise source.error(path, "expected {axis: {name: {key: value, …}, …}}")
     axes = []
@@ -473,16 +511,20 @@ def _variants(source: Source, path: KeyPath, value: Any) -> list[Axis]:
                 raise source.error((*here, name), message)
             for key in changes or {}:
                 _check_key(source, (*here, name, key), str(key))
-            made = tuple((str(k), v, (*here, name, k)) for k, v in (changes or {}).items())
-            steps.append(((str(name),), made))
+            named_changes = tuple(
+                (str(key), changed, (*here, name, key)) for key, changed in (changes or {}).items()
+            )
+            steps.append(((str(name),), named_changes))
         axes.append(Axis((str(axis),), tuple(steps)))
     return axes
 
 
 def _seeds(source: Source, section: Mapping[str, Any]) -> list[Axis]:
+    """The axis of `seeds`, a list or a number of seeds; no axis without this key."""
     if "seeds" not in section:
         return []
-    value, path = section["seeds"], ("sweep", "seeds")
+    value = section["seeds"]
+    path = ("sweep", "seeds")
     if isinstance(value, int) and not isinstance(value, bool):
         if value < 1:
             raise source.error(path, f"expected at least 1 seed, got {value}")
@@ -491,11 +533,13 @@ def _seeds(source: Source, section: Mapping[str, Any]) -> list[Axis]:
 
 
 def _check_key(source: Source, path: KeyPath, key: str) -> None:
+    """Raise an error for a key that cannot be swept."""
     if key.partition(".")[0] in NOT_SWEPT:
         raise source.error(path, f"{key} cannot be swept", key=True)
 
 
 def _check(source: Source, axes: list[Axis]) -> None:
+    """Raise an error for a key or a value that occurs twice, and for too many cells."""
     seen = set[str]()
     for axis in axes:
         for name in axis.names:
@@ -504,7 +548,7 @@ def _check(source: Source, axes: list[Axis]) -> None:
             seen.add(name)
         seen_names = set()
         for values, changes in axis.steps:
-            label = tuple(map(str, values))  # twice, it would be two rows of a cell
+            label = tuple(map(str, values))
             if label in seen_names:
                 raise source.error(changes[0][2], f"{', '.join(label)} stands here twice", key=True)
             seen_names.add(label)
@@ -514,6 +558,7 @@ def _check(source: Source, axes: list[Axis]) -> None:
 
 
 def _conditions(source: Source, word: str, section: Mapping[str, Any]) -> tuple[Condition, ...]:
+    """The conditions of `skip` or `only`."""
     value = section.get(word)
     if value is None:
         return ()
@@ -533,6 +578,7 @@ def _conditions(source: Source, word: str, section: Mapping[str, Any]) -> tuple[
 
 
 def _with_base(source: Source, sweep: Sweep, section: Mapping[str, Any]) -> Sweep:
+    """The sweep with the base line of its section."""
     base = section.get("base")
     if base is None:
         return sweep
@@ -547,18 +593,20 @@ def _with_base(source: Source, sweep: Sweep, section: Mapping[str, Any]) -> Swee
         if _label(value) not in values:
             listed = ", ".join(map(str, values[:12]))
             raise source.error((*path, name), f"expected one of {listed}, got {shown(value)}")
-    return replace(sweep, base={k: _label(v) for k, v in base.items()})
+    return replace(sweep, base={name: _label(value) for name, value in base.items()})
 
 
 def _values(sweep: Sweep, name: str) -> list[Any]:
+    """The different values of a name of an axis, in order."""
     axis = next(axis for axis in sweep.axes if name in axis.names)
     place = axis.names.index(name)
     return list(dict.fromkeys(step[0][place] for step in axis.steps))
 
 
 def _label(value: Any) -> Any:
+    """The value of an axis as results show it: mappings and lists as text, others as written."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_label(one)}" for key, one in value.items())
+        return ", ".join(f"{key}: {_label(entry)}" for key, entry in value.items())
     if isinstance(value, list | tuple):
-        return " ".join(str(_label(one)) for one in value)
-    return getattr(value, "text", value)  # 2.20 is not 2.2, if it is a version
+        return " ".join(str(_label(entry)) for entry in value)
+    return getattr(value, "text", value)  # as written, since version 2.20 is not 2.2

@@ -1,5 +1,8 @@
-"""What a scenario file may say of a training step, as models: the model, how it is divided, what
-else it does. Whether degrees fit the cluster is checked where they meet."""
+"""The keys of a training step in a scenario file, as models.
+
+They describe the model, how it is divided among GPUs, and the work of a step. Whether degrees of
+parallelism fit the cluster is checked in `netsim.training.resolve`.
+"""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -16,6 +19,7 @@ Number = Annotated[float, Field(ge=0, strict=False)]
 
 
 def _model_name(value: object) -> object:
+    """The value, after a check that a name is that of a model in the table."""
     if isinstance(value, str):
         try:
             model_named(value)
@@ -31,7 +35,8 @@ ModelName = Annotated[
 
 
 class LayerConfig(Model):
-    """One layer of a custom model, for one sample; `repeat` of it in a row."""
+    """One layer of a custom model, for one sample; `repeat` is the number of such layers in a
+    row."""
 
     name: str = ""
     parameters: Index = 0
@@ -45,6 +50,7 @@ class LayerConfig(Model):
 
     @model_validator(mode="after")
     def _timed(self) -> "LayerConfig":
+        """Raise an error for a layer without a time or FLOPs, or with only one of its two times."""
         if self.flops is None and self.forward is None:
             raise FieldError("expected how long the layer takes: forward (such as 1.5ms) or flops")
         if (self.forward is None) != (self.backward is None):
@@ -53,7 +59,7 @@ class LayerConfig(Model):
 
 
 class TransformerConfig(Model):
-    """A transformer by its numbers; what is left out follows from the others."""
+    """A transformer by its dimensions; those that are left out follow from the others."""
 
     layers: Count
     hidden: Count
@@ -76,6 +82,8 @@ class TransformerConfig(Model):
 
     @model_validator(mode="after")
     def _fits(self) -> "TransformerConfig":
+        """Raise an error for dimensions that do not divide, and for impossible numbers of
+        experts and layers."""
         if self.head_size is None and self.hidden % self.heads:
             raise FieldError(f"{self.hidden} is not divisible by {self.heads} heads", "hidden")
         if self.kv_heads is not None and self.heads % self.kv_heads:
@@ -101,9 +109,11 @@ DataKind = Literal[
 
 
 class Parallelism(Model):
-    """Degrees, the order of ranks, and the kind of data parallelism. `order` names the axes from
-    the fastest. `ep` divides the data-parallel ranks, as Megatron has it, or is an axis of its own:
-    whichever makes the degrees multiply to the GPUs."""
+    """Degrees of parallelism, the order of ranks, and the kind of data parallelism.
+
+    `order` names the axes, the fastest first. `ep` divides the data-parallel ranks, as in Megatron,
+    or is an axis of its own: the one with which the product of the degrees is the number of GPUs.
+    """
 
     dp: Degree | None = None
     tp: Degree = 1
@@ -121,6 +131,7 @@ class Parallelism(Model):
 
     @model_validator(mode="after")
     def _axes(self) -> "Parallelism":
+        """Raise an error unless `order` names every axis once."""
         axes = self.order.split("-")
         if sorted(axes) != sorted(AXES):
             names = ", ".join(AXES)
@@ -130,8 +141,12 @@ class Parallelism(Model):
 
 
 class Pipeline(Model):
-    """How stages work through micro-batches; `chunks` of layers a stage when interleaved. `stages`:
-    the layers of each (blocks of a transformer; with chunks those of all first chunks, then on)."""
+    """How the stages of a pipeline work through micro-batches.
+
+    `chunks` is the number of chunks of layers per stage of an interleaved schedule. `stages` are
+    the layers of each stage (blocks of a transformer); with chunks, first those of the first chunk
+    of every stage, then those of the second, and so on.
+    """
 
     schedule: Literal["gpipe", "1f1b", "interleaved", "zb-h1", "naive"] | None = None
     chunks: Count = 1
@@ -140,6 +155,7 @@ class Pipeline(Model):
 
     @model_validator(mode="after")
     def _chunks(self) -> "Pipeline":
+        """Raise an error if the number of chunks does not fit the schedule."""
         if self.chunks > 1 and self.schedule not in (None, "interleaved"):
             message = f"{self.schedule} has one chunk a stage; interleaved has more"
             raise FieldError(message, "chunks")
@@ -149,13 +165,16 @@ class Pipeline(Model):
 
 
 class Replicas(Model):
-    """What data parallelism does with gradients and weights. DDP: `bucket`, `first_bucket`,
-    `overlap`, `no_sync`. FSDP: `reshard`, `backward_prefetch`, `limit_all_gathers`, `shard` (ranks
-    that share one copy: HYBRID_SHARD). Distributed optimizer: `overlap_gather`. With `sync_every`,
-    gradients stay in one of the `islands`, which exchange weights after that number of steps,
-    with `overlap_sync` beside the next steps."""
+    """How data parallelism exchanges gradients and weights.
 
-    bucket: Bytes | Literal[0] = 25 * 2**20  # 0: each tensor alone
+    DDP: `bucket`, `first_bucket`, `overlap`, `no_sync`. FSDP: `reshard`, `backward_prefetch`,
+    `limit_all_gathers`, `shard` (the number of ranks that share one copy: HYBRID_SHARD).
+    Distributed optimizer: `overlap_gather`. With `sync_every`, gradients are only exchanged within
+    each of the `islands`. The islands exchange weights after that number of steps, with
+    `overlap_sync` during the next steps.
+    """
+
+    bucket: Bytes | Literal[0] = 25 * 2**20  # 0: a bucket for each tensor
     first_bucket: Bytes | Literal[0] = 2**20
     overlap: bool | None = None
     no_sync: bool | None = None
@@ -173,6 +192,8 @@ class Replicas(Model):
 
     @model_validator(mode="after")
     def _islands(self) -> "Replicas":
+        """Raise an error for keys of islands without `sync_every`, and for keys that contradict
+        it."""
         if self.sync_every is None and (self.islands is not None or self.overlap_sync):
             name = "islands" if self.islands is not None else "overlap_sync"
             raise FieldError("has no meaning without sync_every", name)
@@ -183,14 +204,16 @@ class Replicas(Model):
 
 
 class CompressionConfig(Model):
-    """Gradients in fewer bytes: in lower precision, or the largest `keep` of them."""
+    """Gradients in fewer bytes: in a lower precision, or only the largest fraction `keep` of
+    them."""
 
     kind: Literal["none", "fp16", "bf16", "fp8", "top-k"] = "none"
     keep: Part = 0.01
 
 
 class ExtraConfig(Model):
-    """A small collective: a preset by name, or any collective of a group of axes at some moment."""
+    """A small collective: a preset by name, or a collective of a group of ranks at a moment of
+    the step."""
 
     preset: (
         Literal[
@@ -209,7 +232,8 @@ class ExtraConfig(Model):
     when: Literal["init", "forward", "backward", "step", "eval"] | None = None
 
     @model_validator(mode="after")
-    def _whole(self) -> "ExtraConfig":
+    def _is_complete(self) -> "ExtraConfig":
+        """Raise an error for a small collective that is neither a preset nor complete."""
         if self.preset is None:
             for name in ("collective", "group", "bytes", "when"):
                 if getattr(self, name) is None:
@@ -218,9 +242,11 @@ class ExtraConfig(Model):
 
 
 class ComputeConfig(Model):
-    """What kernels reach of the machine's peaks, or the user's own times of layers. `times` is a
-    CSV with the columns layer, forward_us, backward_us for one micro-batch, or a trace of PyTorch's
-    profiler."""
+    """The fractions of the machine's peak rates that kernels reach, or measured times of layers.
+
+    `times` is a CSV file with the columns layer, forward_us, backward_us for one micro-batch, or a
+    trace of PyTorch's profiler.
+    """
 
     gemm_efficiency: Part | None = None
     attention_efficiency: Part | None = None
@@ -230,7 +256,7 @@ class ComputeConfig(Model):
 
 
 class Straggler(Model):
-    """A GPU that computes `slowdown` times slower."""
+    """A GPU whose computations take `slowdown` times as long."""
 
     rank: Index
     slowdown: Annotated[float, Field(ge=1, strict=False)]
@@ -241,7 +267,9 @@ Module = Literal["core_attn", "mla_up_proj", "layernorm", "moe_act", "mlp", "moe
 
 
 class _Step(Model):
-    what: ClassVar[str] = "a training step of"
+    """What training steps and recorded steps share; titles begin with `title_start`."""
+
+    title_start: ClassVar[str] = "a training step of"
 
     def size_list(self) -> list[int]:
         """The sizes of a step: 0, since a step has no message size."""
@@ -249,7 +277,7 @@ class _Step(Model):
 
 
 class Training(_Step):
-    """A training step: a model, its batch, how both are divided among the GPUs."""
+    """A training step: a model, its batch, and how both are divided among the GPUs."""
 
     model: ModelName | TransformerConfig | ListOf[LayerConfig]
     batch: Count
@@ -279,23 +307,26 @@ class Training(_Step):
 
     @model_validator(mode="after")
     def _check(self) -> "Training":
+        """Raise an error for a model without layers."""
         if isinstance(self.model, tuple) and not self.model:
             raise FieldError("expected at least one layer, got an empty list", "model")
         return self
 
     @property
     def label(self) -> str:
-        """What results call the model."""
+        """The name of the model in results."""
         return self.model if isinstance(self.model, str) else "custom"
 
 
 class Recorded(_Step):
-    """A step that was recorded: a PyTorch profiler trace of one rank, which all ranks repeat, a
-    Chakra trace, or an application in GOAL. `step` is the number of one of the profiler's steps
-    (the one of median length by default); GOAL's messages of more than `rendezvous` bytes wait for
-    their receive."""
+    """A recorded step: a trace of PyTorch's profiler, a Chakra trace, or an application in GOAL.
 
-    what: ClassVar[str] = "what is recorded in"
+    The profiler's trace is of one rank, and all ranks repeat it. `step` is the number of one of its
+    steps (by default the one of median length). Messages of GOAL with more than `rendezvous` bytes
+    wait for their receive.
+    """
+
+    title_start: ClassVar[str] = "what is recorded in"
     trace: str
     step: Index | None = None
     rendezvous: Bytes | None = None
@@ -303,5 +334,5 @@ class Recorded(_Step):
 
     @property
     def label(self) -> str:
-        """What results call it."""
+        """The name of the step in results."""
         return self.trace

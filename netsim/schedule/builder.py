@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from netsim.schedule import schedule
+from netsim.schedule.partition import Fold
 
 After = tuple[ArrayLike, schedule.Lag]
 Joins = tuple[ArrayLike, ArrayLike, schedule.Lag | NDArray[np.int16]]
@@ -51,7 +52,7 @@ class Builder:
         self.ranks = ranks
         self.element_bytes = element_bytes
         self.collectives = tuple(collectives)
-        self.fold: schedule.Fold | None = None
+        self.fold: Fold | None = None
         self._styles: dict[schedule.Style, int] = {}
         self._grouped = False
         self._lags: dict[schedule.Lag, int] = {}

@@ -1,8 +1,9 @@
-"""An operation between marks, and operations back to back as nccl-tests issues them.
+"""A schedule between marks, and operations back to back as nccl-tests issues them.
 
-A rank's rows begin after its start mark. Its end mark comes when all that it sends has left and all
-that it receives has arrived. Rows that follow other rows of their rank need not wait for the start
-mark themselves."""
+The rows of a rank begin after its start mark. Its end mark comes when everything that it sends has
+left and everything that it receives has arrived. A row that follows another row of its rank does
+not need to wait for the start mark itself.
+"""
 
 from dataclasses import replace
 from typing import Any, Literal
@@ -24,8 +25,8 @@ from netsim.schedule.schedule import (
     spelled_out,
 )
 
-COLUMNS = ("style", "src", "dst", "piece", "step")  # what a row is, without dependencies
-_CHUNK = 1 << 20  # dependencies handled at a time
+COLUMNS = ("style", "src", "dst", "piece", "step")  # the columns of a row besides dependencies
+_CHUNK = 1 << 20  # dependencies that are examined at a time, to bound temporary memory
 
 Flags = NDArray[np.bool_]
 Rows = NDArray[np.int32]
@@ -34,12 +35,15 @@ Rows = NDArray[np.int32]
 def framed(schedule: Schedule, kernel: float) -> Schedule:
     """The schedule between marks: start marks 0…n-1, then all rows, then n end marks.
 
-    A start mark takes `kernel` seconds."""
-    ranks, rows = schedule.ranks, len(schedule)
+    A start mark takes `kernel` seconds.
+    """
+    ranks = schedule.ranks
+    rows = len(schedule)
     lags, arrived, in_order = _lags(schedule.lags)
     gates, closing = _ends(schedule)
     style = (*schedule.styles, Style(MARK, stream="launch", latency=kernel), Style(MARK))
-    everyone, nothing = np.arange(ranks, dtype=np.int32), len(schedule.pieces.count)
+    everyone = np.arange(ranks, dtype=np.int32)
+    nothing = len(schedule.pieces.count)
     table = [getattr(schedule.pieces, name) for name in Pieces.__slots__]
     waits = np.diff(schedule.dep_ptr)
     counts = [np.zeros(ranks, np.int64), waits + np.bincount(gates.row, minlength=rows)]
@@ -49,10 +53,11 @@ def framed(schedule: Schedule, kernel: float) -> Schedule:
     inner = np.ones(int(ptr[ranks + rows]), bool)
     first = ptr[ranks + gates.row] + waits[gates.row]
     inner[first + np.arange(len(gates.row)) - np.searchsorted(gates.row, gates.row)] = False
-    dep_row, dep_lag = np.empty(len(inner), np.int32), np.empty(len(inner), np.int16)
+    dep_row = np.empty(len(inner), np.int32)
+    dep_lag = np.empty(len(inner), np.int16)
     dep_row[inner], dep_lag[inner] = schedule.dep_row + ranks, schedule.dep_lag
     dep_row[~inner], dep_lag[~inner] = gates.rank, in_order
-    at = np.searchsorted(closing.rank, everyone)  # where its own start mark goes
+    at = np.searchsorted(closing.rank, everyone)  # the place of the rank's own start mark
     last = np.insert(closing.row + ranks, at, everyone)
     last_lag = np.insert(np.where(closing.receives, arrived, in_order), at, in_order)
     usual = ((value, value) for value in (everyone, everyone, nothing, 0))
@@ -84,8 +89,12 @@ class _Touch:
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
-    """By row, for its source and for its target rank: does it follow a row of that rank, and does
-    a further row of that rank follow it (on a receiving rank: after its data has arrived)?"""
+    """For the source and the target rank of each row, whether the row is in order with other rows
+    of that rank.
+
+    `follows`: it follows a row of that rank. `followed`: a further row of that rank follows it (on
+    a receiving rank, after its data has arrived).
+    """
 
     follows: tuple[Flags, Flags]
     followed: tuple[Flags, Flags]
@@ -114,7 +123,7 @@ def _ends(schedule: Schedule) -> tuple[_Touch, _Touch]:
 
 
 def _in_line(schedule: Schedule, ends: tuple[Rows, Rows], grouped: Flags) -> _Plain:
-    """Which plain rows follow, and are followed by, plain rows of their own ranks."""
+    """Which rows without a group follow, and are followed by, such rows of their own ranks."""
     rows = len(schedule)
     has_groups = bool(grouped.any())
     result = _Plain(*((np.zeros(rows, bool), np.zeros(rows, bool)) for _ in range(2)))
@@ -122,7 +131,9 @@ def _in_line(schedule: Schedule, ends: tuple[Rows, Rows], grouped: Flags) -> _Pl
     arrival = np.array([lag.arrival for lag in schedule.lags], bool)
     for start in range(0, len(owner), _CHUNK):
         part = slice(start, start + _CHUNK)
-        here, there, lag = owner[part], schedule.dep_row[part], schedule.dep_lag[part]
+        here = owner[part]
+        there = schedule.dep_row[part]
+        lag = schedule.dep_lag[part]
         here_plain = ~grouped[here] if has_groups else True
         there_plain = ~grouped[there] if has_groups else True
         # same[i][j]: end i of the later row is the rank at end j of the earlier one
@@ -135,7 +146,8 @@ def _in_line(schedule: Schedule, ends: tuple[Rows, Rows], grouped: Flags) -> _Pl
 
 
 def _of_groups(schedule: Schedule, rows: NDArray[np.int64]) -> _Touch:
-    """Multicasts and in-switch reductions with each rank: members of the group, and the root."""
+    """Multicasts and in-switch reductions with each of their ranks: the members of the group and
+    the root."""
     down = schedule.kind[rows] == MULTICAST
     root = np.where(down, schedule.src[rows], schedule.dst[rows])
     place, member = spelled_out(
@@ -153,14 +165,16 @@ def _of_groups(schedule: Schedule, rows: NDArray[np.int64]) -> _Touch:
 def _ordered_groups(
     schedule: Schedule, touch: _Touch, ends: tuple[Rows, Rows], grouped: Flags, *, ahead: bool
 ) -> Flags:
-    """Which ranks of grouped rows have a plain row before them (`ahead`), or after them."""
+    """Which ranks of rows with groups have a row without a group before them (`ahead`), or after
+    them."""
     if not len(touch.row):
         return np.zeros(0, bool)
     owner = np.repeat(np.arange(len(schedule)), np.diff(schedule.dep_ptr))
     here, there = (owner, schedule.dep_row) if ahead else (schedule.dep_row, owner)
     use = grouped[here] & ~grouped[there]
     arrival = np.array([lag.arrival for lag in schedule.lags], bool)[schedule.dep_lag[use]]
-    here, there = here[use].astype(np.int64) * schedule.ranks, there[use]
+    here = here[use].astype(np.int64) * schedule.ranks
+    there = there[use]
     wanted = touch.row * schedule.ranks + touch.rank  # in order, as `_of_groups` has them
     anyhow, arrived = np.zeros((2, len(wanted)), bool)
     for end in ends:
@@ -173,14 +187,17 @@ def _ordered_groups(
 
 
 def _touch(rows: NDArray[np.int64], end: Rows, *, receives: bool) -> _Touch:
+    """Rows with their ranks at one end."""
     return _Touch(rows, end[rows].astype(np.int64), np.full(len(rows), receives))
 
 
 def _chosen(touch: _Touch, which: Flags) -> _Touch:
+    """The entries for which a flag is set."""
     return _Touch(touch.row[which], touch.rank[which], touch.receives[which])
 
 
 def _together(parts: list[_Touch], by: str) -> _Touch:
+    """All entries, sorted by a column."""
     columns = [np.concatenate([getattr(part, name) for part in parts]) for name in _Touch.__slots__]
     order = np.argsort(columns[_Touch.__slots__.index(by)], kind="stable")
     return _Touch(*(column[order] for column in columns))
@@ -193,18 +210,20 @@ def _lags(present: tuple[Lag, ...]) -> tuple[tuple[Lag, ...], int, int]:
 
 
 def _between(column: Rows, before: object, after: object, ranks: int) -> Rows:
+    """A column with the values of the start marks before it and of the end marks after it."""
     first, last = (np.broadcast_to(np.asarray(x, np.int32), ranks) for x in (before, after))
     return np.concatenate([first, column, last])
 
 
-# Operations back to back, as a benchmark issues them: each rank's kernels serial on its stream.
-# A rank's operation begins when its previous one is over and the host has launched it, and is over
-# when all that the rank sends has left and all that it receives has arrived.
+# Operations back to back, as a benchmark issues them: the kernels of a rank run one after the other
+# on its stream. A rank's operation begins when its previous one is complete and the host has
+# launched it. It is complete when everything that the rank sends has left and everything that it
+# receives has arrived.
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What it costs to begin an operation.
+    """The time to begin an operation.
 
     - `host`: seconds that a process needs for each launch, one after the other over its GPUs.
     - `kernel`: seconds on the GPU before the first byte moves.
@@ -220,12 +239,12 @@ class Launch:
 
     @property
     def period(self) -> float:
-        """The least time from one operation to the next that the host allows."""
+        """The least seconds from one operation to the next that the host allows."""
         return self.host * self.gpus_per_process
 
     @property
     def together(self) -> bool:
-        """Whether the host lets all ranks begin at one instant."""
+        """Whether the host lets all ranks begin at the same time."""
         return self.host == 0 or self.gpus_per_process == 1
 
     def times(self, operations: int, ranks: int) -> NDArray[np.float64]:
@@ -257,17 +276,18 @@ class BackToBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
+class RepeatedSchedule:
     """A schedule of several operations; `ends[i, r]` is the row that ends operation i on rank r."""
 
     schedule: Schedule
     ends: NDArray[np.int64]
 
 
-def repeat(schedule: Schedule, times: int, launch: Launch = AT_ONCE) -> Repeated:
+def repeat(schedule: Schedule, times: int, launch: Launch = AT_ONCE) -> RepeatedSchedule:
     """A schedule of `times` equal operations, one after the other on every rank.
 
-    An operation begins on a rank when the rank's previous one is over and the host has launched it.
+    An operation begins on a rank when the rank's previous one is complete and the host has launched
+    it.
     Row `ends[i, r]` of the result ends operation i on rank r.
 
     >>> from netsim import Collective, build
@@ -279,8 +299,8 @@ def repeat(schedule: Schedule, times: int, launch: Launch = AT_ONCE) -> Repeated
     return unrolled(framed(schedule, launch.kernel), launch.times(times, schedule.ranks))
 
 
-def unrolled(frame: Schedule, launched: NDArray[np.float64]) -> Repeated:
-    """One operation for each launch (first axis of `launched`), of a schedule between marks."""
+def unrolled(frame: Schedule, launched: NDArray[np.float64]) -> RepeatedSchedule:
+    """A schedule between marks, repeated once for each launch (first axis of `launched`)."""
     times, ranks = launched.shape
     size = len(frame)
     dep_ptr, dep_row, dep_lag = _in_a_row(frame, times)
@@ -296,21 +316,26 @@ def unrolled(frame: Schedule, launched: NDArray[np.float64]) -> Repeated:
         release_time=release_time,
     )
     first = np.arange(times)[:, None] * size
-    return Repeated(schedule, first + size - ranks + np.arange(ranks)[None, :])
+    return RepeatedSchedule(schedule, first + size - ranks + np.arange(ranks)[None, :])
 
 
 def _in_a_row(
     frame: Schedule, times: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int16]]:
-    """Pointers, earlier rows and lags; start marks wait for the end marks just before them."""
-    ranks, size = frame.ranks, len(frame)
+    """Dependencies of repeated operations: pointers, earlier rows and lags.
+
+    Start marks wait for the end marks just before them.
+    """
+    ranks = frame.ranks
+    size = len(frame)
     counts = np.diff(frame.dep_ptr)
     later = counts.copy()
     later[:ranks] += 1
     ptr = np.zeros(times * size + 1, np.int32)
     np.cumsum(np.concatenate([counts, *[later] * (times - 1)]), out=ptr[1:])
     before = np.arange(ranks, dtype=np.int32) - ranks
-    row, lag = [frame.dep_row], [frame.dep_lag]
+    row = [frame.dep_row]
+    lag = [frame.dep_lag]
     for number in range(1, times):
         row.append(np.concatenate([before, frame.dep_row]) + np.int32(number * size))
         lag += [np.full(ranks, frame.lags.index(IN_ORDER), np.int16), frame.dep_lag]
@@ -320,7 +345,11 @@ def _in_a_row(
 def _releases(
     frame: Schedule, launched: NDArray[np.float64]
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Launches of the host, and the schedule's own releases (first time)."""
+    """The release times of repeated operations: the launches by the host, and the schedule's own
+    ones.
+
+    The schedule's own releases are those of the first operation.
+    """
     times, ranks = launched.shape
     rows = np.arange(times)[:, None] * len(frame) + np.arange(ranks)
     row = np.concatenate([rows.ravel(), frame.release_row])

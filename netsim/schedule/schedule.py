@@ -1,6 +1,6 @@
 """A Schedule: rows of work by rank in a topological order, as columns; several side by side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import field, replace
 from math import inf
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from netsim.base.memo import different
 from netsim.base.values import dataclass
+from netsim.schedule.partition import Fold
 
 
 def spelled_out(
@@ -35,71 +36,6 @@ def spelled_out(
 # of rows that it represents; what these draw on equivalent links is drawn on one of the links.
 
 Ints = NDArray[np.int32]
-
-
-@dataclass(frozen=True, slots=True)
-class Alike:
-    """The representative of every member (`first`), and the size of the class of each
-    representative (`count`), both by the member's number."""
-
-    first: Ints
-    count: Ints
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Fold:
-    """The representatives of a folded schedule: `ranks` by rank, `wires` by link, `nodes` by node
-    of the topology (of NICs), `blocks` by rank for each channel of the schedule, where the
-    representative is coded as channel × ranks + rank. A `loose` link, by link, cannot saturate,
-    whatever is under way at once; then neither can what a GPU has besides its SMs and its proxy."""
-
-    ranks: Alike
-    wires: Alike
-    nodes: Alike
-    blocks: Mapping[int, Alike] = field(default_factory=dict)
-    loose: NDArray[np.bool_] | None = None
-
-    @property
-    def leaders(self) -> Ints:
-        """The ranks that are representatives, of their class or of themselves alone."""
-        return np.flatnonzero(self.ranks.first == np.arange(len(self.ranks.first))).astype(np.int32)
-
-
-@dataclass(frozen=True, slots=True)
-class Hops:
-    """Connections between blocks: the numbers of both blocks, and a label that equal ones share."""
-
-    src: Ints
-    dst: Ints
-    label: NDArray[np.int64]
-    channel: int
-    route: str
-
-
-@dataclass(frozen=True, slots=True)
-class Skeleton:
-    """The blocks of a schedule and the hops between them, without its rows.
-
-    A block is what one rank does on one channel. `lane` numbers the parts of which each can be a
-    schedule without the others. Blocks of one class must have the same `kind`. `turn` is what
-    distinguishes a rank from the others besides its place."""
-
-    ranks: int
-    rank: Ints
-    channel: Ints
-    lane: Ints
-    kind: NDArray[np.int64]
-    hops: tuple[Hops, ...]
-    turn: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Symmetry:
-    """A Fold, and what is left to write: lanes for `copies` each, and the class of every block."""
-
-    fold: Fold
-    copies: dict[int, int]
-    block: NDArray[np.int64]
 
 
 # The Schedule: what moves and computes, in what order, as columns of numbers.

@@ -1,6 +1,8 @@
-"""Workers of a Dask cluster that is running already, or that Slurm starts (extra `dask`).
+"""Simulate a sweep on the workers of a Dask cluster that is running, or that Slurm starts.
 
-The scheduler hands orders to workers, and gives those of a worker that died to another."""
+The extra `dask` installs what is needed. The scheduler hands orders to workers, and gives the
+orders of a worker that died to another one.
+"""
 
 import asyncio
 import logging
@@ -12,21 +14,21 @@ from typing import Any
 
 from netsim.base.errors import InputError, LostError, NetsimError
 from netsim.base.files import handlers_kept, held
-from netsim.sweep.run import VERSION, Answer, Fulfilled, Order, fulfilled, misfit, titled
+from netsim.sweep.run import VERSION, Fulfilled, Order, SizeAnswer, fulfilled, misfit, titled
 
-PATIENCE = 15.0  # seconds for a scheduler to answer
-LISTEN = 0.005  # between two looks at whether an order is done, or somebody interrupts
-AT_ONCE = 2000  # orders that the scheduler is given at a time
+PATIENCE = 15.0  # seconds that a scheduler has to answer
+LISTEN = 0.005  # seconds between two checks for a finished order or an interruption
+AT_ONCE = 2000  # orders that the scheduler has at a time
 SLURM = "slurm"
 
 
 def installed_version() -> str:
-    """What this process would compute with."""
+    """The version of netsim and of its model in this process."""
     return VERSION
 
 
 class DaskWorkers:
-    """The workers of a Dask scheduler, or `jobs` that Slurm is asked for."""
+    """The workers of a Dask scheduler, or `jobs` Slurm jobs; `tell` receives messages."""
 
     def __init__(
         self, address: str, jobs: int | None = None, tell: Callable[[str], None] = lambda text: None
@@ -45,9 +47,14 @@ class DaskWorkers:
         self._check_versions()
 
     def _client(self) -> Any:
+        """A client that is connected to the scheduler.
+
+        Raises:
+            InputError: the scheduler does not answer within `PATIENCE`.
+        """
         target = self._cluster or self.address
         try:
-            if self._cluster is None:  # a client would wait for ever for one that says nothing
+            if self._cluster is None:  # a client waits forever if the scheduler does not answer
                 asyncio.run(asyncio.wait_for(_greeted(self.distributed, target), PATIENCE))
             with held():
                 return self.distributed.Client(target, timeout=PATIENCE, set_as_default=False)
@@ -59,45 +66,48 @@ class DaskWorkers:
             ) from None
 
     def _check_versions(self) -> None:
-        """Refuse a scheduler or workers with another netsim, or none; orders tell later ones."""
-        versions = {"the scheduler": self._asked(self.client.run_on_scheduler)}
-        workers = self._asked(self.client.run, on_error="return")
+        """Raise an error if the scheduler or a worker has another version of netsim, or none.
+
+        Workers that come later check the version of each order themselves."""
+        versions = {"the scheduler": self._remote_version(self.client.run_on_scheduler)}
+        workers = self._remote_version(self.client.run, on_error="return")
         by_worker = workers if isinstance(workers, dict) else {"": workers}
         versions.update({f"worker {name}": version for name, version in by_worker.items()})
         for name, version in versions.items():
-            if version != VERSION and not isinstance(version, OSError):  # one that just died
+            # an OSError is of a worker that has just died, which does no harm
+            if version != VERSION and not isinstance(version, OSError):
                 has = "no netsim that can be used" if isinstance(version, Exception) else version
                 self.close()
                 message = f"--dask {self.address}: {name} has {has}, not netsim {VERSION}"
                 raise InputError(message, hint="install the same version everywhere")
 
-    def _asked(self, run: Callable[..., Any], **options: Any) -> Any:
-        """What others answer when they are asked for their version; or the exception."""
+    def _remote_version(self, run: Callable[..., Any], **options: Any) -> Any:
+        """The version of the scheduler, or of workers by address; or the exception of the call."""
         try:
             return run(installed_version, **options)
-        except Exception as error:  # whatever the other side could not read
+        except Exception as error:  # anything may be raised if netsim is missing there
             return error
 
     def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
-        """Every order with its answers, as they come."""
-        left = list(reversed(orders))
+        """Yield every order with its answers, in the order in which they finish."""
+        remaining = list(reversed(orders))
         order_of_key: dict[str, Order] = {}
         running = self.distributed.as_completed(loop=self.client.loop)
-        patient = time.monotonic() + PATIENCE
+        patience_ends = time.monotonic() + PATIENCE
         try:
             with held() as interrupt:
-                while left or order_of_key:
-                    while left and len(order_of_key) < AT_ONCE:
-                        order = left.pop()
+                while remaining or order_of_key:
+                    while remaining and len(order_of_key) < AT_ONCE:
+                        order = remaining.pop()
                         future = self.client.submit(fulfilled, order, pure=False, retries=0)
                         order_of_key[future.key] = order
                         running.add(future)
                     while not (running.has_ready() or running.is_empty()):
                         interrupt.check()
                         time.sleep(LISTEN)
-                        if time.monotonic() > patient:
+                        if time.monotonic() > patience_ends:
                             self._tell_if_alone()
-                            patient = inf
+                            patience_ends = inf
                     interrupt.check()
                     future = next(running)
                     order = order_of_key.pop(future.key)
@@ -108,15 +118,17 @@ class DaskWorkers:
             raise InputError(f"--dask {self.address}: {message}") from None
 
     def _tell_if_alone(self) -> None:
-        """Workers may come at any time; somebody who forgot to start one should know."""
+        """Tell the user if there is no worker yet. Workers may come at any time, so this is no
+        error."""
         if not self.client.scheduler_info().get("workers"):
             slurm = self.address == SLURM
             hint = "Slurm has started none" if slurm else f"start one: dask worker {self.address}"
             self.tell(f"--dask {self.address}: no worker has come yet; {hint}")
 
-    def _result(self, future: Any, order: Order) -> list[Answer]:
+    def _result(self, future: Any, order: Order) -> list[SizeAnswer]:
+        """The answers of a finished order; errors if every worker that tried it died."""
         try:
-            answers: list[Answer] = future.result()
+            answers: list[SizeAnswer] = future.result()
             return answers
         except self.distributed.scheduler.KilledWorker:
             why = "its worker died, also when others tried it (out of memory?)"
@@ -126,7 +138,7 @@ class DaskWorkers:
             raise
         except NetsimError as error:
             raise InputError(f"--dask {self.address}: {error}") from None
-        except Exception as error:  # whatever the worker could not read
+        except Exception as error:  # anything may be raised by a worker with another version
             raise InputError(
                 f"--dask {self.address}: a worker fails with {type(error).__name__}: "
                 f"{(str(error).splitlines() or [''])[0]}",
@@ -134,7 +146,7 @@ class DaskWorkers:
             ) from None
 
     def close(self) -> None:
-        """Let go of the scheduler, and of jobs that were started for this."""
+        """Disconnect from the scheduler, and end the jobs that were started for this sweep."""
         with held():
             self.client.close()
             if self._cluster is not None:
@@ -142,15 +154,16 @@ class DaskWorkers:
 
 
 async def _greeted(distributed: Any, address: str) -> None:
-    """Wait for a scheduler to say who it is."""
-    known = distributed.Security().get_connection_args("client")
-    async with distributed.rpc(address, connection_args=known) as scheduler:
+    """Wait until a scheduler answers."""
+    arguments = distributed.Security().get_connection_args("client")
+    async with distributed.rpc(address, connection_args=arguments) as scheduler:
         await scheduler.identity()
 
 
 def _imported(name: str) -> Any:
+    """A package of the extra `dask`; without it, an error says how to install it."""
     try:
-        with handlers_kept():  # dask_jobqueue ends the process at Ctrl-C, without a word
+        with handlers_kept():  # dask_jobqueue makes Ctrl-C end the process without a message
             return import_module(name)
     except ImportError:
         hint = "pip install 'netsim[dask]'"
@@ -158,11 +171,11 @@ def _imported(name: str) -> Any:
 
 
 def _slurm(jobs: int) -> Any:
-    """A cluster whose workers are Slurm jobs, as the user's jobqueue.yaml describes them."""
+    """A Dask cluster whose workers are Slurm jobs, as the user's jobqueue.yaml describes them."""
     queue = _imported("dask_jobqueue")
     try:
         cluster = queue.SLURMCluster()
-        cluster.adapt(minimum_jobs=jobs, maximum_jobs=jobs)  # a job that ends is asked for again
+        cluster.adapt(minimum_jobs=jobs, maximum_jobs=jobs)  # a job that ends is started again
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         hint = "say cores, memory and queue in ~/.config/dask/jobqueue.yaml"

@@ -1,7 +1,8 @@
-"""What each part of a cluster costs when it is dead: the words about `sweep: {faults: each nic}`.
+"""The cost of each part of a cluster when it is dead, in words, for `sweep: {faults: each nic}`.
 
-A fault is nobody's choice, so such a sweep has no best cell: each part is compared with the healthy
-cluster, all else being equal."""
+Nobody chooses a fault, so that such a sweep has no best cell: each part is compared with the
+healthy cluster, all else being equal.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import exp, log
@@ -13,12 +14,12 @@ from netsim.results.row import EQUAL, Row
 from netsim.scenario.cells import Expansion, Invalid
 from netsim.scenario.each_part import HEALTHY
 
-MOST_NAMES = 3  # parts that are named where several cost the same or cannot be lost
+MOST_NAMES = 3  # of several parts with the same cost, or that cannot be lost, this many are named
 
 
 @dataclass(frozen=True)
 class PartTime:
-    """The time of one cell: the part that is at fault, and what else tells the cell apart."""
+    """The time of one cell: the part that fails, and the values of the other axes."""
 
     part: str
     setting: tuple[str, ...]
@@ -27,9 +28,10 @@ class PartTime:
 
 @dataclass(frozen=True)
 class PartCost:
-    """How many times as long an operation takes with a part at fault as with none.
+    """The time of an operation with a failing part over the time without.
 
-    Over several settings it is the geometric mean; `time_us` is then the last one's."""
+    Over several settings it is the geometric mean; `time_us` is then that of the last setting.
+    """
 
     part: str
     ratio: float
@@ -38,7 +40,8 @@ class PartCost:
 
 @dataclass(frozen=True)
 class PartCosts:
-    """The parts by cost, the most costly first, and those that the job cannot lose, with why."""
+    """The parts by cost, the most costly first, and the parts that the job cannot lose, with the
+    reason."""
 
     healthy_us: float
     costs: tuple[PartCost, ...]
@@ -72,7 +75,9 @@ def part_costs(times: Iterable[PartTime], lost: Mapping[str, str]) -> PartCosts:
 def costs_of(expansion: Expansion, rows: Sequence[Row], axis: str) -> PartCosts:
     """The costs of the parts of an axis at the largest size that the healthy cluster has."""
     good = [row for row in rows if row.status == "ok" and (row.time_us or row.step_time_us)]
-    largest = max((row.asked for row in good if _part_of(row.axes, axis) == HEALTHY), default=0)
+    largest = max(
+        (row.requested_size for row in good if _part_of(row.axes, axis) == HEALTHY), default=0
+    )
     times = [
         PartTime(
             _part_of(row.axes, axis),
@@ -80,7 +85,7 @@ def costs_of(expansion: Expansion, rows: Sequence[Row], axis: str) -> PartCosts:
             row.time_us or row.step_time_us or 0.0,
         )
         for row in good
-        if row.asked == largest
+        if row.requested_size == largest
     ]
     ended = {_part_of(row.axes, axis): first_line(row.error) for row in rows if row.status != "ok"}
     unable = {
@@ -93,6 +98,7 @@ def costs_of(expansion: Expansion, rows: Sequence[Row], axis: str) -> PartCosts:
 
 
 def _part_of(axes: Mapping[str, Any], axis: str) -> str:
+    """The failing part of a cell, by its value on the axis of parts."""
     return str(axes.get(axis))
 
 
@@ -103,7 +109,7 @@ def first_line(text: str) -> str:
 
 
 def sentences(costs: PartCosts, at: str = "") -> list[str]:
-    """What the costs of parts come to: which costs most and least, and which cannot be lost."""
+    """Sentences on the most and the least costly parts, and on parts that cannot be lost."""
     lines = []
     if costs.costs:
         several = costs.setting_count > 1
@@ -119,12 +125,15 @@ def sentences(costs: PartCosts, at: str = "") -> list[str]:
 
 
 def _healthy(costs: PartCosts) -> str:
+    """The time of the healthy cluster in words."""
     return format_time(costs.healthy_us / 1e6)
 
 
 def _range(costs: Sequence[PartCost]) -> str:
-    """The most and the least costly parts, or all at once where they cost the same."""
-    most, least = costs[0], costs[-1]
+    """A sentence on the most and the least costly parts, or on all of them if they cost the
+    same."""
+    most = costs[0]
+    least = costs[-1]
     if most.ratio / least.ratio - 1 <= EQUAL:
         if len(costs) == 1:
             return f"{most.part} costs {percent(most.ratio)}"
@@ -138,14 +147,14 @@ def _range(costs: Sequence[PartCost]) -> str:
 
 
 def percent(ratio: float) -> str:
-    """What a ratio of times adds, in words: `22 % more time`, `nothing`."""
+    """A ratio of times as an increase in words: `22 % more time`, `nothing`."""
     if abs(ratio - 1) <= EQUAL:
         return "nothing"
     return f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} time".replace("%", " %", 1)
 
 
 def names_of(names: Sequence[str]) -> str:
-    """Some names, and how many more there are: `leaf0, leaf1, leaf2 and 5 more`."""
+    """Some names and the number of the others: `leaf0, leaf1, leaf2 and 5 more`."""
     more = len(names) - MOST_NAMES
     shown = ", ".join(names[:MOST_NAMES])
     return f"{shown} and {more} more" if more > 0 else shown

@@ -1,4 +1,7 @@
-"""The rows of a sweep: its cells at their sizes, what is known already, who simulates the rest."""
+"""Compute the rows of a sweep: every cell at every size, here, on other processes or on a cluster.
+
+Rows that the result folder or the cache already has are not computed again.
+"""
 
 from __future__ import annotations
 
@@ -38,19 +41,19 @@ from netsim.yamlio.read import Source
 if TYPE_CHECKING:
     from netsim.base.processes import Processes
 
-MANY = 64  # rows from which the start-up of the compiled engine pays, however small their programs
+MANY = 64  # for this many rows the compiled engine is worth its start-up, however small they are
 
 
 @dataclass(frozen=True)
 class SizedCell:
-    """One cell at one size."""
+    """One cell at one size in bytes."""
 
     cell: Cell
     size: int
 
     @property
     def key(self) -> tuple[str, int]:
-        """What the journal knows it by."""
+        """The cell's id and the size: the key of the row in the journal."""
         return self.cell.id, self.size
 
 
@@ -60,7 +63,10 @@ def tasks_of(cells: Sequence[Cell]) -> list[SizedCell]:
 
 
 def engine_for(tasks: Sequence[SizedCell], engine: str = "auto") -> str:
-    """The engine of all rows of a sweep, so that they do not depend on how the work is divided."""
+    """The engine of all rows of a sweep.
+
+    It depends on the complete sweep, so that rows do not depend on how the work is divided.
+    """
     if engine != "auto":
         return engine
     if len(tasks) >= MANY:
@@ -69,7 +75,10 @@ def engine_for(tasks: Sequence[SizedCell], engine: str = "auto") -> str:
 
 
 def finished_row(folder: Folder, task: SizedCell) -> Row:
-    """The row of a task; an equal question asked under other names keeps its own names."""
+    """The finished row of a task, with the names of this task.
+
+    Cells with other names may ask for the same simulation, and share its row.
+    """
     row = folder.finished[task.key]
     named = replace(
         row,
@@ -84,7 +93,7 @@ def finished_row(folder: Folder, task: SizedCell) -> Row:
 
 
 def invalid_row(point: Invalid, scenario: str) -> Row:
-    """The row of a point that no scenario is possible at."""
+    """The row of a point of the sweep for which no valid scenario exists."""
     return Row(
         scenario=scenario,
         cell=point.id,
@@ -95,8 +104,8 @@ def invalid_row(point: Invalid, scenario: str) -> Row:
     )
 
 
-# Finished rows of all sweeps on this machine, by the id of what was asked.
-# A file of SQLite that several sweeps may use at once; only rows without an error are kept.
+# The cache: finished rows of all sweeps on this machine, by the id of their cell. It is a file of
+# SQLite that several sweeps may use at once. Only rows without an error are kept.
 
 _TABLE = (
     "create table if not exists rows (cell text, size integer, engine text, version text, row text,"
@@ -107,40 +116,43 @@ _KEEP = "insert or replace into rows values (?, ?, ?, ?, ?)"
 
 
 def cache_file() -> Path:
-    """Where the cache is: $NETSIM_CACHE, or in the user's folder for caches."""
+    """The path of the cache: $NETSIM_CACHE, or a file in the user's folder for caches."""
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(os.environ.get("NETSIM_CACHE") or Path(home, "netsim", "rows.sqlite"))
 
 
 def _sqlite() -> Any:
-    """For the few who keep rows for other sweeps."""
+    """The module sqlite3, which is imported only if the cache is used."""
     return import_module("sqlite3")
 
 
 class Cache:
-    """Rows that were computed before, by cell, size, engine and version of netsim.
+    """Rows of earlier sweeps, by cell, size, engine and version of netsim.
 
-    Damaged rows are reported and computed again; a file that can no longer be used is reported
-    once."""
+    Damaged rows are reported and computed again. A file that can no longer be used is reported once
+    and then ignored. `hits` is the number of rows that were read.
+    """
 
     def __init__(self, path: Path, tell: Tell = silent) -> None:
-        self.path, self.tell, self.found = path, tell, 0
+        self.path = path
+        self.tell = tell
+        self.hits = 0
         self._base: Any = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._base = _sqlite().connect(path, timeout=30.0, isolation_level=None)
             self._base.text_factory = bytes
-            with self._told():
+            with self._failures_reported():
                 self._base.execute(_TABLE)
         except (OSError, _sqlite().Error) as error:
             message = f"{self.path}: cannot be used as a cache: {error}"
             raise InputError(message, hint="set NETSIM_CACHE, or run without --cache") from None
 
     def find(self, key: Key, engine: str) -> Row | None:
-        """The row of a cell at a size, or None."""
+        """The row of a cell at a size, or None if the cache does not have it."""
         entry = None
         if self._base is not None:
-            with self._told():
+            with self._failures_reported():
                 entry = self._base.execute(_FIND, (*key, engine, __version__)).fetchone()
         if entry is None:
             return None
@@ -149,28 +161,28 @@ class Cache:
         except (ValueError, TypeError, InputError) as error:
             self.tell(f"{self.path}: row of {key[0]} at {key[1]} B: damaged: {error}")
             return None
-        self.found += 1
+        self.hits += 1
         return row
 
     def keep(self, key: Key, engine: str, row: Row) -> None:
-        """Keep a row for other sweeps."""
+        """Store a row for other sweeps."""
         if self._base is not None:
-            with self._told():
+            with self._failures_reported():
                 text = sealed({"cell": key[0], "size": key[1], "row": asdict(row)})
                 self._base.execute(_KEEP, (*key, engine, __version__, text))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._base is not None:
             self._base.close()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Report a failure of the cache, and do not use it from then on."""
+    def _failures_reported(self) -> Iterator[None]:
+        """Report a failure of the cache within the `with` block, and stop using the cache."""
         try:
             yield
         except (OSError, _sqlite().Error) as error:
-            if not _is_database(self.path):  # but something else, which somebody named
+            if not _is_database(self.path):  # the user named a file of another kind
                 raise
             self.tell(f"{self.path}: the cache is left alone from here on: {error}")
             self.close()
@@ -178,13 +190,17 @@ class Cache:
 
 
 def _is_database(path: Path) -> bool:
+    """Whether a file is a database of SQLite."""
     with suppress(OSError), path.open("rb") as file:
         return file.read(6) == b"SQLite"
     return False
 
 
 def _cached(text: bytes, key: Key) -> Row:
-    """The row of an entry, which was made for a key; older ones are a row and nothing else."""
+    """The row in an entry of the cache, after a check that the entry has the expected key.
+
+    Entries of older versions consist of the row only.
+    """
     values = unsealed(text)
     if "row" not in values:
         return row_from(values)
@@ -193,16 +209,16 @@ def _cached(text: bytes, key: Key) -> Row:
     return row_from(values["row"])
 
 
-# Orders: what a worker, in another process or on another machine, has to compute.
-# An order is plain values. A worker checks them as it would check a file, refuses another version
-# of netsim or other machine files than those that the order was made from, and runs nothing else.
+# An order says what a worker, in another process or on another machine, has to compute. It consists
+# of plain values. A worker checks them as it checks a file. It refuses an order of another version
+# of netsim, or one that was made from other machine files.
 
 VERSION = f"{__version__} (model {MODEL_VERSION})"
 
 
 @dataclass(frozen=True)
 class Order:
-    """A cell as plain values, the id that it must turn out to have, and the sizes wanted."""
+    """A cell as plain values, the id that it must have, and the sizes to simulate."""
 
     cell: str
     name: str
@@ -217,42 +233,43 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came of one size: a row, or an error and the exit code that it means."""
+class SizeAnswer:
+    """The result of one size: a row, or an error and its exit code."""
 
     size: int
     row: Mapping[str, Any] | None
     timing: Mapping[str, Any]
     error: str = ""
     exit_code: int = 0
-    is_stalled: bool = False  # the operation cannot finish: it waits for what is dead
-    decisions: tuple[str, ...] = ()  # by which methods the time was found, a line each
+    is_stalled: bool = False  # the operation cannot finish: it waits for a dead link or rank
+    decisions: tuple[str, ...] = ()  # lines on the methods that were tried and taken
 
 
-def fulfil(order: Order) -> Iterator[Answer]:
-    """Do what an order asks for, after checking it."""
+def fulfil(order: Order) -> Iterator[SizeAnswer]:
+    """Check an order and yield the answer of each of its sizes."""
     if order.version != VERSION:
         message = f"worker {socket.gethostname()} runs netsim {VERSION}, the sweep {order.version}"
         raise InputError(message, hint="install the same version everywhere")
-    once = replace(order, sizes=())  # orders of one cell differ in sizes only
-    _cell(once)  # what is wrong here is wrong with the worker
+    # Orders of one cell differ only in their sizes; without them, the caches below find the cell.
+    without_sizes = replace(order, sizes=())
+    _cell(without_sizes)  # raises an error if the worker has other files
     try:
-        resolved = _resolved(once)
+        resolved = _resolved(without_sizes)
     except NetsimError as error:
         yield from (misfit(size, error) for size in order.sizes)
         return
     yield from answers(resolved, order.sizes, order.engine)
 
 
-def fulfilled(order: Order) -> list[Answer]:
-    """The same as a whole."""
+def fulfilled(order: Order) -> list[SizeAnswer]:
+    """All answers of an order as a list."""
     return list(fulfil(order))
 
 
-def misfit(size: int, error: NetsimError) -> Answer:
-    """The answer for a cell whose parts do not fit, or that memory has no room for."""
+def misfit(size: int, error: NetsimError) -> SizeAnswer:
+    """The answer for a cell that is contradictory, or that does not fit into the memory."""
     code = LostError.exit_code if isinstance(error, NoRoomError) else error.exit_code
-    return Answer(size, None, {}, str(error), code)
+    return SizeAnswer(size=size, row=None, timing={}, error=str(error), exit_code=code)
 
 
 def answers(
@@ -260,8 +277,8 @@ def answers(
     sizes: Sequence[int],
     engine: str,
     progress: Callable[[int], Progress | None] = lambda size: None,
-) -> Iterator[Answer]:
-    """The answers of one cell, one size after the other."""
+) -> Iterator[SizeAnswer]:
+    """Yield the answers of one cell, one size after the other."""
     for size in sizes:
         began = time.perf_counter()
         row: Row | None = None
@@ -282,12 +299,21 @@ def answers(
         took = time.perf_counter() - began
         timing = {"wall_s": took, "host": socket.gethostname(), "worker": os.getpid()}
         values = None if row is None else asdict(row)
-        yield Answer(size, values, timing, error, code, is_stalled, tuple(decisions))
+        yield SizeAnswer(
+            size=size,
+            row=values,
+            timing=timing,
+            error=error,
+            exit_code=code,
+            is_stalled=is_stalled,
+            decisions=tuple(decisions),
+        )
 
 
 def no_room(resolved: AnyResolved, size: int) -> str:
     """The message for a cell that ended for lack of memory."""
-    most, limit = resolved.memory_needed(size), memory_limit()
+    most = resolved.memory_needed(size)
+    limit = memory_limit()
     there = f" of {limit / 1e9:.2g} GB" if limit else ""
     message = f"does not fit into the memory{there} (estimated at up to {most / 1e9:.2g} GB)"
     return f"{message}; fewer ranks, sizes or chunks need less"
@@ -295,28 +321,30 @@ def no_room(resolved: AnyResolved, size: int) -> str:
 
 @lru_cache(maxsize=4)
 def _cell(order: Order) -> Cell:
+    """The cell of an order, after a check that it has the id of the order."""
     cell = cell_of(Source(order.name, dict(order.data)), order.axes)
     if cell.id != order.cell:
-        told = "finds other machine or topology files than the sweep was made from"
+        problem = "finds other machine or topology files than the sweep was made from"
         hint = "bring the same files to every machine"
-        raise InputError(f"worker {socket.gethostname()} {told}", hint=hint)
+        raise InputError(f"worker {socket.gethostname()} {problem}", hint=hint)
     return cell
 
 
 @lru_cache(maxsize=4)
 def _resolved(order: Order) -> AnyResolved:
+    """The resolved cell of an order."""
     return resolve_any(_cell(order))
 
 
-CHUNK = 31  # sizes that one order has at most: enough to make what a cell needs only once
-LONG = 5.0  # seconds after which what is left is shared out
-Shown = Callable[[SizedCell], Progress | None]
-Found = Generator[tuple[SizedCell, Answer], None, None]
-Later = Callable[[], AbstractContextManager["Workers | None"]]
+CHUNK = 31  # most sizes of an order; usually all of a cell, so that it is resolved only once
+LONG = 5.0  # seconds after which worker processes are started for the remaining rows
+ProgressOf = Callable[[SizedCell], Progress | None]
+AnswerStream = Generator[tuple[SizedCell, SizeAnswer], None, None]
+LaterWorkers = Callable[[], AbstractContextManager["Workers | None"]]
 
 
 class CellError(NetsimError):
-    """What one cell failed with, wherever it ran."""
+    """The error with which one cell failed, in whatever process it ran."""
 
     def __init__(self, message: str, exit_code: int = 2, *, is_stalled: bool = False) -> None:
         super().__init__(message)
@@ -324,26 +352,27 @@ class CellError(NetsimError):
         self.is_stalled = is_stalled
 
 
-Fulfilled = Generator[tuple[Order, list[Answer]], None, None]
+Fulfilled = Generator[tuple[Order, list[SizeAnswer]], None, None]
 
 
 class Workers(Protocol):
     """Workers that fulfil orders, in any sequence."""
 
     def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
-        """Every order with its answers, as they come, some of them at a time."""
+        """Yield every order with its answers as they finish; an order may come several times."""
         ...
 
 
 class Local:
-    """The workers of this machine (`base/processes.py`)."""
+    """Worker processes on this machine (`base/processes.py`)."""
 
     def __init__(self, processes: Processes, cells: Sequence[Cell]) -> None:
         self.processes = processes
         self.cells = {cell.id: cell for cell in cells}
 
     def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
-        """Every order with its answers; what ended its worker twice has errors for answers."""
+        """Yield every order with its answers. Orders that ended their worker twice have errors
+        as answers."""
         jobs = (
             (
                 order,
@@ -354,30 +383,38 @@ class Local:
             for order in _shared_out(orders, self.processes.count)
         )
         with closing(self.processes.results(jobs)) as results:
-            STAGE.others, total = self.processes.memory, sum(len(one.sizes) for one in orders)
+            STAGE.others = self.processes.memory
+            total = sum(len(order.sizes) for order in orders)
             at(", ".join(self.processes.names()), 0, total)
             for done, (order, answer) in enumerate(results, 1):
                 at(", ".join(self.processes.names()), done, total)
-                ended = isinstance(answer, LostError)
-                yield order, [misfit(n, answer) for n in order.sizes] if ended else [answer]
+                if isinstance(answer, LostError):
+                    yield order, [misfit(size, answer) for size in order.sizes]
+                else:
+                    yield order, [answer]
 
 
 def left_of(order: Order, answered: int) -> Order:
-    """The rest of an order of which `answered` sizes are done."""
+    """The rest of an order after its first `answered` sizes are done."""
     return replace(order, sizes=order.sizes[answered:])
 
 
-def titled(of: Order | Cell) -> str:
-    """A cell as people know it: by the values of its axes, else by its scenario."""
-    where = named(of.axes)
+def titled(cell_or_order: Order | Cell) -> str:
+    """What messages call a cell: the values of its axes, or else the name of its scenario."""
+    where = named(cell_or_order.axes)
     if where:
         return f"cell {where}"
-    data, cell = (of.data, of.cell) if isinstance(of, Order) else (of.source.data, of.id)
-    return str(data.get("name") or f"cell {cell}")
+    if isinstance(cell_or_order, Order):
+        data = cell_or_order.data
+        cell_id = cell_or_order.cell
+    else:
+        data = cell_or_order.source.data
+        cell_id = cell_or_order.id
+    return str(data.get("name") or f"cell {cell_id}")
 
 
 def _shared_out(orders: Sequence[Order], count: int) -> list[Order]:
-    """Orders small enough that every process has some, the largest sizes first."""
+    """Orders that are small enough for every process to have some; the largest sizes come first."""
     if len(orders) >= 2 * count:
         return list(orders)
     parts = [(size, order) for order in orders for size in order.sizes]
@@ -392,12 +429,20 @@ def run_tasks(
     engine: str,
     workers: Workers | None,
     cache: Cache | None = None,
-    progress: Shown = lambda task: None,
-    later: Later | None = None,
+    progress: ProgressOf = lambda task: None,
+    later: LaterWorkers | None = None,
 ) -> Generator[tuple[SizedCell, Row, NetsimError | None], None, None]:
-    """Get the rows that the folder does not have yet; yield every row, in order, once it is there.
-    `engine` is what `engine_for` all tasks of the sweep says, also where these are some of them.
-    Without workers, those of `later` do what is left once it takes long."""
+    """Compute the rows that the folder lacks; yield every row in order as soon as it is there.
+
+    Args:
+        tasks: all tasks of a sweep, or some of them.
+        folder: the result folder, which records every row.
+        engine: the engine of all tasks of the sweep (`engine_for`).
+        workers: who computes the rows; None is this process.
+        cache: rows of earlier sweeps.
+        progress: the progress display of a task.
+        later: workers that compute the remaining rows after `LONG` seconds in this process.
+    """
     engine = engine_for(tasks, engine)
     if cache is not None:
         _from_cache(tasks, folder, cache, engine)
@@ -407,37 +452,38 @@ def run_tasks(
         source = _here(missing, engine, progress, later)
     else:
         source = _elsewhere(missing, engine, workers)
-    waiting = iter(tasks)
-    ahead = next(waiting, None)
+    remaining_tasks = iter(tasks)
+    next_task = next(remaining_tasks, None)
     with closing(source):
-        while ahead is not None:
-            while ahead is not None and ahead.key in folder.finished:
-                yield ahead, finished_row(folder, ahead), errors.get(ahead.key)
-                ahead = next(waiting, None)
-            if ahead is not None:
-                task, known_row = next(source)
-                for line in known_row.decisions:
+        while next_task is not None:
+            while next_task is not None and next_task.key in folder.finished:
+                yield next_task, finished_row(folder, next_task), errors.get(next_task.key)
+                next_task = next(remaining_tasks, None)
+            if next_task is not None:
+                task, new_answer = next(source)
+                for line in new_answer.decisions:
                     tell_listener(line)
                 if task.key not in folder.finished:
-                    keep(folder, task, known_row, errors)
-                    if cache is not None and not known_row.error:
+                    keep(folder, task, new_answer, errors)
+                    if cache is not None and not new_answer.error:
                         cache.keep(task.key, engine, folder.finished[task.key])
 
 
 def keep(
-    folder: Folder, task: SizedCell, answer: Answer, errors: dict[tuple[str, int], NetsimError]
+    folder: Folder, task: SizedCell, answer: SizeAnswer, errors: dict[tuple[str, int], NetsimError]
 ) -> None:
-    """Record what came of a task; its error goes to `errors`."""
+    """Record the answer of a task in the folder; its error, if any, is also added to `errors`."""
     if answer.row is None:
         errors[task.key] = CellError(answer.error, answer.exit_code, is_stalled=answer.is_stalled)
-        known, size = untimed(task.cell), task.size or None
-        row = replace(known, size_bytes=size, status="error", error=answer.error)
+        size = task.size or None
+        row = replace(untimed(task.cell), size_bytes=size, status="error", error=answer.error)
     else:
         row = row_from(answer.row)
     folder.record(task.key, row, dict(answer.timing))
 
 
 def _from_cache(tasks: Sequence[SizedCell], folder: Folder, cache: Cache, engine: str) -> None:
+    """Record the rows of tasks that the cache has."""
     for task in tasks:
         if task.key not in folder.finished:
             row = cache.find(task.key, engine)
@@ -446,51 +492,72 @@ def _from_cache(tasks: Sequence[SizedCell], folder: Folder, cache: Cache, engine
 
 
 def _cells(tasks: Sequence[SizedCell]) -> list[list[SizedCell]]:
-    """Tasks by cell, each question once."""
+    """The tasks by cell; of several tasks with the same cell and size, the first."""
     groups: dict[str, dict[int, SizedCell]] = {}
     for task in tasks:
         groups.setdefault(task.cell.id, {}).setdefault(task.size, task)
     return [list(group.values()) for group in groups.values()]
 
 
-def _here(tasks: Sequence[SizedCell], engine: str, progress: Shown, later: Later | None) -> Found:
-    groups, done, until = _cells(tasks), 0, time.monotonic() + LONG
-    every = [task for group in groups for task in group]
+def _here(
+    tasks: Sequence[SizedCell],
+    engine: str,
+    progress: ProgressOf,
+    later: LaterWorkers | None,
+) -> AnswerStream:
+    """Compute the answers of tasks in this process; after `LONG` seconds, the workers of `later`
+    compute the rest."""
+    groups = _cells(tasks)
+    done = 0
+    share_at = time.monotonic() + LONG
+    all_tasks = [task for group in groups for task in group]
     for group in groups:
         by_size = {task.size: task for task in group}
         try:
             resolved = resolve_any(group[0].cell)
-        except NetsimError as error:  # sweeps refuse such cells before, a search does not
+        except NetsimError as error:  # a sweep has refused such a cell before, a search has not
             for task in group:
                 yield task, misfit(task.size, error)
             done += len(group)
             continue
 
-        def shown(size: int, known: Mapping[int, SizedCell] = by_size) -> Progress | None:
-            return progress(known[size])
+        def progress_of(
+            size: int, tasks_by_size: Mapping[int, SizedCell] = by_size
+        ) -> Progress | None:
+            return progress(tasks_by_size[size])
 
         at(titled(group[0].cell), done, len(tasks))
-        for fulfilled in answers(resolved, list(by_size), engine, shown):
-            yield by_size[fulfilled.size], fulfilled
+        for answer_of_size in answers(resolved, list(by_size), engine, progress_of):
+            yield by_size[answer_of_size.size], answer_of_size
             done += 1
-            if later is not None and len(every) > done + 1 and time.monotonic() > until:
+            at(titled(group[0].cell), done, len(tasks))
+            has_rest = len(all_tasks) > done + 1
+            if later is not None and has_rest and time.monotonic() > share_at:
                 with later() as workers:
                     assert workers is not None
-                    yield from _elsewhere(every[done:], engine, workers)
+                    yield from _elsewhere(all_tasks[done:], engine, workers)
                 return
 
 
-def _elsewhere(tasks: Sequence[SizedCell], engine: str, workers: Workers) -> Found:
-    cell_of_size: dict[tuple[str, int], SizedCell] = {}
+def _elsewhere(tasks: Sequence[SizedCell], engine: str, workers: Workers) -> AnswerStream:
+    """Let workers compute the answers of tasks, in orders of up to `CHUNK` sizes."""
+    task_of_key: dict[tuple[str, int], SizedCell] = {}
     orders = []
     for group in _cells(tasks):
         for first in range(0, len(group), CHUNK):
             part = group[first : first + CHUNK]
-            cell, sizes = part[0].cell, tuple(task.size for task in part)
-            where = cell.source.name, cell.source.data, cell.axes
-            orders.append(Order(cell.id, *where, sizes, engine))
-            cell_of_size.update({task.key: task for task in part})
-    with closing(workers.fulfil(orders)) as fulfilled:
-        for order, results in fulfilled:
+            cell = part[0].cell
+            order = Order(
+                cell=cell.id,
+                name=cell.source.name,
+                data=cell.source.data,
+                axes=cell.axes,
+                sizes=tuple(task.size for task in part),
+                engine=engine,
+            )
+            orders.append(order)
+            task_of_key.update({task.key: task for task in part})
+    with closing(workers.fulfil(orders)) as order_results:
+        for order, results in order_results:
             for answer in results:
-                yield cell_of_size[order.cell, answer.size], answer
+                yield task_of_key[order.cell, answer.size], answer

@@ -1,4 +1,4 @@
-"""The search for the best choice of a sweep, under constraints on figures and choices."""
+"""Search a sweep for its best choice, under constraints on figures and choices."""
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -27,22 +27,27 @@ PRICED = (*COLUMNS, "time_x_cost")
 
 @dataclass(frozen=True)
 class Constraints:
-    """What must hold of a cell; axes may be named by the last part of their key."""
+    """Conditions that a cell must meet; an axis may be named by the last part of its key."""
 
     conditions: tuple[Condition, ...] = ()
 
     @property
     def names(self) -> set[str]:
-        """The figures and axes that they speak of."""
+        """The figures and axes that occur in the conditions."""
         return {name for condition in self.conditions for name in condition.names}
 
     def hold(self, axes: Mapping[str, Any], figures: Mapping[str, Any]) -> bool:
-        """Whether all of them hold; what a cell has no figure for does not."""
+        """Whether a cell meets all conditions; a condition on a figure that the cell lacks is
+        not met."""
         return all(holds(condition, axes, figures) for condition in self.conditions)
 
 
 def constraints_of(texts: Sequence[str], cells: Sequence[Cell]) -> Constraints:
-    """Constraints as they were written; names that no cell has are refused."""
+    """The constraints from their texts.
+
+    Raises:
+        InputError: a text is not a condition, or a name in it is no figure and no axis.
+    """
     constraints = []
     for text in texts:
         try:
@@ -61,6 +66,7 @@ def constraints_of(texts: Sequence[str], cells: Sequence[Cell]) -> Constraints:
 
 
 def _unknown(name: str, names: Sequence[str]) -> InputError:
+    """The error for a name in a constraint that is no figure and no axis."""
     if name in PRICED:
         return InputError(f"--subject-to: {name} needs prices", hint="add prices: default")
     return InputError(
@@ -69,7 +75,8 @@ def _unknown(name: str, names: Sequence[str]) -> InputError:
 
 
 def _axis(name: str, axes: Iterable[str]) -> str | None:
-    """The axis that a name means: its whole key, or the last part of only one."""
+    """The axis that has a name as its key, or as the last part of its key if it is the only such
+    axis."""
     if name in axes:
         return name
     short = [axis for axis in axes if last_part(axis) == name]
@@ -77,7 +84,7 @@ def _axis(name: str, axes: Iterable[str]) -> str | None:
 
 
 def holds(condition: Condition, axes: Mapping[str, Any], figures: Mapping[str, Any]) -> bool:
-    """Whether one condition holds of a cell."""
+    """Whether a cell meets a condition."""
     absent: list[str] = []
 
     def lookup(key: str) -> Any:
@@ -103,9 +110,17 @@ def holds(condition: Condition, axes: Mapping[str, Any], figures: Mapping[str, A
 def nearest_misses(
     constraints: Constraints, trials: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
 ) -> str:
-    """Why no cell will do: constraints that none meets, with what there is of each figure; if each
-    is met by some, only together they rule out all. `found`: (axes, figures) of cells that ran."""
-    never = [c for c in constraints.conditions if not any(holds(c, *one) for one in trials)]
+    """Why no cell meets all constraints: those that no cell meets, with the values of their
+    figures.
+
+    If each constraint is met by some cell, only together they exclude all cells. `trials` are the
+    axes and figures of the cells that ran.
+    """
+    never = [
+        condition
+        for condition in constraints.conditions
+        if not any(holds(condition, axes, figures) for axes, figures in trials)
+    ]
     if not never:
         return "each constraint is met by some cell, but no cell meets all of them"
     parts = []
@@ -116,6 +131,7 @@ def nearest_misses(
 
 
 def _range(name: str, trials: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
+    """The values that a figure or an axis has in the trials, in words; empty without any."""
     values = [figures[name] for _, figures in trials if figures.get(name) is not None]
     if values:
         return f"{name} is {min(values):.6g} to {max(values):.6g}"
@@ -126,23 +142,23 @@ def _range(name: str, trials: Sequence[tuple[Mapping[str, Any], Mapping[str, Any
     return f"{name} is one of {', '.join(choices)}"
 
 
-# Search: the best of the choices that a sweep declares, all of them or a promising part.
-# A choice is what cells that differ in nothing but their seed have in common; its figures are
-# medians over them. Few choices are all simulated. Of many layouts of a training step, each is told
-# by one rank of each stage first, which takes a second, and the best are simulated. Of many others,
-# optuna (extra `optimize`) decides which to try next, from a seed: the same search tries the same
-# ones. Rows are kept like those of any run.
+# The search for the best of the choices of a sweep. A choice is a group of cells that differ only
+# in their seed; its figures are the medians over these cells. If there are few choices, all are
+# simulated. Many layouts of a training step are first estimated by one rank of each stage, which
+# takes about a second each, and the best of them are simulated. For other kinds of choices, if
+# there are many, optuna (extra `optimize`) decides which to try next. It starts from a seed, so
+# that a repeated search tries the same choices. Rows are recorded like those of any run.
 
-EXHAUSTIVE = 400  # choices up to which all are simulated
-LAYOUTS = 12  # training steps from which all are estimated first
-IN_FULL = 5  # of those, what is simulated
+EXHAUSTIVE = 400  # up to this many choices, all are simulated
+LAYOUTS = 12  # from this many layouts of a training step on, all are estimated first
+IN_FULL = 5  # the number of the best estimated layouts that are simulated
 OBJECTIVES = ("time_us", "busbw_GBps", "step_time_us", "cost_usd", "power_w", "time_x_cost")
 LARGER_IS_BETTER = ("busbw_GBps",)
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What can be chosen: cells that differ in their seed only, each at its largest size."""
+class LayoutChoice:
+    """One choice: the cells that differ only in their seed, each at its largest size."""
 
     axes: Mapping[str, Any]
     tasks: tuple[SizedCell, ...]
@@ -155,26 +171,26 @@ class Choice:
 
 @dataclass(frozen=True)
 class Trial:
-    """A choice that was looked at: its rows, its figures, and whether it meets the constraints."""
+    """A choice that was simulated: its rows, its figures, and whether it meets the constraints."""
 
-    choice: Choice
+    choice: LayoutChoice
     rows: tuple[Row, ...]
     figures: Mapping[str, Any]
     allowed: bool
-    lost: str = ""  # how a worker was lost with it, or why there was no memory for it
+    lost: str = ""  # why its worker process died, or why it did not fit into the memory
 
     @property
     def failure(self) -> str:
-        """What the first of its rows that failed says."""
+        """The error of the first row that failed; empty if none failed."""
         return next((row.error for row in self.rows if row.status != "ok"), "")
 
     @property
     def doubtful(self) -> bool:
-        """Whether its error bound is too large to call it the best."""
+        """Whether the error bound of a row is too large to call this choice the best."""
         return any(row.doubtful for row in self.rows)
 
     def value(self, objective: str) -> float:
-        """What is to be as small as possible."""
+        """The value that the search minimizes; infinite if the choice failed or is not allowed."""
         value = self.figures.get(objective)
         if not self.allowed or self.failure or value is None:
             return inf
@@ -182,47 +198,45 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Told:
-    """The estimate of a training step by one rank of each stage; or why it is refused."""
+class LayoutEstimate:
+    """The estimated seconds of a training step by one rank of each stage, or why it is refused."""
 
-    choice: Choice
+    choice: LayoutChoice
     seconds: float = inf
     refused: str = ""
 
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched: cells at one size each, the objective, and what must hold."""
+    """What is searched: the cells at one size each, the objective, and the constraints."""
 
     cells: Sequence[Cell]
     objective: str
     constraints: Constraints
 
     @cached_property
-    def choices(self) -> list[Choice]:
-        """What can be chosen, in the order of the cells."""
+    def choices(self) -> list[LayoutChoice]:
+        """The choices, in the order of their first cells."""
         groups = grouped(self.cells, lambda cell: place_of(without_seed(cell.axes)))
-        return [
-            Choice(
-                without_seed(some[0].axes),
-                tuple(SizedCell(one, max(one.scenario.workload.size_list())) for one in some),
-            )
-            for some in groups.values()
-        ]
+        choices = []
+        for cells in groups.values():
+            tasks = [SizedCell(cell, max(cell.scenario.workload.size_list())) for cell in cells]
+            choices.append(LayoutChoice(without_seed(cells[0].axes), tuple(tasks)))
+        return choices
 
     @cached_property
-    def told(self) -> list[Told]:
-        """Many layouts of a training step, the fastest first; of anything else, nothing."""
+    def estimates(self) -> list[LayoutEstimate]:
+        """The estimates of many layouts of a training step, the fastest first.
+
+        Empty if there are few choices, several seeds, or another objective."""
         choices = self.choices
         layouts = len(choices) >= LAYOUTS and self.objective == "step_time_us"
-        if not layouts or any(
-            len(estimate.tasks) > 1 or estimate.tasks[0].size for estimate in choices
-        ):
+        if not layouts or any(len(choice.tasks) > 1 or choice.tasks[0].size for choice in choices):
             return []
         estimates = []
         for number, choice in enumerate(choices):
             at("estimating layouts by one rank of each stage", number, len(choices))
-            estimates.append(told(choice))
+            estimates.append(estimate_layout(choice))
         return sorted(estimates, key=lambda estimate: estimate.seconds)
 
     @cached_property
@@ -231,61 +245,75 @@ class Search:
         return engine_for([task for choice in self.choices for task in choice.tasks])
 
     def look(
-        self, choices: Sequence[Choice], folder: Folder, workers: Workers | None
+        self, choices: Sequence[LayoutChoice], folder: Folder, workers: Workers | None
     ) -> Generator[Trial, None, None]:
-        """Look at some choices; what is known already is not simulated again."""
+        """Simulate choices and yield their trials.
+
+        Rows that the folder already has are not computed again."""
         tasks = [task for choice in choices for task in choice.tasks]
         with closing(run_tasks(tasks, folder, engine=self.engine, workers=workers)) as results:
             for choice in choices:
                 ended = [next(results) for _ in choice.tasks]
                 lost = (
-                    str(one) for *_, one in ended if one and one.exit_code == LostError.exit_code
+                    str(error)
+                    for _, _, error in ended
+                    if error and error.exit_code == LostError.exit_code
                 )
-                yield self.trial(choice, tuple(row for _, row, _ in ended), next(lost, ""))
+                rows = tuple(row for _, row, _ in ended)
+                yield self.trial(choice, rows, next(lost, ""))
 
-    def trial(self, choice: Choice, rows: tuple[Row, ...], lost: str = "") -> Trial:
-        """What rows make of a choice."""
-        # What objectives and constraints can speak of; over several seeds, medians.
-        good = [row for row in rows if row.status == "ok"]
+    def trial(self, choice: LayoutChoice, rows: tuple[Row, ...], lost: str = "") -> Trial:
+        """The trial of a choice from its rows; the figures are medians over its seeds."""
         figures_of_rows = [
-            {name: getattr(row, name) for name in FIGURES} | {**row.details} for row in good
+            {name: getattr(row, name) for name in FIGURES} | {**row.details}
+            for row in rows
+            if row.status == "ok"
         ]
-        figures = {
-            name: _middle([one.get(name) for one in figures_of_rows])
-            for one in figures_of_rows[:1]
-            for name in one
-        }
+        figures = {}
+        if figures_of_rows:
+            for name in figures_of_rows[0]:
+                figures[name] = _middle([of_row.get(name) for of_row in figures_of_rows])
         priced = bill(choice.cell)
         if priced is not None:
             for name in COLUMNS:
                 figures[name] = getattr(priced, name)
             if figures_of_rows:
                 figures["time_x_cost"] = median(map(time_of, rows)) * priced.cost_usd
-        return Trial(choice, rows, figures, self.constraints.hold(choice.axes, figures), lost)
+        return Trial(
+            choice=choice,
+            rows=rows,
+            figures=figures,
+            allowed=self.constraints.hold(choice.axes, figures),
+            lost=lost,
+        )
 
 
-def told(choice: Choice) -> Told:
-    """The estimate of a layout by one rank of each stage."""
+def estimate_layout(choice: LayoutChoice) -> LayoutEstimate:
+    """The estimate of a layout of a training step by one rank of each stage."""
     try:
-        return Told(choice, folded_step(resolve_step(choice.cell)).seconds)
+        return LayoutEstimate(choice, folded_step(resolve_step(choice.cell)).seconds)
     except InputError as error:
-        return Told(choice, refused=error.message)
+        return LayoutEstimate(choice, refused=error.message)
 
 
-def _best_told(
+def _best_estimated(
     search: Search, folder: Folder, workers: Workers | None
 ) -> Generator[Trial, None, None]:
-    """Simulate layouts, those with the shortest estimate first, until enough are valid."""
-    able = [one.choice for one in search.told if not one.refused]
-    best = 0
-    while able and best < IN_FULL:
-        batch, able = able[: IN_FULL - best], able[IN_FULL - best :]
+    """Simulate layouts, those with the shortest estimate first, until enough of them are valid."""
+    remaining = [estimate.choice for estimate in search.estimates if not estimate.refused]
+    valid_count = 0
+    while remaining and valid_count < IN_FULL:
+        batch_size = IN_FULL - valid_count
+        batch = remaining[:batch_size]
+        remaining = remaining[batch_size:]
         for trial in search.look(batch, folder, workers):
-            best += trial.value(search.objective) < inf
+            if trial.value(search.objective) < inf:
+                valid_count += 1
             yield trial
 
 
 def _middle(values: Sequence[Any]) -> Any:
+    """The median of several numbers; of other values, the first."""
     numbers = len(values) > 1 and all(isinstance(v, int | float) for v in values)
     return median(values) if numbers else values[0]
 
@@ -299,11 +327,12 @@ def trials(
     workers: Workers | None = None,
     together: int = 1,
 ) -> Generator[Trial, None, None]:
-    """All choices if they are few, the best of many layouts, else those that a sampler selects.
+    """Simulate choices and yield their trials: all of few, the best of many layouts, or a sample.
 
-    The sampler selects at most `most` choices, `together` at once."""
-    if most is None and any(not one.refused for one in search.told):
-        yield from _best_told(search, folder, workers)
+    A sampler selects at most `most` of many other choices, `together` at a time.
+    """
+    if most is None and any(not estimate.refused for estimate in search.estimates):
+        yield from _best_estimated(search, folder, workers)
         return
     if most is None and len(search.choices) <= EXHAUSTIVE:
         yield from search.look(search.choices, folder, workers)
@@ -321,51 +350,58 @@ def trials(
 
 def check_sampler(search: Search, most: int | None) -> None:
     """Raise an InputError if `trials` would need a sampler, and its package is not installed."""
-    many = len(search.choices) > EXHAUSTIVE and all(one.refused for one in search.told)
-    if most is not None or many:
+    has_estimates = any(not estimate.refused for estimate in search.estimates)
+    if most is not None or (len(search.choices) > EXHAUSTIVE and not has_estimates):
         _optuna()
 
 
 class _Sampler:
-    """Decides which choices to try next, from what came of those before."""
+    """Decides which choices to simulate next, from the results of earlier ones (TPE of optuna)."""
 
     def __init__(self, search: Search, seed: int) -> None:
-        self._optuna, self._objective = _optuna(), search.objective
+        self._optuna = _optuna()
+        self._objective = search.objective
         self._optuna.logging.set_verbosity(self._optuna.logging.ERROR)
         sampler = self._optuna.samplers.TPESampler(seed=seed)
         self._study = self._optuna.create_study(sampler=sampler)
         self._choices = {place_of(choice.axes): choice for choice in search.choices}
-        every = [choice.axes for choice in search.choices]
-        self._axes = {a: list(dict.fromkeys(str(one[a]) for one in every)) for a in every[0]}
-        self._asked: dict[Place, Any] = {}
+        self._axes: dict[str, list[str]] = {}
+        for axis in search.choices[0].axes:
+            values = dict.fromkeys(str(choice.axes[axis]) for choice in search.choices)
+            self._axes[axis] = list(values)
+        self._suggestions: dict[Place, Any] = {}
         self.seen: dict[Place, Trial] = {}
 
-    def ask(self, count: int) -> list[Choice]:
-        """Choices that were not tried yet; fewer than asked for if the sampler repeats itself."""
-        batch: dict[Place, Choice] = {}
-        for _ in range(20 * len(self._choices)):  # it may ask for one again and again
+    def ask(self, count: int) -> list[LayoutChoice]:
+        """Up to `count` choices that were not simulated yet; fewer if the sampler repeats
+        itself."""
+        batch: dict[Place, LayoutChoice] = {}
+        for _ in range(20 * len(self._choices)):  # the sampler may suggest a choice repeatedly
             if len(batch) == count:
                 break
             suggestion = self._study.ask()
             axes = {
-                a: suggestion.suggest_categorical(a, values) for a, values in self._axes.items()
+                axis: suggestion.suggest_categorical(axis, values)
+                for axis, values in self._axes.items()
             }
             key = place_of(axes)
             if key in self.seen:
                 self._report(suggestion, self.seen[key])
-            elif key in batch or key not in self._choices:  # left out by a condition
+            elif key in batch or key not in self._choices:  # the sweep excludes the choice
                 self._study.tell(suggestion, state=self._optuna.trial.TrialState.FAIL)
             else:
-                batch[key], self._asked[key] = self._choices[key], suggestion
+                batch[key] = self._choices[key]
+                self._suggestions[key] = suggestion
         return list(batch.values())
 
     def tell(self, trial: Trial) -> None:
-        """What came of a choice."""
+        """Record the trial of a choice."""
         key = place_of(trial.choice.axes)
         self.seen[key] = trial
-        self._report(self._asked.pop(key), trial)
+        self._report(self._suggestions.pop(key), trial)
 
     def _report(self, suggestion: Any, trial: Trial) -> None:
+        """Tell the sampler the value of a trial, or that it failed."""
         value = trial.value(self._objective)
         if value < inf:
             self._study.tell(suggestion, value)
@@ -374,6 +410,7 @@ class _Sampler:
 
 
 def _optuna() -> Any:
+    """The module optuna; without it, an error says how to install it."""
     try:
         return import_module("optuna")
     except ImportError:
@@ -385,5 +422,5 @@ def best_of(trials: Sequence[Trial], objective: str) -> Trial | None:
     """The best trial that meets all constraints, the first of equal ones.
 
     Trials with a large error bound are not considered."""
-    good = [one for one in trials if one.value(objective) < inf and not one.doubtful]
+    good = [trial for trial in trials if trial.value(objective) < inf and not trial.doubtful]
     return min(good, key=lambda trial: trial.value(objective), default=None)

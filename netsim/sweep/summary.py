@@ -1,4 +1,4 @@
-"""What a sweep says beyond its rows: base line, bands over seeds, axes without effect, bills."""
+"""Tables of a sweep beside its rows: comparison, bands over seeds, idle axes, costs, manifest."""
 
 import hashlib
 import os
@@ -34,57 +34,63 @@ from netsim.topology.config import ClusterConfig
 from netsim.topology.graph import LINK_KINDS
 
 PERCENTILES = (5, 25, 50, 75, 95)
-CLEARLY = 1.005  # times as fast from which it is worth a word
+CLEARLY = 1.005  # a row is clearly faster than another if it is faster by this factor
 
 Place = tuple[tuple[str, str], ...]
 
 
 def time_of(row: Row) -> float:
-    """The time of a row in µs: of an operation, or of a training step; 0 where there is none."""
+    """The time of a row in microseconds: of an operation or of a training step; 0 without
+    either."""
     return row.time_us or row.step_time_us or 0.0
 
 
 def base_rows(rows: Sequence[Row], base: Mapping[str, Any]) -> dict[tuple[str, int], Row]:
-    """For every row by (cell, size), the one it is compared with: the same cell, but for the axes
-    that the base line gives values."""
-    row_of_place = {(place_of(row.axes), row.asked): row for row in rows if time_of(row)}
+    """For every row, by (cell, size), the row that it is compared with.
+
+    That is the row of the cell whose axes have the values of `base`, and otherwise the same values.
+    """
+    row_of_place = {(place_of(row.axes), row.requested_size): row for row in rows if time_of(row)}
     base_of_row = {}
     for row in rows:
-        base_row = row_of_place.get((place_of({**row.axes, **base}), row.asked))
+        base_row = row_of_place.get((place_of({**row.axes, **base}), row.requested_size))
         if time_of(row) and base_row is not None:
-            base_of_row[row.cell, row.asked] = base_row
+            base_of_row[row.cell, row.requested_size] = base_row
     return base_of_row
 
 
 def place_of(axes: Mapping[str, Any]) -> Place:
-    """Values of axes as a key: where a cell lies."""
+    """The values of axes as a key of a dictionary."""
     return tuple(sorted((key, str(value)) for key, value in axes.items()))
 
 
 def without_seed(axes: Mapping[str, Any]) -> dict[str, Any]:
-    """The axes that are choices: nobody chooses a seed."""
+    """The axes without the seed, which is no choice."""
     return {axis: value for axis, value in axes.items() if axis != SEED}
 
 
 def comparison_csv(rows: Sequence[Row], axes: Sequence[str], base: Mapping[str, Any]) -> str:
-    """Every row against the base line: how many times as fast."""
+    """Every row compared with its base row, as CSV; `speedup` is the base time over the row's
+    time."""
     against = base_rows(rows, base)
     fixed = ("cell", "size_bytes", "time_us", "base_cell", "base_time_us", "speedup")
     lines: list[list[object]] = [[*fixed, *(AXIS + name for name in axes)]]
     for row in rows:
-        base_row = against.get((row.cell, row.asked))
+        base_row = against.get((row.cell, row.requested_size))
         if base_row is not None:
-            row_time, base_time = time_of(row), time_of(base_row)
+            row_time = time_of(row)
+            base_time = time_of(base_row)
             figures = [row_time, base_row.cell, base_time, base_time / row_time]
             lines.append([row.cell, row.size_bytes, *figures, *(row.axes[a] for a in axes)])
     return csv_of(lines)
 
 
 def bands_csv(rows: Sequence[Row], axes: Sequence[str]) -> str:
-    """Percentiles over the seeds, for every cell apart from its seed, and size."""
+    """Percentiles of the time over the seeds, for every size and every cell without its seed, as
+    CSV."""
     others = [name for name in axes if name != SEED]
     timed = (row for row in rows if time_of(row))
-    groups = grouped(timed, lambda row: (*(row.axes[name] for name in others), row.asked))
+    groups = grouped(timed, lambda row: (*(row.axes[name] for name in others), row.requested_size))
     names = [f"time_us_p{p}" for p in PERCENTILES]
     lines: list[list[object]] = [
         [*(AXIS + n for n in others), "size_bytes", "seeds", "time_us_min", *names, "time_us_max"]
@@ -97,26 +103,28 @@ def bands_csv(rows: Sequence[Row], axes: Sequence[str]) -> str:
 
 
 def best_row(rows: Iterable[Row], base: Mapping[str, Any] | None = None) -> Row | None:
-    """The fastest row of the largest size; of cells without a size, the shortest step.
+    """The fastest row of the largest size; for training steps, the shortest step.
 
-    Cells that differ in their seed only are represented by their median. A row that is not clearly
-    faster than the base line does not beat it, and one with a large error bound is not the best."""
-    good = [row for row in rows if row.status == "ok" and time_of(row) and not row.doubtful]
-    largest = max((row.asked for row in good), default=0)
-    shown = (row for row in good if row.asked == largest)
+    Cells that differ only in their seed count with their median. If no row is clearly faster than
+    the base line, a row of the base line is returned. Rows with a large error bound are left out.
+    """
+    usable_rows = [row for row in rows if row.status == "ok" and time_of(row) and not row.doubtful]
+    largest = max((row.requested_size for row in usable_rows), default=0)
+    shown = (row for row in usable_rows if row.requested_size == largest)
     groups = grouped(shown, lambda row: place_of(without_seed(row.axes)))
-    middle = [sorted(group, key=time_of)[(len(group) - 1) // 2] for group in groups.values()]
-    best = min(middle, key=time_of, default=None)
+    medians = [sorted(group, key=time_of)[(len(group) - 1) // 2] for group in groups.values()]
+    best = min(medians, key=time_of, default=None)
     if best is None or base is None:
         return best
-    as_fast = [row for row in middle if time_of(row) <= time_of(best) * CLEARLY]
+    as_fast = [row for row in medians if time_of(row) <= time_of(best) * CLEARLY]
     at_base = [row for row in as_fast if place_of({**row.axes, **base}) == place_of(row.axes)]
     return min(at_base, key=time_of, default=best)
 
 
 def write_tables(expansion: Expansion, rows: Sequence[Row], folder: Path) -> list[str]:
-    """Write what the sweep asks for; the files."""
-    axes, files = list(expansion.sweep.names), []
+    """Write the tables that the sweep asks for; return the paths of the files."""
+    axes = list(expansion.sweep.names)
+    files = []
     if expansion.sweep.base:
         text = comparison_csv(rows, axes, expansion.sweep.base)
         files.append(write_text(folder / "comparison.csv", text))
@@ -125,14 +133,14 @@ def write_tables(expansion: Expansion, rows: Sequence[Row], folder: Path) -> lis
     return [str(file) for file in files]
 
 
-EQUAL = 1e-9  # relative difference of times that are the same
-_NAMED = 3  # kinds of resources that are named as the busiest
-MOST_ROWS = 3_000_000  # of a schedule that is simulated only to say why
+EQUAL = 1e-9  # times with a smaller relative difference are the same
+_NAMED = 3  # the number of kinds of links that are listed as the busiest
+MOST_ROWS = 3_000_000  # larger schedules are not simulated only to explain an idle axis
 
 
 @dataclass(frozen=True)
 class Idle:
-    """An axis without effect, two cells that differ in it alone, and the largest size."""
+    """An axis without effect, two cells that differ only in it, and their largest size in bytes."""
 
     axis: str
     cells: tuple[Cell, Cell]
@@ -140,12 +148,14 @@ class Idle:
 
 
 def idle_axes(cells: Sequence[Cell], rows: Sequence[Row]) -> list[Idle]:
-    """The axes whose values never make a difference, however the others are chosen."""
+    """The axes whose values never make a difference, whatever values the other axes have."""
     sizes = {cell.id: cell.scenario.workload.size_list() for cell in cells}
     by_cell: dict[str, dict[int, float]] = {}
     for row in rows:
         if row.status == "ok" and time_of(row):
-            by_cell.setdefault(row.cell, {})[row.asked] = time_of(row) + (row.p99_us or 0.0)
+            by_cell.setdefault(row.cell, {})[row.requested_size] = time_of(row) + (
+                row.p99_us or 0.0
+            )
     idle = []
     for axis in cells[0].axes if cells and by_cell else ():
         if axis == JOB:
@@ -156,21 +166,27 @@ def idle_axes(cells: Sequence[Cell], rows: Sequence[Row]) -> list[Idle]:
                 others = {k: v for k, v in cell.axes.items() if k != axis}
                 groups.setdefault(repr(sorted(others.items(), key=str)), []).append(cell)
         compared = [group for group in groups.values() if len(group) > 1]
-        if compared and all(_alike([by_cell[c.id] for c in group]) for group in compared):
-            first, last = compared[-1][0], compared[-1][-1]
+        if compared and all(_same_times([by_cell[c.id] for c in group]) for group in compared):
+            first = compared[-1][0]
+            last = compared[-1][-1]
             idle.append(Idle(axis, (first, last), max(sizes[first.id])))
     return idle
 
 
-def _alike(times: Sequence[Mapping[int, float]]) -> bool:
-    first = times[0]
-    pairs = ((t, other.get(size, np.inf)) for other in times[1:] for size, t in first.items())
-    same = all(other.keys() == first.keys() for other in times)
-    return same and all(abs(other - t) <= EQUAL * max(t, 1e-300) for t, other in pairs)
+def _same_times(times_of_cells: Sequence[Mapping[int, float]]) -> bool:
+    """Whether several cells have the same sizes and, at each of them, the same time."""
+    first = times_of_cells[0]
+    for times in times_of_cells[1:]:
+        if times.keys() != first.keys():
+            return False
+        for size, time in first.items():
+            if not abs(times[size] - time) <= EQUAL * max(time, 1e-300):
+                return False
+    return True
 
 
 def reason(idle: Idle, engine: str = "auto") -> str:
-    """Why an axis changed nothing, from what is simulated in two of its cells."""
+    """Why an axis has no effect, by a simulation of two of its cells."""
     idle_reason = idle_axis(idle.cells, idle.axis)
     if idle_reason:
         return idle_reason
@@ -201,8 +217,9 @@ def reason(idle: Idle, engine: str = "auto") -> str:
 
 
 def _most_used(program: Program, timeline: Timeline) -> dict[str, float]:
-    """How busy the busiest resource of each kind is."""
-    use, most = link_use(program, timeline), dict[str, float]()
+    """The largest utilization of a link, as a fraction, by kind of link."""
+    use = link_use(program, timeline)
+    most = dict[str, float]()
     for link, part in zip(use.link.tolist(), use.utilisation.tolist(), strict=True):
         kind = program.links.kind(link)
         most[kind] = max(most.get(kind, 0.0), part)
@@ -210,10 +227,10 @@ def _most_used(program: Program, timeline: Timeline) -> dict[str, float]:
 
 
 def _unchanged(idle: Idle) -> str:
-    """Why the same data moves over the same links in two cells."""
+    """Why two cells move the same data over the same links."""
     first, second = idle.cells
     if idle.axis.rpartition(".")[2] == SEED:
-        return "no host is placed at random, and no way is hashed that has a choice"
+        return "no host is placed at random, and no message has a choice of routes"
     plan = resolve(first).planned(idle.size)
     if plan is not None and idle.axis.startswith("nccl."):
         chosen = f"{plan.algorithm} {plan.protocol} on {plan.n_channels} channels"
@@ -230,7 +247,7 @@ def _unchanged(idle: Idle) -> str:
 
 
 def _links(cell: Cell) -> str:
-    """What joins the hosts of a cell, or else the GPUs: how many links of what rate."""
+    """The number and the rates of the links that join the hosts of a cell, or else its GPUs."""
     table = resolve(cell).topology.links
     names = [LINK_KINDS[kind] for kind in table.kind.tolist()]
     name = next((kind for kind in ("fabric", "nic") if kind in names), next(iter(names), ""))
@@ -243,19 +260,21 @@ def _links(cell: Cell) -> str:
 
 
 def _program(cell: Cell, size: int) -> Program:
+    """The complete program of a cell at a size."""
     resolved = resolve(cell)
     schedule = complete_schedule(resolved.task(size), resolved.budget)
     return place(schedule, resolved.topology, resolved.gpus.tolist())
 
 
 def _changed_kinds(first: Program, second: Program) -> list[str]:
-    """The kinds of links of which two programs have other numbers, rates or latencies."""
+    """The kinds of links whose number, rates or latencies differ between two programs."""
     tables = [_table(first), _table(second)]
     kinds = dict.fromkeys([*tables[0], *tables[1]])
     return [kind for kind in kinds if tables[0].get(kind) != tables[1].get(kind)]
 
 
 def _table(program: Program) -> dict[str, Any]:
+    """The sorted capacities and the sorted latencies of the links, by kind."""
     table = program.links
     figures = np.column_stack([table.capacity, table.latency])
     kinds = grouped(range(len(table)), table.kind)
@@ -266,8 +285,10 @@ COLUMNS = ("switches", "cables", "nics", "gpus", "cost_usd", "power_w", "usd_per
 
 
 def bill(cell: Cell) -> Bill | None:
-    """The bill of a cell, by the prices that its scenario names; None of a plain graph."""
-    config, name = cell.scenario.cluster, cell.scenario.prices
+    """The bill of a cell by the prices that its scenario names; None without prices or with a
+    plain graph."""
+    config = cell.scenario.cluster
+    name = cell.scenario.prices
     if name is None or config.graph is not None:
         return None
     models: list[str] = []
@@ -282,23 +303,27 @@ MADE = Memo(32)
 
 
 def _healthy(key: str, config: ClusterConfig) -> "Cluster":
-    """The cluster as it was bought, before faults; `key` identifies its section."""
+    """The cluster without its faults, as it was bought; `key` identifies the section of the
+    scenario."""
     bought = config.model_copy(update={"faults": ()})
     return MADE.of(key, lambda: build_cluster(bought)) if key else build_cluster(bought)
 
 
 def check_prices(cells: Sequence[Cell]) -> None:
-    """Read the prices that cells name; what is wrong with them is raised."""
+    """Read the prices that cells name, to report errors in them before anything runs."""
     for name in {cell.scenario.prices for cell in cells} - {None}:
         load_prices(str(name))
 
 
 def write_costs(cells: Sequence[Cell], folder: Path) -> list[str]:
-    """Write what every cell costs, if prices are wanted."""
+    """Write the bill of every cell, if any cell has prices; return the paths of the files."""
     if all(cell.scenario.prices is None for cell in cells):
         return []
-    bills = {cell.id: bill(cell) for cell in {cell.id: cell for cell in cells}.values()}
-    rows = [(of, *(getattr(b, name) for name in COLUMNS)) for of, b in bills.items() if b]
+    rows = []
+    for cell_id, cell in {cell.id: cell for cell in cells}.items():
+        cell_bill = bill(cell)
+        if cell_bill:
+            rows.append((cell_id, *(getattr(cell_bill, name) for name in COLUMNS)))
     return [str(write_text(folder / COSTS, csv_of([("cell", *COLUMNS), *rows])))]
 
 
@@ -314,13 +339,13 @@ def about(
 ) -> dict[str, Any]:
     """The manifest of a run, apart from the name of its scenario."""
     source = expansion.cells[0].source if expansion.cells else None
-    text = source.text if source else ""  # a pipe is read only once
+    text = source.text if source else ""  # a pipe cannot be read a second time
     text = text or path.read_text(encoding="utf-8", errors="replace")
     scenario = expansion.cells[0].scenario if expansion.cells else None
     rates = {line_rate(cell.scenario.cluster) for cell in expansion.cells}
     return {
         "file": path.as_posix(),
-        "path": _whole_path(path),
+        "path": _absolute_path(path),
         "text": text,
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
         "settings": list(settings),
@@ -337,12 +362,13 @@ def about(
     }
 
 
-def _whole_path(path: Path) -> str:
-    """Where a scenario file lies, from whatever folder it was named; "" of a pipe."""
+def _absolute_path(path: Path) -> str:
+    """The absolute path of a scenario file; empty for a pipe."""
     return os.path.realpath(path) if path.is_file() else ""
 
 
 def _point(point: Any) -> dict[str, Any]:
+    """The entry of a point of the sweep in the manifest."""
     if isinstance(point, Cell):
         sizes = point.scenario.workload.size_list()
         return {"cell": point.id, "axes": _plain(point.axes), "sizes": sizes}
@@ -350,11 +376,15 @@ def _point(point: Any) -> dict[str, Any]:
 
 
 def _plain(axes: Mapping[str, Any]) -> dict[str, Any]:
-    plain = str | int | float | bool | None
-    return {key: one if isinstance(one, plain) else str(one) for key, one in axes.items()}
+    """The values of axes as values of JSON."""
+    plain_types = str | int | float | bool | None
+    return {
+        key: value if isinstance(value, plain_types) else str(value) for key, value in axes.items()
+    }
 
 
 def versions() -> dict[str, str]:
-    """What the results were computed with."""
+    """The versions of netsim, of its model, of Python and of the packages that results depend
+    on."""
     entries = {"netsim": __version__, "model": MODEL_VERSION, "python": platform.python_version()}
     return {**entries, **{name: version_of(name) for name in PACKAGES}}

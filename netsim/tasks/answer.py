@@ -1,4 +1,4 @@
-"""One cell of any kind, resolved and answered: a collective at a size, or a training step."""
+"""Resolve and answer one cell of any kind: a collective at a size, a training step, or jobs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ GIVEN_UP = (
 
 
 def resolve_any(cell: Cell) -> AnyResolved:
-    """Check that the parts of a cell fit; errors name the field."""
+    """Resolve a cell and check that its parts fit together; errors have the place of the wrong
+    key."""
     if cell.scenario.shared:
         jobs: ResolvedJobs = late("netsim.tasks.jobs.resolve_jobs")(cell)
         return jobs
@@ -60,7 +61,7 @@ def resolve_any(cell: Cell) -> AnyResolved:
 def answer(
     resolved: AnyResolved, size: int, *, engine: str = "auto", progress: Progress | None = None
 ) -> Row:
-    """The row of a resolved cell at one size; a training step has none."""
+    """The row of a resolved cell at one size; a training step has no size."""
     try:
         if isinstance(resolved, ResolvedCell):
             return row_of_size(resolved, size, engine=engine, progress=progress)
@@ -81,7 +82,8 @@ def answer(
 
 def _given_up(resolved: AnyResolved, size: int, seconds: float) -> Row:
     """The row of a job that a fault ends."""
-    error, microseconds = f"after {format_time(seconds)}: {GIVEN_UP}", seconds * 1e6
+    error = f"after {format_time(seconds)}: {GIVEN_UP}"
+    microseconds = seconds * 1e6
     if isinstance(resolved, ResolvedCell):
         row = question_row(resolved, size)
         return replace(row, status="failed", error=error, time_us=microseconds)
@@ -90,7 +92,8 @@ def _given_up(resolved: AnyResolved, size: int, seconds: float) -> Row:
 
 
 def memory_needed(cell: Cell, sizes: Sequence[int]) -> int:
-    """About how many bytes a process needs for a cell at most; 0 where it cannot be built."""
+    """An upper estimate of the bytes that a process needs for a cell; 0 if the cell cannot be
+    built."""
     try:
         return resolve_any(cell).memory_needed(max(sizes))
     except NetsimError:
@@ -103,7 +106,10 @@ def memory_needed(cell: Cell, sizes: Sequence[int]) -> int:
 
 def find_scenario(name: str) -> Preset:
     """The file of a scenario: a path, or the name of a preset with or without its folder.
-    `scenarios/quickstart.yaml` finds the preset from any directory; a file that exists wins."""
+
+    `scenarios/quickstart.yaml` names the preset from any directory, unless a file with this path
+    exists.
+    """
     path = Path(name)
     if is_path(name) and not path.exists() and path.parent.name in ("", "scenarios"):
         preset = preset_folder("scenarios") / path.name
@@ -113,9 +119,11 @@ def find_scenario(name: str) -> Preset:
 
 
 def load_source(path: Path, settings: Sequence[str] = ()) -> Source:
-    """A scenario file with `KEY=VALUE` settings applied, named after its file if it has no name; of
-    a trace, it on the cluster that the settings tell. Files that it names are looked for beside it
-    first, those of settings in the current folder."""
+    """A scenario file with `KEY=VALUE` settings applied; without a name it has that of its file.
+
+    A trace becomes a scenario that runs it on the cluster of the settings. Files that the scenario
+    names are looked for beside it first; files of settings are looked for in the current folder.
+    """
     work = {"cluster": {}, "workload": {"trace": str(path)}}
     source = Source(str(path), work) if path.suffix in TRACES else read_source(path)
     if path.parent != Path():
@@ -126,17 +134,19 @@ def load_source(path: Path, settings: Sequence[str] = ()) -> Source:
     return replace(source, data={"name": name_of(path), **source.data})
 
 
-FOUND_LATER = ("algorithm", "measured")  # files that are called as they are written
+FOUND_LATER = ("algorithm", "measured")  # keys with files that are looked up when they are used
 
 
 def _beside(value: Any, scenario: Path) -> Any:
+    """The values of a scenario with names of files as paths beside the scenario, if such files
+    exist."""
     if isinstance(value, dict):
         return {
-            key: one if str(key).endswith(FOUND_LATER) else _beside(one, scenario)
-            for key, one in value.items()
+            key: entry if str(key).endswith(FOUND_LATER) else _beside(entry, scenario)
+            for key, entry in value.items()
         }
     if isinstance(value, list):
-        return [_beside(one, scenario) for one in value]
+        return [_beside(entry, scenario) for entry in value]
     if not isinstance(value, str) or "." not in value:
         return value
     names = named_in(scenario, value)
@@ -144,38 +154,42 @@ def _beside(value: Any, scenario: Path) -> Any:
 
 
 def name_of(path: Path) -> str:
-    """The name of a scenario that has none but that of its file, whatever signs that has."""
+    """The name of a scenario without a name: that of its file, with only valid characters."""
     plain = re.sub(r"[^\w.-]+", "-", unicodedata.normalize("NFC", path.stem))
     return re.sub(r"^[\W_]+", "", plain) or "scenario"
 
 
 def checked(source: Source, *, alone: bool = True) -> Expansion:
-    """All points of a scenario; those that do not fit together as such, with the reason. Where not
-    each is to stand `alone`, one of several that needs too much memory is left to its run."""
+    """All points of a scenario; a point whose parts do not fit together is invalid, with the
+    reason.
+
+    Unless each point must stand `alone`, a cell of several that needs too much memory stays valid
+    until it runs.
+    """
     expansion = expand_all(source)
     points = list(expansion.points)
-    # Cells of one cluster after each other, so that each cluster is built once.
+    # Cells of one cluster are checked one after the other, so that each cluster is built once.
     cells = [(number, point) for number, point in enumerate(points) if isinstance(point, Cell)]
     for number, cell in sorted(cells, key=lambda pair: pair[1].cluster):
         try:
             resolve_any(cell)
         except ScenarioError as error:
-            # One without room says so in its turn where others go on.
+            # If other cells can run, a cell without memory reports its error when it is its turn.
             if alone or len(cells) == 1 or not isinstance(error, NoRoomError):
                 points[number] = Invalid(cell.id, cell.axes, error)
     return replace(expansion, points=tuple(points))
 
 
 def checked_cells(source: Source) -> list[Cell]:
-    """All cells of a scenario, each known to fit together; what is wrong is raised at once."""
+    """All cells of a scenario, checked; all errors are raised together."""
     expansion = checked(source)
     expansion.refuse_invalid()
     return expansion.cells
 
 
 def notes_of(cells: Sequence[Cell]) -> list[str]:
-    """What the user should know about files used instead of presets, about NICs asked for, and
-    about training steps whose result misleads."""
+    """Notes on files that replace presets, on slow PCIe slots of NICs, and on misleading
+    training steps."""
     members = (group for cell in cells for group in cell.scenario.cluster.members)
     files = (note for group in members if (note := group.loaded.note))
     slots = (note for cell in cells for note in slow_slots(cell))
@@ -185,7 +199,7 @@ def notes_of(cells: Sequence[Cell]) -> list[str]:
 
 
 def _step_warnings(cells: Sequence[Cell]) -> Iterator[str]:
-    """The warnings of training steps; where only some of several cells have one, how many."""
+    """The warnings of training steps; if only some of several cells have one, with their number."""
     steps = [cell for cell in cells if not isinstance(cell.scenario.workload, Workload)]
     if not steps:
         return

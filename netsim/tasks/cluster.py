@@ -1,4 +1,4 @@
-"""Which GPUs talk to which: the communicators of a workload, in rank order."""
+"""The communicators of a workload: which GPUs communicate with each other, in rank order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from netsim.base.memo import Memo, different
 from netsim.base.values import dataclass, grouped
 from netsim.nccl import facts, job
-from netsim.nccl.job import Job, Wishes
+from netsim.nccl.job import NcclJob, Wishes
 from netsim.scenario.cells import Cell
 from netsim.scenario.models import Scenario
 from netsim.topology.cluster import Cluster, build_at, build_cluster
@@ -37,7 +37,8 @@ def split_ranks(text: str | None, ranks: int) -> list[list[int]]:
     match = _SPLIT.fullmatch(text.strip())
     if not match:
         raise ValueError(f"expected a split such as 'MOD 8', 'DIV 4' or 'AND 0x7', got {text!r}")
-    operation, value = match[1].upper(), int(match[2], 0)
+    operation = match[1].upper()
+    value = int(match[2], 0)
     if operation in ("MOD", "DIV") and value < 1:
         raise ValueError(f"expected {operation} with a number of at least 1, got {text!r}")
     groups = grouped(range(ranks), lambda rank: _COLOURS[operation](rank, value))
@@ -47,8 +48,8 @@ def split_ranks(text: str | None, ranks: int) -> list[list[int]]:
 
 
 # **** Built ****
-# What cells have in common: topologies and communicators, each made once and kept for others.
-# These caches are for speed only; results do not depend on them.
+# Topologies and communicators that several cells share; each is built once. These caches only save
+# time; results do not depend on them.
 
 SPLIT_VARIABLE = "NCCL_TESTS_SPLIT"
 QPS_VARIABLE = "NCCL_IB_QPS_PER_CONNECTION"  # how they are used, versions differ in
@@ -62,8 +63,8 @@ MOST_JOBS = 32
 class Built:
     """A topology and its cluster, which is None for a plain graph.
 
-    `jobs` keeps the communicators that the last cells had on it, by what they ask of NCCL.
-    `number` is different for every cluster that is built.
+    `jobs` has the communicators of the last cells on it, by the settings of NCCL. `number` is
+    different for every cluster that is built.
     """
 
     topology: Topology
@@ -72,12 +73,13 @@ class Built:
     number: int = field(default_factory=count().__next__)
 
 
-BUILT = Memo(32)  # the last ones that were built, by what cells ask of a cluster
+BUILT = Memo(32)  # the clusters that were built last, by the settings that they depend on
 
 
 def built(cell: Cell) -> Built:
     """The topology of a cell, perhaps from an earlier cell."""
-    config, key = cell.scenario.cluster, cell.cluster
+    config = cell.scenario.cluster
+    key = cell.cluster
     by_nccl = config.graph is None and cell.scenario.collective.is_nccl
     if key and by_nccl:  # NCCL's variables choose NICs
         env = cell.scenario.nccl.env
@@ -100,8 +102,10 @@ def built(cell: Cell) -> Built:
 
 
 def groups_of(cell: Cell, cluster: Built) -> tuple[tuple[int, ...], ...]:
-    """The ranks of every communicator; what the cluster has not is said with its place."""
-    source, work, available = cell.source, cell.scenario.collective, len(cluster.topology)
+    """The ranks of every communicator; an error for a rank that the cluster lacks has its place."""
+    source = cell.source
+    work = cell.scenario.collective
+    available = len(cluster.topology)
     if work.ranks is not None and max(work.ranks) >= available:
         place = ("workload", "ranks", work.ranks.index(max(work.ranks)))
         raise source.error(place, f"expected GPUs in 0..{available - 1}, got {max(work.ranks)}")
@@ -116,7 +120,8 @@ def groups_of(cell: Cell, cluster: Built) -> tuple[tuple[int, ...], ...]:
 def refuse_unjoined(
     cell: Cell, built: Built, gpus: NDArray[np.int32], groups: Sequence[Sequence[int]]
 ) -> None:
-    """Refuse communicators over hosts that nothing joins: some of them have no NIC (left)."""
+    """Raise an error for communicators over hosts without a connection, such as hosts without a
+    NIC."""
     cluster = built.cluster
     if cluster is None:
         return
@@ -135,16 +140,17 @@ def refuse_unjoined(
 
 
 def wishes_of(scenario: Scenario) -> Wishes:
-    """What a scenario asks of NCCL."""
-    nccl, work = scenario.nccl, scenario.collective
+    """The settings of NCCL in a scenario."""
+    nccl = scenario.nccl
+    work = scenario.collective
     of = facts.parse_version(nccl.version)
     return job.Wishes(of, nccl.env, work.algorithm, work.protocol, nccl.tuner, nccl.graph)
 
 
 def jobs_of(
     cell: Cell, cluster: Cluster, ranks: Sequence[NDArray[np.int32]], wishes: Wishes
-) -> list[Job]:
-    """The communicators of a cell, by the GPUs of each; with GPUDirect only where NCCL uses it."""
+) -> list[NcclJob]:
+    """The communicators of a cell with the GPUs of each; GPUDirect is used only if NCCL uses it."""
     jobs = [job.job_of(cluster, gpus, wishes) for gpus in ranks]
     if not all(job.loses_gpudirect(one) for one in jobs):
         return jobs

@@ -1,7 +1,8 @@
-"""The run that traces, pictures and explanations of a cell show; and its explanation at a size.
+"""Explain the run of a cell: the operation that traces, pictures and explanations show.
 
-It is one operation from an idle cluster: all of its rows, or its representatives or the first steps
-of long rings if all rows would be too many."""
+It is one operation from an idle cluster, with all of its rows or, if these are too many, with
+representatives or only the first steps of long rings.
+"""
 
 from __future__ import annotations
 
@@ -33,32 +34,34 @@ from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.tasks.row import row_of_size
 from netsim.topology.graph import LINK_KINDS
 from netsim.topology.load import SHARED
-from netsim.topology.network import Fabric, Policy
+from netsim.topology.network import Fabric, Policy, Selection
+from netsim.topology.router import ClusterRouter
 from netsim.yamlio.models import override
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A schedule to look at, and what one must know of it."""
+class ShownOperation:
+    """The schedule of a shown operation, and notes on what it leaves out."""
 
     schedule: Schedule
     notes: tuple[str, ...] = ()
 
 
-def shown_of(resolved: ResolvedCell, size: int) -> Shown:
-    """One operation at a size, out of place."""
+def shown_of(resolved: ResolvedCell, size: int) -> ShownOperation:
+    """One operation of a cell at a size, out of place."""
     schedule, note = shown_schedule(resolved.task(size), resolved.budget)
-    return Shown(schedule, (note,) if note else ())
+    return ShownOperation(schedule, (note,) if note else ())
 
 
 # **** Explained ****
-# The explanation of one cell at one size: its operation alone, from standstill.
+# The explanation of one cell at one size: one operation from an idle cluster.
 
 
 def explained_run(
     resolved: ResolvedCell, size: int, *, engine: str = "auto", most_rows: int = MOST_ROWS
 ) -> tuple[dict[str, Any], Program, Timeline]:
-    """Where the time of a cell goes at one size, as plain values in µs, with what that is about."""
+    """The causes of the time of a cell at a size as plain values in µs, with the program and its
+    timeline."""
     title = explained_title(resolved, size)
     on(title)
     shown = shown_of(resolved, size)
@@ -71,7 +74,7 @@ def explained_run(
     plan = resolved.planned(size)
     name = f"NCCL's {plan.algorithm}" if plan else resolved.cell.scenario.collective.algorithm
     limit: dict[str, Any] | None = None
-    if not shown.notes:  # the whole operation is shown, and not only some loops of it
+    if not shown.notes:  # the complete operation is shown, and not only some loops of it
         limit = {"who": name, **limit_columns(resolved, size, timeline.makespan, is_single=True)}
         check(Answer(timeline.makespan, limit=limit["limit_us"] * 1e-6), title)
     title = resolved.cell.title(title, *shown.notes)
@@ -79,29 +82,32 @@ def explained_run(
 
 
 def explained_title(resolved: ResolvedCell, size: int) -> str:
-    """The operation in words."""
-    work, plan = resolved.cell.scenario.collective, resolved.planned(size)
+    """The operation in words: collective, size, ranks, algorithm and protocol."""
+    work = resolved.cell.scenario.collective
+    plan = resolved.planned(size)
     algorithm_text = f"{plan.algorithm} {plan.protocol}" if plan else work.algorithm
     ranks = len(resolved.groups[0])
     return f"{work.collective} of {format_size(size)} on {ranks} GPUs, {algorithm_text}"
 
 
 # **** Paths ****
-# How the connections of a call spread over the links between switches, how the time answers to the
-# seed of hashes, and what would help: each tried.
+# How the connections of an operation spread over the links between switches, how the time depends
+# on the seed of hashes, and which settings would change it; each of these is simulated.
 
-MOST_KINDS = 8  # of links that are named by their switches
+MOST_KINDS = 8  # with more kinds of links between switches, all are counted together
 
 
 def explained_paths(
     resolved: ResolvedCell, size: int, *, seeds: int, engine: str = "auto"
 ) -> dict[str, Any]:
-    """The paths of a cell at one size, as plain values in µs."""
-    selection = getattr(resolved.topology.router, "selection", None)
-    if selection is None or not len(selection.usual.core):
+    """The paths of a cell at one size as plain values in µs; each change is tried with `seeds`
+    seeds."""
+    selection = _selection(resolved)
+    if selection is None or not len(selection.built.core):
         raise InputError("--paths: no links between switches", hint="it takes a fabric of several")
-    policy: Policy = selection.policy
-    tried, on_trial = [], {"now": {}, **_changes(resolved, selection.fabric, policy)}
+    policy = selection.policy
+    tried = []
+    on_trial = {"now": {}, **_changes(resolved, selection.fabric, policy)}
     on(explained_title(resolved, size))
     for number, (label, changes) in enumerate(on_trial.items()):
         at(label, number, len(on_trial))
@@ -114,14 +120,22 @@ def explained_paths(
     }
 
 
+def _selection(resolved: ResolvedCell) -> Selection | None:
+    """What selects the paths of a cell in its fabric; None without a fabric."""
+    router = resolved.topology.router
+    return router.selection if isinstance(router, ClusterRouter) else None
+
+
 def _spread_of(resolved: ResolvedCell, size: int) -> Iterator[dict[str, Any]]:
-    """By kind of link between switches, how many connections each carries."""
-    topology, links = resolved.topology, resolved.topology.links
+    """Yield for each kind of link between switches how many connections its links carry."""
+    topology = resolved.topology
+    links = topology.links
     flows = connections_on_links(shown_of(resolved, size).schedule, topology, resolved.gpus)
     between = np.flatnonzero(links.kind == LINK_KINDS.index("fabric"))
     kind = [str(name).rstrip("0123456789") for name in topology.nodes]
-    ends = lambda link: f"{kind[links.tail[link]]} -> {kind[links.head[link]]}"  # noqa: E731
-    kinds = grouped(between.tolist(), ends)
+    kinds = grouped(
+        between.tolist(), lambda link: f"{kind[links.tail[link]]} -> {kind[links.head[link]]}"
+    )
     if len(kinds) > MOST_KINDS:
         kinds = {"switch -> switch": between.tolist()}
     for name, members in kinds.items():
@@ -139,12 +153,14 @@ def _spread_of(resolved: ResolvedCell, size: int) -> Iterator[dict[str, Any]]:
 
 
 def _changes(resolved: ResolvedCell, made: Fabric, policy: Policy) -> dict[str, dict[str, Any]]:
-    """What may help, with the settings that try it."""
-    data, fabric = resolved.cell.source.data["cluster"], "cluster.fabric"
+    """Changes that may shorten the time, by their names, with the settings of each."""
+    data = resolved.cell.source.data["cluster"]
+    fabric = "cluster.fabric"
     inner = data.get("fabric") or {}
     fabric_change: dict[str, Any] = {} if inner else {fabric: {"kind": made.kind}}
     if inner.get("between"):
-        fabric, inner = f"{fabric}.between", inner["between"]
+        fabric = f"{fabric}.between"
+        inner = inner["between"]
     comm = resolved.jobs[0].comm if resolved.is_nccl else None
     settings = comm.settings if comm else None
     trials = _queue_pairs(comm, policy, fabric) if policy.hashed else {}
@@ -161,27 +177,31 @@ def _changes(resolved: ResolvedCell, made: Fabric, policy: Policy) -> dict[str, 
         trials[f"PXN {'on' if off else 'off'}"] = {"nccl.env.NCCL_PXN_DISABLE": 0 if off else 1}
     if resolved.cell.scenario.cluster.placement != "random":
         trials["hosts in random order"] = {"cluster.placement": "random"}
-    return {what: {**fabric_change, **changes} for what, changes in trials.items()}
+    return {name: {**fabric_change, **changes} for name, changes in trials.items()}
 
 
 def _queue_pairs(
     comm: Communicator | None, policy: Policy, fabric: str
 ) -> dict[str, dict[str, Any]]:
-    """More of them, and used the other way: parting every message, or taken by them in turn."""
+    """Settings with more queue pairs per connection, and with the other way to use them.
+
+    A message is either split over the queue pairs, or sent on one of them in turn.
+    """
     keys = [f"{fabric}.qps", f"{fabric}.split_on_qps"]
     if comm is not None:
         keys = ["nccl.env.NCCL_IB_QPS_PER_CONNECTION", "nccl.env.NCCL_IB_SPLIT_DATA_ON_QPS"]
     split = policy.split if comm is None or policy.qps > 1 else comm.facts.split_on_qps
     counts = [count for count in (2, 4, 8) if count > policy.qps]
     changes = {f"{count} queue pairs": {keys[0]: count} for count in counts}
-    count, mode = max(4, policy.qps), "in turn" if split else "split"
+    count = max(4, policy.qps)
+    mode = "in turn" if split else "split"
     return {**changes, f"{count} queue pairs, {mode}": {keys[0]: count, keys[1]: int(not split)}}
 
 
 def _tried(
     resolved: ResolvedCell, size: int, label: str, changes: dict[str, Any], seeds: int, engine: str
 ) -> dict[str, Any]:
-    """The time with some settings, over seeds where it depends on any."""
+    """The times with some settings, for several seeds if the times depend on the seed."""
     rows: list[Row] = []
     try:
         for seed in range(seeds):
@@ -203,12 +223,14 @@ def _tried(
 
 
 def _draws(resolved: ResolvedCell) -> bool:
-    selection = getattr(resolved.topology.router, "selection", None)
+    """Whether the time depends on a seed: of hashes, or of the placement of hosts."""
+    selection = _selection(resolved)
     hashed = selection is not None and selection.policy.hashed
     return hashed or resolved.cell.scenario.cluster.placement == "random"
 
 
 def _changed(resolved: ResolvedCell, changes: dict[str, Any], seed: int | None) -> ResolvedCell:
+    """The cell with some settings and another seed, if one is stated."""
     source = resolved.cell.source
     for key, value in changes.items():
         source = override(source, key, value, f"--set {key}")

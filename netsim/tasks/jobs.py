@@ -1,7 +1,9 @@
-"""Several jobs in one cluster, and messages beside them: how long each takes alone and together.
+"""Simulate several jobs in one cluster, and background messages: the time of each alone and
+together.
 
-Every job is resolved as the cell that it would be alone. Their operations or steps, one after the
-other, become one program on one topology, whose ranks are all GPUs that anybody uses."""
+Every job is resolved as the cell that it would be without the others. The operations or steps of
+all jobs become one program on one topology, whose ranks are all GPUs in use.
+"""
 
 from __future__ import annotations
 
@@ -39,18 +41,21 @@ from netsim.topology.graph import LINK_KINDS, Topology
 from netsim.training.resolve import ResolvedStep, resolve_step
 from netsim.workloads.lower import lower
 
-MOST_ROWS = 20_000_000  # of all that runs together
+MOST_ROWS = 20_000_000  # most rows of everything that runs together
 BACKGROUND = "background"
-WHOLE = "workload"  # the name of the only job, where it has none
-ROOM = 1.5  # times as long as jobs take, messages of a background are made for
+WHOLE = "workload"  # the name of the only job if it has none
+ROOM = 1.5  # background messages are made for this many times the time of the jobs
 Ints = NDArray[np.int32]
 Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """What one job does: an operation or step, how it begins, on which GPUs, from when, how often;
-    of a background all its messages, for whose end nobody waits."""
+class JobPart:
+    """The operations of one job: a schedule, its launch, its GPUs, its start in seconds, and how
+    often it runs.
+
+    A background is a part with all its messages; nothing waits for their end.
+    """
 
     name: str
     schedule: Schedule
@@ -61,40 +66,42 @@ class Part:
 
     @property
     def rows(self) -> int:
-        """How many rows all of it has."""
+        """The number of rows of all its operations."""
         return (len(self.schedule) + 2 * self.schedule.ranks) * self.times
 
 
 @dataclass(frozen=True, eq=False)
 class Ran:
-    """Parts that ran together, and the rows that end each."""
+    """Parts that ran together, and for each part the rows that end it."""
 
     program: Program
     timeline: Timeline
-    parts: Sequence[Part]
+    parts: Sequence[JobPart]
     ends: Sequence[NDArray[np.int64]]
 
     @cached_property
     def seconds(self) -> tuple[float, ...]:
-        """Of an operation of each part in the mean."""
+        """The mean seconds of an operation of each part."""
         return self.of(self.timeline)
 
     @property
     def until(self) -> float:
-        """When the last job was over."""
+        """The time at which the last job is complete, in seconds."""
         is_job = [part.name != BACKGROUND for part in self.parts]
         return max(float(self.timeline.end[rows].max()) for rows in compress(self.ends, is_job))
 
     def of(self, timeline: Timeline) -> tuple[float, ...]:
-        """The seconds of another run."""
+        """The mean seconds of an operation of each part in another timeline."""
         last = [float(timeline.end[rows].max()) for rows in self.ends]
         both = zip(self.parts, last, strict=True)
         return tuple((end - part.start) / part.times for part, end in both)
 
     @property
     def messages(self) -> NDArray[np.float64]:
-        """Seconds from begin to arrival of every message of a background while jobs ran."""
-        schedule, rows = self.program.schedule, self.program.schedule.release_row
+        """The seconds from start to arrival of every background message that started while jobs
+        ran."""
+        schedule = self.program.schedule
+        rows = schedule.release_row
         is_background = np.array(
             [name.split(" ")[0] == BACKGROUND for name in schedule.collectives]
         )
@@ -105,10 +112,12 @@ class Ran:
         return took
 
 
-def together(parts: Sequence[Part], topology: Topology, engine: str) -> Ran:
-    """Run parts beside each other."""
+def together(parts: Sequence[JobPart], topology: Topology, engine: str) -> Ran:
+    """Run parts at the same time on one topology."""
     used = different(np.concatenate([part.gpus for part in parts]))
-    schedules, ends, rows = list[Schedule](), list[NDArray[np.int64]](), 0
+    schedules = list[Schedule]()
+    ends = list[NDArray[np.int64]]()
+    rows = 0
     for part in parts:
         made = repeat(part.schedule, part.times, part.launch)
         late = made.schedule.release_time + part.start
@@ -128,11 +137,16 @@ def together(parts: Sequence[Part], topology: Topology, engine: str) -> Ran:
 def hosts_of(cell: Cell, jobs: Sequence[JobConfig], total: int) -> list[Ints]:
     """The hosts of every job, in the order of the file.
 
-    Jobs that name hosts get these; then each other job gets the free hosts that it asks for, or all
-    that are left."""
-    owner, hosts = dict[int, str](), dict[int, Ints]()
-    for number in sorted(range(len(jobs)), key=lambda n: isinstance(jobs[n].placement, str)):
-        job, path, placement = jobs[number], ("jobs", number), jobs[number].placement
+    Jobs that name hosts get these. Then each other job gets as many of the free hosts as it asks
+    for, or all of them.
+    """
+    owner = dict[int, str]()
+    hosts = dict[int, Ints]()
+    names_hosts_first = sorted(range(len(jobs)), key=lambda n: isinstance(jobs[n].placement, str))
+    for number in names_hosts_first:
+        job = jobs[number]
+        path = ("jobs", number)
+        placement = job.placement
         for turn, host in enumerate(() if isinstance(placement, str) else placement):
             check_host(cell, host, total, (*path, "placement", turn))
             holder = job.name if host in placement[:turn] else owner.get(host)
@@ -153,7 +167,7 @@ def hosts_of(cell: Cell, jobs: Sequence[JobConfig], total: int) -> list[Ints]:
 
 
 def check_host(cell: Cell, host: int, total: int, path: Path) -> None:
-    """Refuse a host that is not there."""
+    """Raise an error for a host that the cluster does not have."""
     if host >= total:
         message = f"there is no host {host}: the cluster has hosts 0 to {total - 1}"
         raise cell.source.error(path, message)
@@ -161,14 +175,16 @@ def check_host(cell: Cell, host: int, total: int, path: Path) -> None:
 
 # **** Background ****
 
-Messages = Callable[[float], Part]  # all that begin before a time
+Messages = Callable[[float], JobPart]  # a function of a time: all messages that start before it
 
 
 def messages_of(
     cell: Cell, number: int, topology: Topology, gpus: Sequence[Ints], unused: Sequence[int]
 ) -> Messages:
-    """The messages of a background between hosts, of which these are the GPUs."""
-    background, path = cell.scenario.background[number], (BACKGROUND, number)
+    """The messages of a background; `gpus` are the GPUs of each host, `unused` the hosts without
+    a job."""
+    background = cell.scenario.background[number]
+    path = (BACKGROUND, number)
     usual = {"all": range(len(gpus)), "unused": unused}
     hosts = (
         usual[background.hosts]
@@ -185,13 +201,14 @@ def messages_of(
     if target not in hosts:
         raise cell.source.error((*path, "target"), f"host {target} is none of its hosts")
     host_names = np.array([str(name).partition(".")[0] for name in topology.nodes])
-    links, place = topology.links, hosts.index(target)
+    links = topology.links
+    place = hosts.index(target)
     wires = np.isin(links.kind, [LINK_KINDS.index("nic"), LINK_KINDS.index("fabric")])
     names_here = [host_names[topology.gpu_nodes[gpus[host][0]]] for host in hosts]
     rates = np.array(
         [links.bandwidth[wires & (host_names[links.tail] == name)].sum() for name in names_here]
     )
-    if background.pattern == "incast":  # all senders together fill that part of the receiver's
+    if background.pattern == "incast":  # the load is that of the receiver, from all senders
         rates[:] = rates[place] / (len(hosts) - 1)
         rates[place] = 0
     return partial(
@@ -205,18 +222,22 @@ def _messages(
     gpus: list[Ints],
     target: int,
     until: float,
-) -> Part:
-    sizes = np.array([len(some) for some in gpus])
+) -> JobPart:
+    """All messages that start before `until`, at random times with the mean rate of each host."""
+    sizes = np.array([len(of_host) for of_host in gpus])
     builder = Builder(int(sizes.sum()), collectives=(background.pattern,))
-    first, piece = np.cumsum(sizes) - sizes, builder.pieces(background.size)
+    first = np.cumsum(sizes) - sizes
+    piece = builder.pieces(background.size)
     turn = np.random.default_rng(background.seed).permutation(len(gpus)).tolist()
     following = dict(zip(turn, turn[1:] + turn[:1], strict=True))
     for sender in np.flatnonzero(rates > 0).tolist():
-        mean_gap = background.size / rates[sender]  # seconds from one to the next, in the mean
-        gaps, random = (np.random.default_rng([background.seed, sender, what]) for what in (0, 1))
-        begins = np.cumsum(
-            gaps.exponential(mean_gap, int(until / mean_gap + 8 * (until / mean_gap) ** 0.5 + 16))
-        )
+        mean_gap = background.size / rates[sender]  # mean seconds between two messages
+        gaps = np.random.default_rng([background.seed, sender, 0])
+        random = np.random.default_rng([background.seed, sender, 1])
+        mean_count = until / mean_gap
+        # 8 standard deviations more than the mean number, so that the messages reach `until`
+        count = int(mean_count + 8 * mean_count**0.5 + 16)
+        begins = np.cumsum(gaps.exponential(mean_gap, count))
         begins = begins[begins < until]
         drawn = random.random((len(begins), 3))
         to = (sender + 1 + (drawn[:, 0] * (len(gpus) - 1)).astype(int)) % len(gpus)
@@ -228,7 +249,7 @@ def _messages(
         if len(begins):
             rows = builder.rows(Style(), first[sender] + gpu, first[to] + gpu % sizes[to], piece)
             builder.release(rows, begins)
-    return Part(BACKGROUND, builder.finish(), np.concatenate(gpus))
+    return JobPart(BACKGROUND, builder.finish(), np.concatenate(gpus))
 
 
 # **** Cells ****
@@ -236,7 +257,7 @@ def _messages(
 
 @dataclass(frozen=True, eq=False)
 class ResolvedJobs:
-    """A cell of a shared cluster: each job as the cell that it would be alone, and where."""
+    """A cell of a shared cluster: each job as a cell of its own, and the GPUs that it uses."""
 
     cell: Cell
     jobs: tuple[JobConfig, ...]
@@ -248,72 +269,104 @@ class ResolvedJobs:
 
     @property
     def number(self) -> int:
-        """Which of the jobs the cell is about."""
+        """The number of the job whose times are the rows of the cell."""
         return [job.name for job in self.jobs].index(self.cell.scenario.job or WHOLE)
 
     def memory_needed(self, size: int) -> int:
-        """About how many bytes a process needs for a size at most."""
-        return sum(one.memory_needed(size) for one in self.alone)
+        """An upper estimate of the bytes that a process needs for a size."""
+        return sum(job.memory_needed(size) for job in self.alone)
 
-    def part(self, number: int, turn: int) -> Part:
-        """What a job does, once; where its list of sizes is shorter, of its last size."""
-        cell, name, gpus = self.alone[number], self.jobs[number].name, self.gpus[number]
+    def part(self, number: int, turn: int) -> JobPart:
+        """One operation or step of a job at its size number `turn`, or at its last size if it
+        has fewer."""
+        cell = self.alone[number]
+        name = self.jobs[number].name
+        gpus = self.gpus[number]
         if isinstance(cell, ResolvedCell):
             size = cell.cell.scenario.workload.size_list()[: turn + 1][-1]
             task = cell.task(size)
-            return Part(name, complete_schedule(task, cell.budget), cell.gpus, task.launch)
+            return JobPart(name, complete_schedule(task, cell.budget), cell.gpus, task.launch)
         if cell.lowered is not None:
-            return Part(name, cell.lowered.schedule, gpus[: cell.lowered.schedule.ranks])
+            return JobPart(name, cell.lowered.schedule, gpus[: cell.lowered.schedule.ranks])
         assert self.cluster is not None  # steps are not resolved on graphs
-        fresh: Any = {name: {} for name in ("crossed", "known", "times", "patterns")}
-        costs = replace(cell.costs, cluster=self.cluster, jobs=Memo(), **fresh)
+        costs = replace(
+            cell.costs,
+            cluster=self.cluster,
+            jobs=Memo(),
+            crossed_kinds={},
+            coarse_forms={},
+            times={},
+            patterns={},
+        )
         lowered = lower(
             cell.tape(), len(gpus), lambda task, group: costs(task, tuple(gpus[[*group]].tolist()))
         )
-        return Part(name, lowered.schedule, gpus)
+        return JobPart(name, lowered.schedule, gpus)
 
 
 def resolve_jobs(cell: Cell) -> ResolvedJobs:
-    """Check that jobs and background of a cell fit; errors name the field."""
-    scenario, config = cell.scenario, cell.scenario.cluster
+    """Resolve the jobs and the background of a cell; an error has the place of the wrong key."""
+    scenario = cell.scenario
+    config = scenario.cluster
     cluster = build_cluster(config) if config.graph is None else None
     topology = build_at(config, cell.source) if cluster is None else cluster.topology
     host = np.arange(len(topology)) if cluster is None else cluster.gpu_host
-    every = [np.flatnonzero(host == one).astype(np.int32) for one in different(host).tolist()]
+    gpus_of_host = [
+        np.flatnonzero(host == number).astype(np.int32) for number in different(host).tolist()
+    ]
     jobs = scenario.jobs or (JobConfig(name=WHOLE, workload={}),)
-    hosts = hosts_of(cell, jobs, len(every))
-    gpus = tuple(np.concatenate([every[host] for host in mine.tolist()]) for mine in hosts)
-    alone = tuple(_resolved(cell, *one) for one in zip(jobs, map(len, hosts), gpus, strict=True))
+    hosts = hosts_of(cell, jobs, len(gpus_of_host))
+    gpus = tuple(
+        np.concatenate([gpus_of_host[number] for number in of_job.tolist()]) for of_job in hosts
+    )
+    alone = tuple(
+        _resolved(cell, job, len(of_job), job_gpus)
+        for job, of_job, job_gpus in zip(jobs, hosts, gpus, strict=True)
+    )
     slowdowns = _stragglers_of(alone, gpus)
-    joined = next((one.topology for one in alone if isinstance(one, ResolvedCell)), None)
+    joined = next((job.topology for job in alone if isinstance(job, ResolvedCell)), None)
     if joined is None:
         joined = in_time(topology, scenario.retries) if scenario.timed else topology
     joined = with_slow_gpus(joined, slowdowns)
     if cluster is not None:
         cluster = replace(cluster, topology=with_slow_gpus(cluster.topology, slowdowns))
-    unused = sorted(set(range(len(every))).difference(*(mine.tolist() for mine in hosts)))
-    numbers = range(len(scenario.background))
-    messages = tuple(messages_of(cell, number, joined, every, unused) for number in numbers)
-    return ResolvedJobs(cell, jobs, gpus, alone, joined, cluster, messages)
+    used = {number for of_job in hosts for number in of_job.tolist()}
+    unused = sorted(set(range(len(gpus_of_host))) - used)
+    messages = tuple(
+        messages_of(cell, number, joined, gpus_of_host, unused)
+        for number in range(len(scenario.background))
+    )
+    return ResolvedJobs(
+        cell=cell,
+        jobs=jobs,
+        gpus=gpus,
+        alone=alone,
+        topology=joined,
+        cluster=cluster,
+        messages=messages,
+    )
 
 
 def _stragglers_of(
     alone: Sequence[ResolvedCell | ResolvedStep], gpus: Sequence[Ints]
 ) -> dict[int, float]:
-    """The slowdowns that steps among the jobs ask for, by GPU of the cluster."""
+    """The slowdowns that training steps among the jobs state, by GPU of the cluster."""
     return {
         int(of_job[straggler.rank]): straggler.slowdown
-        for one, of_job in zip(alone, gpus, strict=True)
-        if not isinstance(one, ResolvedCell)
-        for straggler in one.work.stragglers
+        for job, of_job in zip(alone, gpus, strict=True)
+        if not isinstance(job, ResolvedCell)
+        for straggler in job.work.stragglers
     }
 
 
 def _resolved(cell: Cell, job: JobConfig, hosts: int, gpus: Ints) -> ResolvedCell | ResolvedStep:
-    """A job as the cell that it would be alone: on its GPUs, or (a step) on as many hosts."""
+    """A job as a cell of its own: a collective on its GPUs, or a step on the same number of
+    hosts."""
     source = with_job(cell.source, job.name) if cell.scenario.jobs else cell.source
-    data = {k: v for k, v in source.data.items() if k not in ("jobs", "job", "background")}
-    work, config = dict(data["workload"]), dict(data["cluster"])
+    of_all_jobs = ("jobs", "job", "background")
+    data = {key: value for key, value in source.data.items() if key not in of_all_jobs}
+    work = dict(data["workload"])
+    config = dict(data["cluster"])
     if kind_of_workload(work) == "collective":
         chosen = work.get("ranks", [*range(len(gpus))])
         if isinstance(chosen, list) and set(chosen) <= set(range(len(gpus))):
@@ -323,8 +376,9 @@ def _resolved(cell: Cell, job: JobConfig, hosts: int, gpus: Ints) -> ResolvedCel
     if "machine" not in config:
         message = "a training step beside others needs a cluster of one machine"
         raise source.error(("workload",), message, key=True)
-    kept_keys = {k: v for k, v in config.items() if k not in ("overrides", "faults", "placement")}
-    data["cluster"] = {**kept_keys, "nodes": hosts}
+    of_hosts = ("overrides", "faults", "placement")
+    remaining = {key: value for key, value in config.items() if key not in of_hosts}
+    data["cluster"] = {**remaining, "nodes": hosts}
     return resolve_step(cell_of(replace(source, data=data), cell.axes))
 
 
@@ -332,21 +386,23 @@ def _resolved(cell: Cell, job: JobConfig, hosts: int, gpus: Ints) -> ResolvedCel
 
 
 class Shared:
-    """The runs of a cell at a turn: each job alone, all together, and any two, when asked for."""
+    """The runs of a shared cell at one size: each job alone, all together, and pairs of them."""
 
     def __init__(self, resolved: ResolvedJobs, turn: int, engine: str) -> None:
-        self.resolved, self.engine = resolved, engine
-        self.parts = self._repeated([resolved.part(n, turn) for n in range(len(resolved.jobs))])
+        self.resolved = resolved
+        self.engine = engine
+        once = [resolved.part(number, turn) for number in range(len(resolved.jobs))]
+        self.parts = self._repeated(once)
         self.alone = [self._run([part]) for part in self.parts]
 
     @cached_property
     def all(self) -> Ran:
-        """All jobs and the background."""
+        """The run of all jobs and the background."""
         return self.beside(range(len(self.parts)), self.resolved.messages)
 
     @cached_property
     def samples(self) -> NDArray[np.float64]:
-        """The seconds of every part (second axis) in each sample of noise."""
+        """The seconds of every part (second axis) in each sample of noise (first axis)."""
         disturbances = self.resolved.cell.scenario.disturbances
         if disturbances is None:
             return np.zeros((0, len(self.parts)))
@@ -354,8 +410,9 @@ class Shared:
         return np.array([self.all.of(timeline) for timeline in runs])
 
     def beside(self, numbers: Iterable[int], messages: Sequence[Messages] = ()) -> Ran:
-        """Some jobs, and messages that go on until they are over."""
-        parts, horizon = [self.parts[number] for number in numbers], 0.0
+        """The run of some jobs, with messages that continue until the jobs are complete."""
+        parts = [self.parts[number] for number in numbers]
+        horizon = 0.0
         ran = self._run(parts)
         while messages and ran.until > horizon:
             horizon = ROOM * ran.until
@@ -363,8 +420,10 @@ class Shared:
         return ran
 
     def slowed(self, number: int) -> Iterator[tuple[str, float, str]]:
-        """By whom a job is slowed, how many times, and on which link they meet most."""
-        messages, cell = self.resolved.messages, self.alone[number]
+        """Yield for each other job its name, the factor by which it slows a job, and the fullest
+        shared link."""
+        messages = self.resolved.messages
+        cell = self.alone[number]
         few = len(self.parts) + bool(messages) < 3
         for number_beside, part in enumerate(self.parts):
             if number_beside != number:
@@ -375,18 +434,23 @@ class Shared:
             both = self.all if few else self.beside([number], messages)
             yield BACKGROUND, both.seconds[0] / cell.seconds[0], self._met(cell, both)
 
-    def _run(self, parts: Sequence[Part]) -> Ran:
+    def _run(self, parts: Sequence[JobPart]) -> Ran:
+        """Run parts together; too many rows are an error."""
         rows = sum(part.rows for part in parts)
         if rows > MOST_ROWS:
             message = f"all rows of what runs together are run, and {rows:.2g} are too many"
             raise self.resolved.cell.source.error(("cluster",), message, kind=NoRoomError)
         return together(parts, self.resolved.topology, self.engine)
 
-    def _repeated(self, once: Sequence[Part]) -> list[Part]:
-        """How often each job runs: until the longest job with a stated number of runs is over."""
-        jobs, took = self.resolved.jobs, [self._run([part]).until for part in once]
+    def _repeated(self, once: Sequence[JobPart]) -> list[JobPart]:
+        """The parts with their numbers of operations and their starts.
+
+        Without a stated number, a job runs until the longest job with a stated number is complete.
+        """
+        jobs = self.resolved.jobs
+        took = [self._run([part]).until for part in once]
         until = max(
-            j.start + (j.repeat or 1) * seconds for j, seconds in zip(jobs, took, strict=True)
+            job.start + (job.repeat or 1) * seconds for job, seconds in zip(jobs, took, strict=True)
         )
         counts = []
         for part, job, seconds in zip(once, jobs, took, strict=True):
@@ -396,30 +460,39 @@ class Shared:
         return counts
 
     def _met(self, run: Ran, both: Ran) -> str:
-        """The fullest of the links that both use."""
+        """The name of the fullest link that a job uses together with others; empty if they share
+        none."""
         wires = len(self.resolved.topology.links)
-        first_amounts, every = (link_amounts(ran.program)[:wires] for ran in (run, both))
-        shared = (first_amounts > 0) & (every > first_amounts * (1 + 1e-9))
-        full = np.where(shared, every / run.program.links.capacity[:wires], 0.0)
+        amounts = link_amounts(run.program)[:wires]
+        all_amounts = link_amounts(both.program)[:wires]
+        is_shared = (amounts > 0) & (all_amounts > amounts * (1 + 1e-9))
+        full = np.where(is_shared, all_amounts / run.program.links.capacity[:wires], 0.0)
         return run.program.links.name(int(full.argmax())) if full.any() else ""
 
 
-RUNS = Memo(1)  # the last one: its jobs are cells that ask one after the other
+RUNS = Memo(1)  # the last runs; the cells of all jobs need the same runs one after the other
 
 
 def shared(resolved: ResolvedJobs, size: int, engine: str) -> Shared:
-    """The runs that a row is made of."""
+    """The runs that the rows of all jobs of a shared cell are computed from."""
     data = resolved.cell.source.data
-    turn = resolved.cell.scenario.workload.size_list().index(size)  # jobs take theirs in step
-    key = repr(({k: v for k, v in data.items() if k not in ("job", "workload")}, turn, engine))
+    # The n-th size of a job runs beside the n-th sizes of the other jobs.
+    turn = resolved.cell.scenario.workload.size_list().index(size)
+    same_for_jobs = {name: value for name, value in data.items() if name not in ("job", "workload")}
+    key = repr((same_for_jobs, turn, engine))
     return RUNS.of(key, lambda: Shared(resolved, turn, engine))
 
 
 def row_of_job(resolved: ResolvedJobs, size: int, engine: str) -> Row:
-    """The row of a job at a size: beside the others, and how much longer than alone."""
-    runs, cell, number = shared(resolved, size, engine), resolved.cell, resolved.number
-    job_cell, part, ran = resolved.alone[number], runs.parts[number], runs.all
-    seconds, alone = ran.seconds[number], runs.alone[number].seconds[0]
+    """The row of a job at a size: its time beside the other jobs, and the slowdown by them."""
+    runs = shared(resolved, size, engine)
+    cell = resolved.cell
+    number = resolved.number
+    job_cell = resolved.alone[number]
+    part = runs.parts[number]
+    ran = runs.all
+    seconds = ran.seconds[number]
+    alone = runs.alone[number].seconds[0]
     hosts = resolved.cluster.gpu_host[part.gpus] if resolved.cluster else np.zeros(1)
     columns: dict[str, Any] = {"size_bytes": size, "repeat": part.times, "alone_us": alone * 1e6}
     for name, times, link in runs.slowed(number):

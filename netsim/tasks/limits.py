@@ -1,4 +1,4 @@
-"""The time that no algorithm beats on the links of a cell, whatever is simulated."""
+"""The lower bound on the time of a cell on its links, with any algorithm."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Matrix = tuple[tuple[int, ...], ...]
 
 
 def limit_at(resolved: ResolvedCell, size: int) -> Limit:
-    """The time that no algorithm beats at a size on these links, in seconds."""
+    """The least seconds that any algorithm takes at a size on the links of a cell."""
     collective = resolved.collective(size)
     if collective.count == 0 and collective.name not in ("alltoallv", "barrier"):
         return Limit(0.0, 0.0, 0.0, "nothing has to move")
@@ -30,7 +30,7 @@ def limit_at(resolved: ResolvedCell, size: int) -> Limit:
 def limit_columns(
     resolved: ResolvedCell, size: int, seconds: float, *, is_single: bool
 ) -> dict[str, Any]:
-    """The columns of a row about its limit, and what binds it.
+    """The columns of a row about its lower bound.
 
     Operations back to back may overlap, so that only bandwidth bounds them.
     """
@@ -46,8 +46,9 @@ def limit_columns(
 
 @kept
 def _limit_of_a_byte(resolved: ResolvedCell, matrix: Matrix | None) -> Limit:
-    """The limit of a collective of one byte a block, or of a matrix of bytes between ranks."""
-    work, config = resolved.cell.scenario.collective, resolved.cell.scenario.cluster
+    """The lower bound for one byte per block, or for a matrix of bytes between ranks."""
+    work = resolved.cell.scenario.collective
+    config = resolved.cell.scenario.cluster
     members = () if config.graph is not None else config.members
     machines = [group.loaded.machine for group in members]
     has_nvls = any(
@@ -66,8 +67,10 @@ def _limit_of_a_byte(resolved: ResolvedCell, matrix: Matrix | None) -> Limit:
 
 
 def _demand(resolved: ResolvedCell, matrix: Matrix | None) -> NDArray[np.float64] | None:
-    """The bytes that each rank has for each other one; None where a collective has no such."""
-    work, ranks = resolved.cell.scenario.collective, len(resolved.groups[0])
+    """The bytes that each rank sends to each other one; None for collectives without such a
+    matrix."""
+    work = resolved.cell.scenario.collective
+    ranks = len(resolved.groups[0])
     if work.collective in ("alltoall", "alltoallv"):
         sent = 1.0 if matrix is None else np.array(matrix, np.float64)
         return np.asarray((1.0 - np.eye(ranks)) * sent)

@@ -8,7 +8,7 @@ from netsim.scenario.models import Scenario
 
 
 def noise_of(scenario: Scenario) -> NoiseDraws | None:
-    """The noise that a scenario asks for; None if it asks for none."""
+    """The noise of a scenario, or None if it has none."""
     disturbances = scenario.disturbances
     return None if disturbances is None else NoiseDraws(*disturbances)
 
@@ -16,7 +16,7 @@ def noise_of(scenario: Scenario) -> NoiseDraws | None:
 def sampled_seconds(noise: NoiseDraws | None, timing: Result) -> tuple[float, ...]:
     """The time of an operation in each sample of noise, in seconds; empty without noise.
 
-    Noise makes an operation longer by as much as it makes one from an idle cluster longer.
+    The noise adds the same time to an operation as to one from an idle cluster.
     """
     if noise is None:
         return ()

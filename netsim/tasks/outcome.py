@@ -1,8 +1,8 @@
-"""The outcome of a task: equal tasks are simulated once in a process.
+"""The outcome of a task; equal tasks are simulated once in a process.
 
-Cells of a sweep differ, yet many come down to equal tasks: versions of NCCL with equal plans, an
-algorithm that is chosen or forced, launch costs that do not matter. Tasks are equal if all is equal
-that their rows and times follow from, not if their scenarios are.
+Many cells of a sweep differ and still lead to equal tasks: with versions of NCCL that have equal
+plans, an algorithm that is forced or chosen, or launch costs that have no effect. Tasks are equal
+if everything is equal on which their times depend; their scenarios may differ.
 """
 
 from __future__ import annotations
@@ -35,12 +35,11 @@ VARYING = [f.name for f in fields(Plan) if f.compare and f.name not in STANDING]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the simulation of a task tells for its row.
+    """The simulated values of a task for its row.
 
     `seconds` is the time out of place, `slowest` that of the slowest process, `inplace` the time in
-    place.
-    `uncertainty` is the largest relative error of an approximation.
-    `samples` are the times with noise, one a sample.
+    place. `uncertainty` is the largest relative error of an approximation. `samples` are the times
+    with noise, one for each sample.
     """
 
     seconds: float
@@ -62,7 +61,7 @@ OUTCOMES = Memo(50_000)
 def outcome_of(
     resolved: ResolvedCell, size: int, engine: str = "auto", progress: Progress | None = None
 ) -> Outcome:
-    """The outcome of a cell at a size; that of an earlier equal task, if there was one."""
+    """The outcome of a cell at a size, or that of an earlier equal task."""
 
     is_simulated = False
 
@@ -87,7 +86,8 @@ def key_of(resolved: ResolvedCell, size: int, engine: str) -> bytes | None:
         return None
     if resolved.is_nccl and resolved.collective(size).ranks > MOST_RANKS:
         return None
-    task, scenario = resolved.task(size), resolved.cell.scenario
+    task = resolved.task(size)
+    scenario = resolved.cell.scenario
     noise = scenario.noise and (scenario.noise, scenario.samples, scenario.seed)
     return digest(
         (
@@ -102,14 +102,16 @@ def key_of(resolved: ResolvedCell, size: int, engine: str) -> bytes | None:
 
 
 def _runs_of(task: Task) -> object:
-    """What runs a task: NCCL's plans, or a textbook algorithm with its parameters."""
+    """What determines the schedule of a task: NCCL's plans, or a textbook algorithm with its
+    parameters."""
     if task.is_nccl:
         return [plan_key(plan) for plan in task.plans], task.plan_of_group
     return stamp(task.collective.name, task.algorithm), task.parameters
 
 
 def plan_key(plan: Plan) -> list[object]:
-    """All of a plan; what it shares with other sizes as a digest that is computed once."""
+    """A key of a plan; the part that is the same for all sizes is a digest that is computed
+    once."""
     standing = plan.memo.of(
         ("key of plan", plan.algorithm), lambda: digest([getattr(plan, name) for name in STANDING])
     )
@@ -118,7 +120,8 @@ def plan_key(plan: Plan) -> list[object]:
 
 # **** Simulation ****
 
-ALIKE = ("all_reduce",)  # NCCL moves the same data at the same times in place
+# Collectives for which NCCL moves the same data at the same times in place.
+SAME_IN_PLACE = ("all_reduce",)
 
 
 def simulate_one(
@@ -137,13 +140,14 @@ def subject_of(resolved: ResolvedCell, collective: Collective) -> str:
 def _timings(
     resolved: ResolvedCell, size: int, engine: str, progress: Progress | None
 ) -> tuple[Result, Result | None]:
-    """The timings out of place and in place; the latter is None where there is no in place."""
+    """The timings out of place and in place; the second is None if the collective has no
+    in-place form."""
     task = resolved.task(size)
     name = task.collective.name
     timing = _timed(resolved, task, engine, progress)
     if name not in HAS_IN_PLACE:
         return timing, None
-    if task.is_nccl and name in ALIKE:
+    if task.is_nccl and name in SAME_IN_PLACE:
         return timing, timing
     in_place = resolved.task(size, in_place=True)
     if are_same(task, in_place, resolved.budget):
@@ -154,23 +158,24 @@ def _timings(
 def _timed(
     resolved: ResolvedCell, task: Task, engine: str, progress: Progress | None = None
 ) -> Result:
-    """The timing of a task, held against the invariants of answers."""
+    """The timing of a task, checked against the invariants of answers."""
     timing = solve(task, resolved.budget, engine, progress)
     return sound(timing, task.collective, subject_of(resolved, task.collective))
 
 
 def _outcome(resolved: ResolvedCell, timing: Result, inplace: Result | None) -> Outcome:
+    """The outcome of the timings of a task out of place and in place."""
     timings = [timing] if inplace is None else [timing, inplace]
     worst = max(timings, key=lambda timing: timing.uncertainty)
     return Outcome(
-        timing.seconds,
-        None if inplace is None else inplace.seconds,
-        bound_by(timing.program, timing.timeline, timing.use, timing.causes),
-        worst.approximation,
-        worst.uncertainty,
-        len(timing.program),
-        timing.engine,
-        fullest_link(resolved.topology, timing.program, timing.use),
-        sampled_seconds(noise_of(resolved.cell.scenario), timing),
-        max(timing.seconds, timing.slowest),
+        seconds=timing.seconds,
+        inplace=None if inplace is None else inplace.seconds,
+        bound_by=bound_by(timing.program, timing.timeline, timing.use, timing.causes),
+        approximation=worst.approximation,
+        uncertainty=worst.uncertainty,
+        rows=len(timing.program),
+        engine=timing.engine,
+        fullest=fullest_link(resolved.topology, timing.program, timing.use),
+        samples=sampled_seconds(noise_of(resolved.cell.scenario), timing),
+        slowest=max(timing.seconds, timing.slowest),
     )

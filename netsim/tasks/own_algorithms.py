@@ -1,4 +1,4 @@
-"""Algorithms of the user's own: verified before a cell runs them."""
+"""Verify algorithms of the user before a cell with them runs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ UNCHECKED: dict[str, str] = {}
 def verify_own_algorithm(
     cell: Cell, collective_at: Callable[..., Collective], parameters: Mapping[str, Any]
 ) -> None:
-    """Verify the algorithm of a cell at its sizes, also in place; raises CollectiveError.
+    """Verify the algorithm of a cell at its sizes, also in place.
 
-    The smallest and the largest size come first. Verification ends when `tables.MOST_CHECKED`
-    rows times ranks have been looked at.
+    The smallest and the largest size come first. Verification ends when `tables.MOST_CHECKED` rows
+    times ranks were examined. Raises a CollectiveError if the algorithm is wrong.
     """
     work = cell.scenario.collective
     sizes = work.size_list()

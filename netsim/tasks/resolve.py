@@ -1,6 +1,7 @@
-"""A cell on its cluster, and the tasks that follow from it at each size.
+"""Resolve a cell: build its cluster, check that its parts fit together, and make a task for each
+size.
 
-What does not fit together is refused here, with its place in the scenario, before anything runs.
+Errors are raised before anything runs, with their place in the scenario.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from netsim.extent.memory import misfit_of_nccl
 from netsim.nccl import choice, environment
 from netsim.nccl.constants import calibrated_launch, nccl_launch
 from netsim.nccl.facts import AUTO, COLLECTIVES, NCCL_NAMES
-from netsim.nccl.job import Job
+from netsim.nccl.job import NcclJob
+from netsim.nccl.schedules.equal_sends import has_equal_sends
 from netsim.nccl.schedules.plan import Plan
-from netsim.nccl.schedules.smaller import equal_sends
-from netsim.program.symmetry import Where, odd_one
+from netsim.program.odd_parts import first_odd_part
+from netsim.program.partition import Placement
 from netsim.scenario.cells import Cell, placed
 from netsim.scenario.models import Scenario, Workload, node_count
 from netsim.scenario.names import DTYPES
@@ -44,7 +46,7 @@ from netsim.workloads.task import Groups, Task
 
 @dataclass(frozen=True, eq=False)
 class ResolvedCell:
-    """A cell on its cluster, checked to fit together: what its tasks of all sizes share."""
+    """A cell with its cluster, checked; what the tasks of all its sizes share."""
 
     cell: Cell
     topology: Topology
@@ -52,7 +54,7 @@ class ResolvedCell:
     """The ranks of each communicator."""
     gpus: NDArray[np.int32]
     """The GPU of the topology that each rank of the whole world runs on."""
-    jobs: tuple[Job, ...] = ()
+    jobs: tuple[NcclJob, ...] = ()
     """The communicators as NCCL sees them; empty for a textbook algorithm."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """The parameters of a textbook algorithm, those that follow from the cluster included."""
@@ -68,7 +70,7 @@ class ResolvedCell:
 
     @property
     def gpus_per_node(self) -> int:
-        """The number of GPUs of a host; of the first one, if hosts differ."""
+        """The number of GPUs of a host, or of the first host if hosts differ."""
         return len(self.topology) // node_count(self.cell.scenario.cluster)
 
     @property
@@ -81,7 +83,8 @@ class ResolvedCell:
     def collective(
         self, size: int, *, in_place: bool = False, ranks: int | None = None
     ) -> Collective:
-        """The collective of one communicator at a size; `ranks` asks for another rank count."""
+        """The collective of one communicator at a size, with `ranks` ranks or with its own
+        number."""
         work = self.cell.scenario.collective
         return collective_of(
             work.collective,
@@ -96,7 +99,7 @@ class ResolvedCell:
 
     @property
     def back_to_back(self) -> BackToBack | None:
-        """The operations that are timed back to back; None if one is timed alone."""
+        """The operations that are timed back to back; None if a single one is timed."""
         timing = self.cell.scenario.timing
         if self.cell.scenario.is_single or isinstance(timing, str):
             return None
@@ -126,8 +129,8 @@ class ResolvedCell:
         )
 
     @kept
-    def plan(self, job: Job, collective: Collective) -> Plan:
-        """All that one of NCCL's communicators does for a collective."""
+    def plan(self, job: NcclJob, collective: Collective) -> Plan:
+        """The plan of one of NCCL's communicators for a collective."""
         scenario = self.cell.scenario
         return choice.nccl_plan(
             job,
@@ -139,14 +142,14 @@ class ResolvedCell:
 
     @kept
     def planned(self, size: int) -> Plan | None:
-        """What NCCL decides for the first communicator at a size; None for a textbook algorithm."""
+        """The plan of NCCL for the first communicator at a size; None for a textbook algorithm."""
         if not self.is_nccl:
             return None
         dtype = self.cell.scenario.collective.dtype
         return choice.planned(self.jobs[0], self.collective(size), dtype)
 
     def launch(self, size: int) -> Launch:
-        """What it costs to launch one operation of a size."""
+        """The times to launch one operation of a size."""
         costs = self.cell.scenario.launch_costs()
         usual = self._nccl_launch(size) if self.is_nccl else AT_ONCE
         return Launch(
@@ -156,8 +159,9 @@ class ResolvedCell:
         )
 
     def _nccl_launch(self, size: int) -> Launch:
-        """What NCCL's launch costs, where the scenario names no cost."""
-        plan, job = self.planned(size), self.jobs[0]
+        """The times of NCCL to launch an operation, if the scenario does not state them."""
+        plan = self.planned(size)
+        job = self.jobs[0]
         assert plan is not None
         style = self.cell.scenario.launch_costs().style
         launch = nccl_launch(
@@ -171,7 +175,7 @@ class ResolvedCell:
         return launch if style == "cuda_graph" else calibrated_launch(launch, job.calibration)
 
     def memory_needed(self, size: int) -> int:
-        """About how many bytes a process needs at most to simulate a size."""
+        """An upper estimate of the bytes that a process needs to simulate a size."""
         return expected_bytes(self.task(size), self.budget, self.fewer_ranks)
 
     @property
@@ -217,7 +221,8 @@ def resolve(cell: Cell) -> ResolvedCell:
 
 
 def _refuse_other_workloads(cell: Cell) -> None:
-    """Refuse what is no single collective: jobs beside others, and training steps."""
+    """Raise an error for a workload that is no single collective: several jobs, or a training
+    step."""
     if cell.scenario.shared:
         message = "what runs beside others is run and written out as a whole, by netsim run"
         raise cell.source.error((), message)
@@ -227,7 +232,7 @@ def _refuse_other_workloads(cell: Cell) -> None:
 
 
 def _check_wishes(cell: Cell) -> None:
-    """Refuse an algorithm and protocol that NCCL does not have for the collective."""
+    """Raise an error for an algorithm and a protocol that NCCL does not have for the collective."""
     try:
         choice.check_wishes(cell.scenario.collective.collective, wishes_of(cell.scenario))
     except InputError as error:
@@ -236,7 +241,7 @@ def _check_wishes(cell: Cell) -> None:
 
 
 def _gpus_of_ranks(cell: Cell, topology: Topology) -> NDArray[np.int32]:
-    """The GPU of each rank: those that the workload names, or all."""
+    """The GPU of each rank: those that the workload names, or all GPUs."""
     chosen = cell.scenario.collective.ranks
     return np.asarray(np.arange(len(topology)) if chosen is None else chosen, np.int32)
 
@@ -256,18 +261,19 @@ METHODS_OF_EQUAL_RANKS = frozenset(
 
 
 def budget_of(scenario: Scenario) -> Budget:
-    """What a scenario allows for the time of its tasks.
+    """What is allowed to compute the times of a scenario's tasks, such as extrapolation.
 
-    With noise no rank represents another one; if links change in time, everything is simulated.
+    With noise no rank represents another one. If links change in time, everything is simulated.
     """
-    noise, timed = scenario.noise, scenario.timed
+    noise = scenario.noise
+    timed = scenario.timed
     is_exact = scenario.exact or timed or bool(noise and noise.link)
     budget = budget_for(is_exact=is_exact)
     return replace(budget, excluded=METHODS_OF_EQUAL_RANKS) if noise or timed else budget
 
 
 def _budget_on(resolved: ResolvedCell) -> Budget:
-    """What a resolved cell allows for the time of its tasks on its topology."""
+    """What is allowed to compute the times of a cell's tasks on its topology."""
     scenario = resolved.cell.scenario
     return replace(
         budget_of(scenario),
@@ -286,7 +292,7 @@ def may_fold(scenario: Scenario, topology: Topology) -> bool:
 
 
 def has_equal_hops(scenario: Scenario, topology: Topology) -> bool:
-    """Whether each hop of a long ring may be taken for the one before.
+    """Whether each hop of a long ring takes the same time as the hop before.
 
     The paths of messages may depend on their number, but not on load, and nothing may change in
     time or at random.
@@ -299,8 +305,9 @@ def has_equal_hops(scenario: Scenario, topology: Topology) -> bool:
 
 
 def _with_nccl(resolved: ResolvedCell, built_cluster: Built) -> ResolvedCell:
-    """The same cell with NCCL's communicators; what NCCL would refuse is refused here."""
-    source, work = resolved.cell.source, resolved.cell.scenario.collective
+    """The cell with NCCL's communicators; settings that NCCL refuses are errors."""
+    source = resolved.cell.source
+    work = resolved.cell.scenario.collective
     if built_cluster.cluster is None:
         algorithms = ", ".join(tables.ALGORITHMS[work.collective])
         message = f"NCCL's choice needs a machine, not a plain graph; choose one of {algorithms}"
@@ -314,7 +321,7 @@ def _with_nccl(resolved: ResolvedCell, built_cluster: Built) -> ResolvedCell:
         largest = resolved.planned(max(work.size_list()))
     except CollectiveError as error:
         raise placed(resolved.cell, error) from None
-    except ScenarioError:  # it names a file of its own, such as one of channels
+    except ScenarioError:  # the error already names another file, such as one of channels
         raise
     except environment.VariableError as error:
         raise source.error(("nccl", "env", error.variable), error.message) from None
@@ -327,11 +334,13 @@ def _with_nccl(resolved: ResolvedCell, built_cluster: Built) -> ResolvedCell:
 
 
 def _joined_by_nccl(resolved: ResolvedCell, built_cluster: Built) -> ResolvedCell:
-    """The same cell with its communicators, on the topology with what NCCL's blocks may use."""
-    cell, cluster = resolved.cell, built_cluster.cluster
+    """The cell with its communicators, on a topology with the resources that NCCL's blocks use."""
+    cell = resolved.cell
+    cluster = built_cluster.cluster
     assert cluster is not None
-    work, wishes = cell.scenario.collective, wishes_of(cell.scenario)
-    # Schedules of one communicator share what they are made of, for one type of data.
+    work = cell.scenario.collective
+    wishes = wishes_of(cell.scenario)
+    # The schedules of one communicator share their parts if the data type is the same.
     ranks = [resolved.gpus[list(group)] for group in resolved.groups]
     question = repr((wishes, resolved.groups, work.ranks, work.dtype))
     jobs = built_cluster.jobs.of(question, lambda: jobs_of(cell, cluster, ranks, wishes))
@@ -347,27 +356,29 @@ def _joined_by_nccl(resolved: ResolvedCell, built_cluster: Built) -> ResolvedCel
 
 
 def _refuse_by_least_rows(resolved: ResolvedCell) -> None:
-    """Refuse what would not fit by the rows that any of NCCL's algorithms needs.
+    """Raise an error if even the smallest schedule of NCCL's algorithms does not fit into memory.
 
-    Of equal sends one rank may represent all; only the communicator tells, so these are not
-    refused yet.
+    Equal sends are left out: one rank may represent all of them, which only the communicator
+    decides.
     """
     work = resolved.cell.scenario.collective
-    ranks, group_count = len(resolved.groups[0]), len(resolved.groups)
+    ranks = len(resolved.groups[0])
+    group_count = len(resolved.groups)
     too_large = misfit_of_nccl(work.collective, ranks, group_count, "")
     is_folded = resolved.budget.folds_groups(group_count)
-    if not too_large or (is_folded and equal_sends(work.collective, ranks)):
+    if not too_large or (is_folded and has_equal_sends(work.collective, ranks)):
         return
     reason = "fold is off"
     if is_folded:
-        reason = odd_one(Where(resolved.topology, resolved.gpus))
+        reason = first_odd_part(Placement(resolved.topology, resolved.gpus))
     message = f"{too_large}; not folded: {reason}" if reason else too_large
     raise resolved.cell.source.error(("workload",), message, key=True, kind=NoRoomError)
 
 
 def _may_be_too_large(resolved: ResolvedCell, algorithm: str) -> bool:
-    """Whether it has to be looked at closely if a cell of NCCL's fits."""
-    work, group_count = resolved.cell.scenario.collective, len(resolved.groups)
+    """Whether a cell of NCCL is so large that its need of memory must be computed."""
+    work = resolved.cell.scenario.collective
+    group_count = len(resolved.groups)
     if resolved.budget.is_exact or work.collective == "alltoall":
         return True
     ranks = len(resolved.groups[0])
@@ -375,10 +386,10 @@ def _may_be_too_large(resolved: ResolvedCell, algorithm: str) -> bool:
 
 
 def _refuse_too_large(resolved: ResolvedCell) -> None:
-    """Refuse a cell if a task of its sizes does not fit into memory."""
+    """Raise an error if the task of any size does not fit into memory."""
     work = resolved.cell.scenario.collective
     sizes = sorted(work.size_list(), reverse=True)
-    # Sends of a middle size may be cut into more loops, and so have more rows, than the largest.
+    # A medium size may need more loops, and therefore more rows, than the largest size.
     is_every_size = (
         resolved.is_nccl and work.collective == "alltoall" and not resolved.budget.is_exact
     )
@@ -392,8 +403,9 @@ def _refuse_too_large(resolved: ResolvedCell) -> None:
 
 
 def _with_textbook_algorithm(resolved: ResolvedCell) -> ResolvedCell:
-    """The same cell with the parameters of its algorithm; what does not fit is refused."""
-    cell, work = resolved.cell, resolved.cell.scenario.collective
+    """The cell with the parameters of its algorithm; wrong parameters are errors."""
+    cell = resolved.cell
+    work = resolved.cell.scenario.collective
     if not work.code and not any(work.algorithm in table for table in tables.ALGORITHMS.values()):
         raise cell.source.error(("workload", "algorithm"), _unknown_algorithm(cell.scenario))
     if work.protocol != AUTO:
@@ -410,7 +422,7 @@ def _with_textbook_algorithm(resolved: ResolvedCell) -> ResolvedCell:
 
 
 def _unknown_algorithm(scenario: Scenario) -> str:
-    """What is wrong with the name of an algorithm, and which names there are."""
+    """The error for an unknown algorithm, with the names that exist."""
     work = scenario.collective
     names = list(tables.ALGORITHMS[work.collective])
     if scenario.cluster.graph is None:
@@ -421,9 +433,10 @@ def _unknown_algorithm(scenario: Scenario) -> str:
 
 
 def _parameters_on(resolved: ResolvedCell) -> Mapping[str, Any]:
-    """The parameters of a textbook algorithm; those left open follow from the cluster."""
+    """The parameters of a textbook algorithm; those that are not stated follow from the cluster."""
     scenario = resolved.cell.scenario
-    work, cluster = scenario.collective, scenario.cluster
+    work = scenario.collective
+    cluster = scenario.cluster
     names = tables.parameters_of(work.collective, work.built_by)
     is_whole_cluster = work.ranks is None and len(resolved.groups) == 1
     if "links" in names and "links" not in work.parameters:
@@ -445,7 +458,7 @@ def _torus_dims(cluster: ClusterConfig) -> tuple[int, ...]:
 
 
 def _links_of_groups(resolved: ResolvedCell) -> Any:
-    """The links between the ranks of a communicator, which must be those of every other one."""
+    """The links between the ranks of a communicator, which must be equal for all communicators."""
     links_by_group = [
         links_of(resolved.topology, resolved.gpus[list(group)]) for group in resolved.groups
     ]

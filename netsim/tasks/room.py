@@ -1,4 +1,4 @@
-"""Whether a task fits into memory, and about how many bytes it takes; nothing is simulated."""
+"""Whether a task fits into memory, and how many bytes it needs; nothing is simulated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from netsim.workloads.task import Task
 
 @dataclass(frozen=True)
 class FewerRanks:
-    """The same collective on fewer ranks, from which the size of a schedule follows."""
+    """The same collective on fewer ranks, from which the size of a schedule is extrapolated."""
 
     collective_at: Callable[[int], Collective]
     """The collective on another number of ranks."""
@@ -27,7 +27,7 @@ class FewerRanks:
 
 
 def expected_bytes(task: Task, budget: Budget, fewer: FewerRanks) -> int:
-    """About how many bytes a process needs at most to simulate a task."""
+    """An upper estimate of the bytes that a process needs to simulate a task."""
     gpu_count = len(task.topology)
     if task.is_nccl:
         return needed(gpu_count, 0, nccl_bytes(task, budget))
@@ -36,9 +36,10 @@ def expected_bytes(task: Task, budget: Budget, fewer: FewerRanks) -> int:
 
 
 def why_task_does_not_fit(task: Task, budget: Budget, fewer: FewerRanks) -> str:
-    """Why a task does not fit, for a message; empty if it fits.
+    """Why a task does not fit into memory, for a message; empty if it fits.
 
-    How many rows a textbook algorithm has that cannot be sketched follows from fewer ranks.
+    The number of rows of a textbook algorithm that cannot be counted directly is extrapolated from
+    fewer ranks.
     """
     reason = why_not_fit(task, budget)
     if not reason and not task.is_nccl and textbook_size(task, budget) is None:
@@ -47,8 +48,9 @@ def why_task_does_not_fit(task: Task, budget: Budget, fewer: FewerRanks) -> str:
 
 
 def _size_from_fewer_ranks(task: Task, fewer: FewerRanks) -> tuple[int, int]:
-    """Rows and bytes of a textbook algorithm, from how they grow with the number of ranks."""
-    ranks, group_count = len(task.groups[0]), len(task.groups)
+    """Rows and bytes of a textbook algorithm, by their growth with the number of ranks."""
+    ranks = len(task.groups[0])
+    group_count = len(task.groups)
 
     def schedule_at(count: int) -> Schedule:
         return tables.build(fewer.collective_at(count), task.algorithm, **task.parameters)

@@ -17,7 +17,7 @@ from netsim.tasks.outcome import Outcome, outcome_of, subject_of
 from netsim.tasks.resolve import ResolvedCell
 from netsim.tasks.validation import interval_at, validation_of
 
-# No class of measured runs says how far these are off.
+# No class of measured runs has these, so that their error is unknown.
 UNLIKE = (
     result_rows.not_validated("fabric"),
     result_rows.not_validated("approximated"),
@@ -32,8 +32,9 @@ def row_of_size(
 
 
 def question_row(resolved: ResolvedCell, size: int, **columns: Any) -> result_rows.Row:
-    """The row of one cell at one size, without what only a simulation tells, but for `columns`."""
-    work, plan = resolved.cell.scenario.collective, resolved.planned(size)
+    """The row of one cell at one size without simulated values, except those in `columns`."""
+    work = resolved.cell.scenario.collective
+    plan = resolved.planned(size)
     collective = resolved.collective(size)
     return result_rows.Row(
         **_columns_of_cell(resolved),
@@ -49,8 +50,9 @@ def question_row(resolved: ResolvedCell, size: int, **columns: Any) -> result_ro
 
 
 def untimed(cell: Cell) -> result_rows.Row:
-    """The row of a cell without times, also of one that does not fit or whose run failed."""
-    scenario, work = cell.scenario, cell.scenario.workload
+    """The row of a cell without times, also of an invalid cell or one whose run failed."""
+    scenario = cell.scenario
+    work = cell.scenario.workload
     row = result_rows.Row(
         scenario=scenario.name or "",
         cell=cell.id,
@@ -67,7 +69,8 @@ def untimed(cell: Cell) -> result_rows.Row:
 @kept
 def _columns_of_cell(resolved: ResolvedCell) -> dict[str, Any]:
     """The columns that all sizes of a cell share."""
-    scenario, work = resolved.cell.scenario, resolved.cell.scenario.collective
+    scenario = resolved.cell.scenario
+    work = resolved.cell.scenario.collective
     is_nccl = resolved.is_nccl
     return {
         "scenario": scenario.name or "",
@@ -89,7 +92,8 @@ def _columns_of_cell(resolved: ResolvedCell) -> dict[str, Any]:
 
 def row_of_outcome(resolved: ResolvedCell, size: int, outcome: Outcome) -> result_rows.Row:
     """The row of one cell at one size from the outcome of its task, checked by the invariants."""
-    collective, scenario = resolved.collective(size), resolved.cell.scenario
+    collective = resolved.collective(size)
+    scenario = resolved.cell.scenario
     algbw = collective.size_bytes / outcome.seconds / 1e9 if outcome.seconds > 0 else 0.0
     busbw = algbw * collective.bus_factor
     limit: dict[str, Any] = {}
@@ -127,7 +131,7 @@ def row_of_outcome(resolved: ResolvedCell, size: int, outcome: Outcome) -> resul
         fullest_over_mean=outcome.fullest.over_mean if outcome.fullest else None,
         **result_rows.of_samples(samples, collective.size_bytes),
     )
-    if outcome.bound_by.startswith("fabric"):  # no fabric of the measured runs is known
+    if outcome.bound_by.startswith("fabric"):  # the fabrics of the measured runs are unknown
         row = replace(row, validated=UNLIKE[0])
     elif row.doubtful:
         row = replace(row, validated=UNLIKE[1])

@@ -1,4 +1,4 @@
-"""How near a task is to what was measured on hardware: its class, departures and intervals."""
+"""How similar a task is to measured runs: its class, its differences and its interval."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from netsim.base.memo import kept
 from netsim.collectives.collective import Collective
 from netsim.nccl.choice import planned
 from netsim.nccl.environment import Settings
-from netsim.nccl.job import Job, Wishes
+from netsim.nccl.job import NcclJob, Wishes
 from netsim.nccl.schedules.plan import Plan
 from netsim.results import row as result_rows
 from netsim.scenario.models import cluster_label, node_count
 from netsim.tasks.resolve import ResolvedCell
 from netsim.topology.machine import oldest_machine
 
-CHOICE: dict[str, Any] = {"algorithms": {}, "protocols": {}}  # settings that only choose
+# Settings that only choose an algorithm or a protocol, with their default values.
+CHOICE: dict[str, Any] = {"algorithms": {}, "protocols": {}}
 
 
 def validation_of(resolved: ResolvedCell, size: int) -> str:
-    """The column `validated`: how far this class of machines was off where it was measured."""
+    """The column `validated`: the error of this class of machines in measured runs."""
     plan = resolved.planned(size)
     if plan is None:
         return result_rows.NOT_VALIDATED
@@ -40,8 +41,8 @@ def interval_at(
 ) -> dict[str, Any]:
     """The columns of the interval of a time.
 
-    It is that of the class of the cell, or of the widest class if nothing like it was measured,
-    and at least as wide as the relative `uncertainty` of an approximation.
+    It is the interval of the class of the cell, or of the widest class if nothing similar was
+    measured. It is at least as wide as the relative `uncertainty` of an approximation.
     """
     is_measured = resolved.is_nccl and is_validated
     where = class_of(resolved) if is_measured else result_rows.Joined("", "")
@@ -57,8 +58,9 @@ def interval_at(
 
 @kept
 def class_of(resolved: ResolvedCell) -> result_rows.Joined:
-    """The machines of a cell of NCCL's, and what joins them."""
-    config, job = resolved.cell.scenario.cluster, resolved.jobs[0]
+    """The machine, the transport and the rate of a cell of NCCL."""
+    config = resolved.cell.scenario.cluster
+    job = resolved.jobs[0]
     machine = oldest_machine(job.machines)
     if node_count(config) == 1:
         transport = result_rows.ONE_HOST
@@ -72,7 +74,7 @@ def class_of(resolved: ResolvedCell) -> result_rows.Joined:
 
 
 def departure(resolved: ResolvedCell, collective: Collective, plan: Plan) -> str:
-    """Why a task of NCCL's is like none that was measured; empty if one may be like it."""
+    """Why a task of NCCL differs from all measured runs; empty if it does not."""
     if reason := _departure_of_all_sizes(resolved):
         return reason
     unforced = _unforced_job(resolved)
@@ -84,7 +86,7 @@ def departure(resolved: ResolvedCell, collective: Collective, plan: Plan) -> str
 
 @kept
 def _departure_of_all_sizes(resolved: ResolvedCell) -> str:
-    """Why a cell is like none that was measured, whatever its sizes."""
+    """Why a cell differs from all measured runs at every size."""
     scenario = resolved.cell.scenario
     if scenario.cluster.faults:
         return "with faults"
@@ -104,13 +106,13 @@ def _departure_of_all_sizes(resolved: ResolvedCell) -> str:
     return ""
 
 
-def _default_settings(job: Job) -> Settings:
-    """The settings without any of the user's: those of the network's plugin."""
+def _default_settings(job: NcclJob) -> Settings:
+    """The settings without those of the user: only those of the network's plugin."""
     return Wishes(job.comm.version).on(job.cluster, job.gpus).settings()
 
 
 @kept
-def _unforced_job(resolved: ResolvedCell) -> Job | None:
+def _unforced_job(resolved: ResolvedCell) -> NcclJob | None:
     """The communicator without the user's settings; None if the user has none."""
     job = resolved.jobs[0]
     defaults = _default_settings(job)

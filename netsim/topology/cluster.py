@@ -1,6 +1,8 @@
-"""A Cluster: hosts laid out one after the other, joined by a fabric into one Topology; from YAML.
+"""Build a cluster: hosts laid out one after the other and joined by a fabric into one Topology.
 
-GPUs are `node0.gpu3` and so on; host by host, links and nodes are offsets of those of its class."""
+GPUs are named `node0.gpu3` and so on. All hosts of a class have the same inner layout, so that the
+numbers of a host's nodes and links are those of its class plus an offset.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 from netsim.base.errors import InputError, ScenarioError, shown
 from netsim.base.values import dataclass
 from netsim.topology import faults, graph
-from netsim.topology.config import ClusterConfig, Group
+from netsim.topology.config import ClusterConfig, HostGroup
 from netsim.topology.fabrics.config import (
     NvlinkDomain,
     RailOptimized,
@@ -59,7 +61,7 @@ class Cluster:
 
     @property
     def routing(self) -> str:
-        """How its connections choose among equal paths; empty without a fabric."""
+        """The policy by which connections choose among equal paths; "" without a fabric."""
         router = self.topology.router
         if not isinstance(router, ClusterRouter) or router.selection is None:
             return ""
@@ -71,8 +73,16 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """The hosts before they are laid out: classes, names, NVLink domains, places in the fabric."""
+class HostPlan:
+    """The hosts of a cluster before they are laid out.
+
+    Args:
+        hosts: one Host for each class of equal hosts.
+        host_class: class of every host.
+        domain: NVLink domain of every host.
+        names: name of every host.
+        position: place of every host in the fabric.
+    """
 
     name: str
     hosts: tuple[Host, ...]
@@ -82,7 +92,7 @@ class Plan:
     position: graph.Ints
 
     def per_host(self, counts: Sequence[int]) -> graph.Ints:
-        """A figure of every host, from that of its class."""
+        """Return a number for every host, given one for each class."""
         return np.array(counts, np.int32)[self.host_class]
 
     @property
@@ -97,7 +107,9 @@ class Plan:
 
 
 def _buses(hosts: Sequence[Host]) -> graph.Floats:
-    """What every GPU's PCIe link carries both ways together, by class of host and slot."""
+    """Return the bytes per second of every GPU's PCIe link in both directions together, by
+    class and slot.
+    """
     limits = np.full((len(hosts), max(len(host.gpus) for host in hosts)), np.inf)
     for number, host in enumerate(hosts):
         rates = [host.machine.link_of(host.machine.gpu, gpu).usable for gpu in host.gpus]
@@ -105,8 +117,8 @@ def _buses(hosts: Sequence[Host]) -> graph.Floats:
     return limits
 
 
-def join(plan: Plan, fabric: Fabric | None, policy: Policy, *, rail: bool = False) -> Cluster:
-    """Lay out the hosts of a plan and the fabric between them."""
+def join(plan: HostPlan, fabric: Fabric | None, policy: Policy, *, rail: bool = False) -> Cluster:
+    """Lay out the hosts of a plan and the fabric between them; return the cluster."""
     ports = plan.ports
     places = _places(plan)
     layout = _layout(plan, fabric, ports)
@@ -127,10 +139,12 @@ def join(plan: Plan, fabric: Fabric | None, policy: Policy, *, rail: bool = Fals
 
 
 def _starts(counts: graph.Ints) -> graph.Ints:
+    """The running sums of counts: at which number the items of each owner begin."""
     return (np.cumsum(counts) - counts).astype(np.int32)
 
 
-def _places(plan: Plan) -> Places:
+def _places(plan: HostPlan) -> Places:
+    """Number the GPUs, NICs and links of all hosts."""
     gpus = plan.per_host([len(host.gpus) for host in plan.hosts])
     owner = np.repeat(np.arange(len(gpus), dtype=np.int32), gpus)
     slot = np.arange(len(owner), dtype=np.int32) - np.repeat(_starts(gpus), gpus)
@@ -144,14 +158,15 @@ def _places(plan: Plan) -> Places:
     )
 
 
-def _layout(plan: Plan, fabric: Fabric | None, ports: Ports) -> graph.Layout:
+def _layout(plan: HostPlan, fabric: Fabric | None, ports: Ports) -> graph.Layout:
+    """Lay out the nodes and links of all hosts, then those of the fabric."""
     layouts = [host.layout for host in plan.hosts]
     host_layouts = [layouts[kind] for kind in plan.host_class.tolist()]
-    first_node = _starts(plan.per_host([len(one.nodes) for one in layouts]))
+    first_node = _starts(plan.per_host([len(layout.nodes) for layout in layouts]))
     pairs = zip(plan.names, host_layouts, strict=True)
     names: list[str] = [f"{name}.{node}" for name, part in pairs for node in part.nodes]
     of_nodes = [
-        _tiled(plan, [getattr(one, name) for one in layouts])
+        _tiled(plan, [getattr(layout, name) for layout in layouts])
         for name in ("kinds", "passes", "reduces")
     ]
     columns = _host_links(plan, first_node)
@@ -163,8 +178,8 @@ def _layout(plan: Plan, fabric: Fabric | None, ports: Ports) -> graph.Layout:
         names.extend(fabric.switches)
         of_switch = np.int8(graph.NODE_KINDS.index("switch")), True, fabric.reduces
         of_nodes = [
-            np.append(column, np.full(len(fabric.switches), one))
-            for column, one in zip(of_nodes, of_switch, strict=True)
+            np.append(column, np.full(len(fabric.switches), layout))
+            for column, layout in zip(of_nodes, of_switch, strict=True)
         ]
     layout = graph.Layout(
         tuple(names), of_nodes[0], of_nodes[1], graph.Links(**columns), of_nodes[2]
@@ -172,11 +187,11 @@ def _layout(plan: Plan, fabric: Fabric | None, ports: Ports) -> graph.Layout:
     return _with_shared_switches(plan, layout, first_node)
 
 
-def _tiled(plan: Plan, parts: list[NDArray[Any]]) -> NDArray[Any]:
+def _tiled(plan: HostPlan, parts: list[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate([parts[kind] for kind in plan.host_class.tolist()])
 
 
-def _host_links(plan: Plan, first_node: graph.Ints) -> dict[str, NDArray[Any]]:
+def _host_links(plan: HostPlan, first_node: graph.Ints) -> dict[str, NDArray[Any]]:
     links = [host.layout.links for host in plan.hosts]
     counts = plan.per_host([len(one) for one in links])
     first_link = np.repeat(_starts(counts), counts)
@@ -208,8 +223,10 @@ def _with_fabric(
     return {name: np.concatenate([columns[name], added[name]]) for name in columns}
 
 
-def _with_shared_switches(plan: Plan, layout: graph.Layout, first_node: graph.Ints) -> graph.Layout:
-    """One NVSwitch node, `nvlink0.nvswitch0`, for all hosts of an NVLink domain."""
+def _with_shared_switches(
+    plan: HostPlan, layout: graph.Layout, first_node: graph.Ints
+) -> graph.Layout:
+    """Merge the NVSwitches of all hosts of an NVLink domain into one node, `nvlink0.nvswitch0`."""
     ups = [(host, host.machine.scale_up) for host in plan.hosts]
     local = [h.layout.nodes.index("nvswitch0") if up and up.hosts > 1 else -1 for h, up in ups]
     if max(local) < 0:
@@ -231,10 +248,11 @@ def _with_shared_switches(plan: Plan, layout: graph.Layout, first_node: graph.In
 
 
 def assembled(config: ClusterConfig) -> Cluster:
-    """The cluster of a section that names machines.
+    """Build the cluster of a section that names machines.
 
-    Faults are looked up in the healthy cluster. What they leave dead from the start is then taken
-    out (NICs) or planned around (links), however it was said."""
+    Faults are looked up by name in the healthy cluster. NICs that are dead from the start are then
+    removed, and routes avoid links that are dead from the start.
+    """
     transport = _transport(config)
     parts = _Parts(config, transport)
     healthy = parts.cluster(NO_DAMAGE)
@@ -250,7 +268,7 @@ def assembled(config: ClusterConfig) -> Cluster:
 
 
 def _with_faults(parts: "_Parts", healthy: Cluster) -> Cluster:
-    """A cluster as its faults leave it."""
+    """Return the cluster with its faults applied."""
     usable = parts.transport.usable
     effects = faults.effects_of(healthy.topology, parts.config.faults, usable)
     damage = find_damage(healthy.topology, effects)
@@ -267,7 +285,9 @@ def _with_faults(parts: "_Parts", healthy: Cluster) -> Cluster:
 
 
 class _Parts:
-    """The hosts and the fabric of a cluster section, and the cluster that they make."""
+    """The hosts and the fabric of a cluster section, from which a healthy or damaged cluster is
+    built.
+    """
 
     def __init__(self, config: ClusterConfig, transport: Transport) -> None:
         self.config, self.transport = config, transport
@@ -282,12 +302,12 @@ class _Parts:
             key = "fabric" if is_outer else "fabric.between"
             self.fabric = _fabric(config, described, plan, transport, key)
 
-    def _plan(self, damage: Damage) -> Plan:
-        """The hosts, those that are damaged without what is dead in them."""
+    def _plan(self, damage: Damage) -> HostPlan:
+        """Plan the hosts, without the dead links and NICs of damaged ones."""
         config = self.config
         hosts, host_class = _Classes(config, self.transport, damage).of_all()
         total = len(host_class)
-        return Plan(
+        return HostPlan(
             " + ".join(f"{group.nodes} x {group.loaded.name}" for group in config.members),
             hosts,
             host_class,
@@ -300,7 +320,8 @@ class _Parts:
         """Return the cluster without its dead NICs and their cables.
 
         Dead links stay in it, but no route crosses them. Other faults are not applied: all rates
-        and latencies are the healthy ones, or those of `overrides`."""
+        and latencies are the healthy ones, or those of `overrides`.
+        """
         config, transport = self.config, self.transport
         plan, fabric = self.plan, self.fabric
         policy = policy_of(self.described, transport)
@@ -321,16 +342,18 @@ class _Parts:
         overridden = with_overrides(cluster.topology, config.overrides, transport.usable)
         return replace(cluster, topology=overridden)
 
-    def _ports_present(self, plan: Plan) -> NDArray[np.bool_]:
+    def _ports_present(self, plan: HostPlan) -> NDArray[np.bool_]:
         """Mask over the ports of the healthy cluster: True if the plan still has the port."""
-        left = set(zip(plan.ports.owner.tolist(), plan.ports.rail.tolist(), strict=True))
+        remaining = set(zip(plan.ports.owner.tolist(), plan.ports.rail.tolist(), strict=True))
         healthy = self.plan.ports
         ports = zip(healthy.owner.tolist(), healthy.rail.tolist(), strict=True)
-        return np.array([port in left for port in ports], bool)
+        return np.array([port in remaining for port in ports], bool)
 
     def _dead_cables(self, damage: Damage) -> NDArray[np.bool_]:
-        """Mask over the links of the healthy fabric: True if dead. These links are the last ones of
-        the healthy topology."""
+        """Mask over the links of the healthy fabric: True if dead.
+
+        The fabric's links are the last ones of the healthy topology.
+        """
         assert self.fabric is not None
         counts = [len(host.layout.links) for host in self.plan.hosts]
         first = int(self.plan.per_host(counts).sum())
@@ -340,8 +363,12 @@ class _Parts:
 
 
 def _fabric(
-    config: ClusterConfig, fabric: Any, plan: Plan, transport: Transport, key: str
+    config: ClusterConfig, fabric: Any, plan: HostPlan, transport: Transport, key: str
 ) -> Fabric:
+    """Build the fabric between the hosts, or between the hosts of several sites.
+
+    `key` is where the fabric stands in the file, for error messages.
+    """
     total, sites = len(plan.host_class), config.sites
     hosts = () if sites is None else sites.hosts(total)
     inside = np.cumsum(hosts)[:-1]
@@ -356,6 +383,7 @@ def _fabric(
 
 
 def _transport(config: ClusterConfig) -> Transport:
+    """Return the transport of the cluster, with the calibration of its oldest machine."""
     named = config.network.transport if config.network else None
     machine = oldest_machine(group.loaded.machine for group in config.members)
     usual = config.usual_transport
@@ -366,14 +394,16 @@ def _transport(config: ClusterConfig) -> Transport:
 
 
 def usual_fabric(nics: int) -> Any:
-    """Rail-optimized and non-blocking where hosts have several NICs, else a single switch."""
+    """Return the fabric if the file names none: rail-optimized and non-blocking, or a switch
+    for one NIC.
+    """
     if nics > 1:
         return RailOptimized(kind="rail-optimized")
     return SingleSwitch(kind="single-switch")
 
 
 def placed(config: ClusterConfig, total: int) -> graph.Ints:
-    """The host of the fabric that each host of the job is."""
+    """Return the place in the fabric of every host of the job."""
     size = (config.network.nodes if config.network else None) or total
     if config.sites is not None and config.sites.hosts(total) and size != total:
         raise FieldError("has no meaning beside sites: each joins its hosts", "fabric", "nodes")
@@ -398,29 +428,31 @@ def placed(config: ClusterConfig, total: int) -> graph.Ints:
 
 
 def _domains(hosts: tuple[Host, ...], host_class: graph.Ints) -> graph.Ints:
-    """The number of the NVLink domain of every host. Consecutive hosts whose machines have the same
-    domain size fill one domain after the other."""
+    """Return the NVLink domain of every host.
+
+    Consecutive hosts whose machines have domains of the same size fill one domain after the other.
+    """
     sizes = np.array([h.machine.scale_up.hosts if h.machine.scale_up else 1 for h in hosts])
     domain = np.zeros(len(host_class), np.int32)
-    number, left, last = -1, 0, 0
+    number, hosts_left, last_size = -1, 0, 0
     for host, size in enumerate(sizes[host_class].tolist()):
-        if not left or size != last:
-            number, left, last = number + 1, size, size
+        if not hosts_left or size != last_size:
+            number, hosts_left, last_size = number + 1, size, size
         domain[host] = number
-        left -= 1
+        hosts_left -= 1
     return domain
 
 
 @dataclass
 class _Classes:
-    """The classes of hosts of a cluster, made as they are met."""
+    """Groups the hosts of a cluster into classes of equal hosts."""
 
     config: ClusterConfig
     transport: Transport
     damage: Damage = NO_DAMAGE
 
     def of_all(self) -> tuple[tuple[Host, ...], graph.Ints]:
-        """All classes, and the class of every host."""
+        """Return one Host per class, and the class of every host."""
         class_numbers: dict[Any, int] = {}
         classes: list[Host] = []
         result: list[int] = []
@@ -435,14 +467,15 @@ class _Classes:
         return tuple(classes), np.array(result, np.int32)
 
     def _peculiar(self, host: int) -> tuple[Any, ...]:
-        """What sets a host apart from others of its group: overrides, dead links, dead NICs."""
+        """What distinguishes a host within its group: its overrides, dead links and dead NICs."""
         if not self.config.overrides and self.damage == NO_DAMAGE:
             return (), (), frozenset()
-        numbers = [n for n, one in enumerate(self.config.overrides) if one.applies(host)]
+        numbers = [n for n, override in enumerate(self.config.overrides) if override.applies(host)]
         name = f"node{host}"
         return tuple(numbers), self.damage.links_in(name), self.damage.nics_of(name)
 
     def _check_hosts(self, total: int) -> None:
+        """Refuse overrides of hosts that do not exist."""
         for number, override in enumerate(self.config.overrides):
             for host in override.hosts:
                 if host >= total:
@@ -450,19 +483,26 @@ class _Classes:
                     raise FieldError(message, "overrides", number, "node")
 
     def _host(
-        self, group: Group, overrides: tuple[int, ...], dead: tuple[str, ...], gone: frozenset[int]
+        self,
+        group: HostGroup,
+        overrides: tuple[int, ...],
+        dead: tuple[str, ...],
+        dead_nics: frozenset[int],
     ) -> Host:
+        """Make the Host of a class: the machine of its group, with overrides and without dead
+        parts.
+        """
         machine = group.loaded.machine
         gpus = group.gpus or tuple(range(group.gpus_per_node or machine.gpu.count))
         rate = self.config.nic_rate_of(group)
         if group.p2p is not None:
             machine = machine.model_copy(update={"p2p": group.p2p})
         if isinstance(self.config.fabric, NvlinkDomain):
-            up, hosts = machine.scale_up, self.config.fabric.hosts
-            if up is None or up.switches is None:
+            scale_up, hosts = machine.scale_up, self.config.fabric.hosts
+            if scale_up is None or scale_up.switches is None:
                 message = "an NVLink domain needs a machine with NVSwitches"
                 raise FieldError(message, "fabric", "kind")
-            changed = {"scale_up": up.model_copy(update={"hosts": hosts})}
+            changed = {"scale_up": scale_up.model_copy(update={"hosts": hosts})}
             machine = machine.model_copy(update=changed)
         nics: tuple[int, ...] | None = None
         for number in overrides:
@@ -471,14 +511,17 @@ class _Classes:
             nics = override.nics if override.nics is not None else nics
         machine = calibrated_machine(machine)
         machine = with_nics(machine, group.nics_per_node, rate, gpus, self.transport)
-        have = range(machine.nics.count if machine.nics else 0)
+        nic_numbers = range(machine.nics.count if machine.nics else 0)
         for number in overrides:
-            _check_nics(self.config.overrides[number].nics or (), len(have), number)
-        left = [nic for nic in (have if nics is None else nics) if nic not in gone]
-        return make_host(machine, gpus, dead, left)
+            _check_nics(self.config.overrides[number].nics or (), len(nic_numbers), number)
+        remaining_nics = [
+            nic for nic in (nic_numbers if nics is None else nics) if nic not in dead_nics
+        ]
+        return make_host(machine, gpus, dead, remaining_nics)
 
 
 def _check_nics(nics: tuple[int, ...], count: int, override: int) -> None:
+    """Refuse NICs that the host does not have."""
     for place, nic in enumerate(nics):
         if nic >= count:
             have = f"NICs 0 to {count - 1}" if count else "no NICs"
@@ -490,10 +533,10 @@ FIELD = re.compile(r"([a-z_]+(?:\.\w+)*): (.*)", re.DOTALL)
 
 
 def build_topology(config: ClusterConfig | Mapping[str, Any]) -> graph.Topology:
-    """The topology of a `cluster` section.
+    """Return the topology of a `cluster` section.
 
-    `config` is a mapping with the keys of a scenario file, or as a scenario has it
-    (`cell.scenario.cluster`). What cannot be built raises an InputError.
+    `config` is a mapping with the keys of a scenario file, or the section of a scenario
+    (`cell.scenario.cluster`). An InputError says why a topology cannot be built.
 
     >>> topology = build_topology({"machine": "dgx-h100", "nodes": 2})
     >>> len(topology), topology.name
@@ -513,7 +556,7 @@ def build_topology(config: ClusterConfig | Mapping[str, Any]) -> graph.Topology:
 
 
 def build_at(config: ClusterConfig, source: Source, path: KeyPath = ("cluster",)) -> graph.Topology:
-    """`build_topology` for a section of a file: an error names its place in the source."""
+    """Build the topology of a section of a file; errors name the place in the source."""
     try:
         return build_topology(config)
     except graph.TopologyError as error:
@@ -521,7 +564,9 @@ def build_at(config: ClusterConfig, source: Source, path: KeyPath = ("cluster",)
 
 
 def placed_in(source: Source, error: graph.TopologyError, path: KeyPath) -> ScenarioError:
-    """An error that begins with the key that it is about, with its place in the source."""
+    """Return an error with its place in the source; its message begins with the key that it is
+    about.
+    """
     match = FIELD.fullmatch(error.message)
     field, message = match.groups() if match else ("", error.message)
     keys = [int(key) if key.isdigit() else key for key in field.split(".") if key]
@@ -529,7 +574,9 @@ def placed_in(source: Source, error: graph.TopologyError, path: KeyPath) -> Scen
 
 
 def build_cluster(config: ClusterConfig) -> "Cluster":
-    """The cluster of a section that names machines; errors begin with the key they are about."""
+    """Build the cluster of a section that names machines; errors begin with the key they are
+    about.
+    """
     try:
         return assembled(config)
     except FieldError as error:

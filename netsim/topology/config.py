@@ -1,4 +1,6 @@
-"""The `cluster` section of a scenario: hosts and their machines, or a graph written or named."""
+"""The models of the `cluster` section of a scenario: machines, groups of hosts, or a graph of
+GPUs.
+"""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -7,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Tag, model_validato
 
 from netsim.base import constants
 from netsim.base.errors import InputError, ScenarioError, suggest
-from netsim.topology.graph import Sketch, Switching, Topology, TopologyError
+from netsim.topology.graph import GraphSketch, Switching, Topology, TopologyError
 from netsim.topology.load import Loaded, find_machine
 from netsim.topology.machine import Machine, oldest_machine
 from netsim.topology.routing import StaticRouter, check_grid, full_mesh, ring, switch, torus, walk
@@ -20,6 +22,7 @@ MOST_NICS_A_GPU = 4  # 32 EFA devices beside 8 GPUs (p5.48xlarge)
 
 
 def _existing_machine(name: str) -> str:
+    """Validate the name of a machine."""
     try:
         find_machine(name)
     except ScenarioError:
@@ -32,14 +35,14 @@ def _existing_machine(name: str) -> str:
 MachineName = Annotated[str, AfterValidator(_existing_machine)]
 if TYPE_CHECKING:
     MachineChoice = MachineName | Machine
-else:  # most name a machine, and then nothing has to read one that is written out
+else:  # most scenarios name a machine; the model of machines is imported only for others
     _Written = Annotated[
         Any, models.Elsewhere("netsim.topology.machine", "Machine"), Tag("Machine")
     ]
     MachineChoice = MachineName | _Written
 
 
-class Group(Model):
+class HostGroup(Model):
     """Equal hosts of a mixed cluster."""
 
     machine: MachineChoice
@@ -51,27 +54,30 @@ class Group(Model):
     p2p: bool | None = None
 
     @model_validator(mode="after")
-    def _gpus_exist(self) -> "Group":
+    def _gpus_exist(self) -> "HostGroup":
         check_gpus(self.loaded.machine, self.gpus_per_node, self.gpus)
         check_nics(self.loaded.machine, self.nics_per_node)
         return self
 
     @property
     def nic_count(self) -> int:
-        """The NICs that each of its hosts uses."""
+        """The number of NICs that each host uses."""
         nics = self.loaded.machine.nics
         in_machine = nics.count if nics else 0
         return in_machine if self.nics_per_node is None else self.nics_per_node
 
     @property
     def loaded(self) -> Loaded:
-        """The machine, read from its file if it was named."""
+        """The machine, read from its file if it is given by name."""
         return loaded(self.machine)
 
 
 class Override(Model):
-    """Other figures for one host, some, or (without `node`) all; `nics`: only these are there. Or
-    for the links of a name, as in faults: line rate and latency."""
+    """Changed values for one host, several hosts or (without `node`) all, or for links.
+
+    `nics` lists the NICs that the hosts have. `link` is a name of links as in faults, which get
+    another line rate or latency.
+    """
 
     node: Index | ListOf[Index] | None = None
     nics: ListOf[Index] | None = None
@@ -94,23 +100,25 @@ class Override(Model):
 
     @property
     def hosts(self) -> tuple[int, ...]:
-        """The hosts that are named."""
+        """The hosts that are named; () for all."""
         if self.node is None:
             return ()
         return (self.node,) if isinstance(self.node, int) else self.node
 
     def applies(self, host: int) -> bool:
-        """Whether it is about a host."""
+        """Whether the override changes a host."""
         return self.node is None or host in self.hosts
 
 
 def loaded(machine: str | Machine) -> Loaded:
-    """A machine that was named or written out."""
+    """Return a machine that is given by name or in full."""
     return find_machine(machine) if isinstance(machine, str) else Loaded("machine", machine)
 
 
 def check_nics(machine: Machine, per_node: int | None) -> None:
-    """Refuse more NICs than any host has; fewer or more than the machine's own are a what-if."""
+    """Refuse more NICs than any host has. Another number than the machine's is a what-if, and
+    is allowed.
+    """
     most = max(MOST_NICS_A_GPU * machine.gpu.count, machine.nics.count if machine.nics else 0)
     if per_node is not None and per_node > most:
         raise FieldError(
@@ -140,16 +148,20 @@ NodeKind = Literal["gpu", "nvswitch", "pcie", "cpu", "nic", "switch", "memory"]
 LinkKind = Literal["nvlink", "xgmi", "c2c", "pcie", "upi", "hostmem", "nic", "fabric"]
 
 
-class _Regular(Model):
-    """What all generated graphs take: the rate of a link in one direction, latency of a hop."""
+class _GeneratedGraph(Model):
+    """What all generated graphs have: the rate of a link in one direction, and the latency of a
+    hop.
+    """
 
     bandwidth: Bandwidth
     latency: Seconds = 0.0
 
 
-class PlainGraph(_Regular):
-    """GPUs on one switch (the latency is that from GPU to GPU), each linked to the next, or a link
-    between every two."""
+class PlainGraph(_GeneratedGraph):
+    """GPUs on one switch, in a ring, or with a link between every two.
+
+    The latency is that of a link; of a switch, that from GPU to GPU.
+    """
 
     kind: Literal["switch", "ring", "full-mesh"]
     gpus: GpuCount
@@ -161,15 +173,19 @@ class PlainGraph(_Regular):
         return self
 
     def build(self) -> Topology:
-        """The topology."""
+        """Return the topology."""
         made = {"switch": switch, "ring": ring, "full-mesh": full_mesh}[self.kind]
         return made(self.gpus, self.bandwidth, self.latency)
 
 
-class TorusGraph(_Regular):
-    """A grid of GPUs that closes in every dimension; `bandwidth` and `latency` may be lists, by
-    dimension. A `twist` shifts what closes a dimension of k by k in those of 2k; links between
-    cubes of `cube` a side, which optical switches join, take `optical` longer."""
+class TorusGraph(_GeneratedGraph):
+    """A grid of GPUs that closes in every dimension; `bandwidth` and `latency` may be lists by
+    dimension.
+
+    With `twist`, the links that close a dimension of length k shift by k in the dimensions of
+    length 2k. Links between cubes with edges of `cube` GPUs pass optical switches, which add
+    `optical` seconds.
+    """
 
     kind: Literal["torus"]
     dims: Annotated[ListOf[Count], Field(min_length=1, max_length=6)]
@@ -198,14 +214,17 @@ class TorusGraph(_Regular):
         return self
 
     def build(self) -> Topology:
-        """The topology."""
+        """Return the topology."""
         shape = {"twist": self.twist, "cube": self.cube, "optical": self.optical}
         return torus(self.dims, self.bandwidth, self.latency, **shape)
 
 
-class Node(Model):
-    """A node; a GPU passes on traffic of others only with `forwards: true`; `reduces`: a switch
-    that adds up what passes."""
+class NodeConfig(Model):
+    """A node of a graph.
+
+    A GPU forwards the traffic of others only with `forwards: true`. A switch with `reduces` adds up
+    data that passes it.
+    """
 
     name: Annotated[str, Field(min_length=1)]
     kind: NodeKind = "gpu"
@@ -213,8 +232,10 @@ class Node(Model):
     reduces: bool = False
 
 
-class Link(Model):
-    """A link, in both directions unless `both: false`; half duplex: they share one bandwidth."""
+class LinkConfig(Model):
+    """A link, in both directions unless `both: false`. Directions of a half-duplex link share
+    one bandwidth.
+    """
 
     tail: Annotated[str, Field(alias="from")]
     head: Annotated[str, Field(alias="to")]
@@ -226,11 +247,15 @@ class Link(Model):
 
 
 class InlineGraph(Model):
-    """Nodes and links written out; whether a message passes a node as it comes, or once whole."""
+    """A graph that lists its nodes and links.
+
+    `switching` says whether a node forwards a message as it arrives (cut-through), or once it has
+    arrived completely (store-and-forward).
+    """
 
     kind: Literal["inline"] = "inline"
-    nodes: ListOf[Node]
-    links: ListOf[Link] = ()
+    nodes: ListOf[NodeConfig]
+    links: ListOf[LinkConfig] = ()
     switching: Switching = "cut-through"
 
     @model_validator(mode="before")
@@ -286,8 +311,8 @@ class InlineGraph(Model):
             )
 
     def build(self) -> Topology:
-        """The topology, with the cheapest path as route."""
-        graph = Sketch()
+        """Return the topology. Routes are the cheapest paths."""
+        graph = GraphSketch()
         for node in self.nodes:
             forwards = node.kind != "gpu" if node.forwards is None else node.forwards
             graph.node(node.name, kind=node.kind, forwards=forwards, reduces=node.reduces)
@@ -302,7 +327,7 @@ GRAPHS = ("switch", "ring", "full-mesh", "torus")
 
 
 def _with_kind(value: object) -> object:
-    """A graph without a kind is written out."""
+    """Add `kind: inline` to a graph that lists its nodes and links."""
     named = value.get("file") if isinstance(value, dict) else value
     if isinstance(named, str) and "." in named:
         makes = f"`netsim topo import {named}` makes a scenario of another tool's network"
@@ -344,7 +369,7 @@ class Sites(Model):
         return (self.distance or 0) * FIBRE if self.latency is None else self.latency
 
     def hosts(self, total: int) -> tuple[int, ...]:
-        """The number of hosts of every site, of `total` hosts in all."""
+        """Return the number of hosts of every site, for `total` hosts."""
         count = self.count or 2
         host_counts = self.nodes or (max(1, total // count),) * count
         if sum(host_counts) != total:
@@ -370,7 +395,7 @@ class ClusterConfig(Model):
     machine: MachineChoice | None = None
     graph: GraphConfig | None = None
     nodes: Annotated[int, Field(ge=1, le=MOST_NODES)] = 1
-    groups: ListOf[Group] = ()
+    groups: ListOf[HostGroup] = ()
     gpus_per_node: Count | None = None
     gpus: ListOf[Index] | None = None
     nics_per_node: Index | None = None
@@ -406,10 +431,15 @@ class ClusterConfig(Model):
 
     @property
     def network(self) -> Any:
-        """The fabric between hosts, or between NVLink domains; None where none is given."""
-        return getattr(self.fabric, "between", None) or self.fabric
+        """The fabric between hosts or, if hosts form NVLink domains, between these; None if not
+        given.
+        """
+        fabric = self.fabric
+        if fabric is not None and fabric.kind == "nvlink-domain":
+            return fabric.between or fabric
+        return fabric
 
-    def nic_rate_of(self, group: Group) -> float | None:
+    def nic_rate_of(self, group: HostGroup) -> float | None:
         """The rate in bytes/s that the NICs of a group are set to; None: that of their machine.
 
         The rate of a group comes before that of the fabric, which all hosts share.
@@ -427,13 +457,13 @@ class ClusterConfig(Model):
 
     @property
     def usual_transport(self) -> str:
-        """The transport of its machines where the fabric names none: that of the oldest machine."""
+        """The transport if the fabric names none: that of the oldest machine."""
         return oldest_machine(group.loaded.machine for group in self.members).transport
 
     @property
-    def members(self) -> tuple[Group, ...]:
-        """The hosts as groups, also where there is only one kind."""
+    def members(self) -> tuple[HostGroup, ...]:
+        """The hosts as groups; a cluster of equal hosts is one group."""
         if self.machine is None:
             return self.groups
-        names = set(Group.model_fields) & set(ClusterConfig.model_fields)
-        return (Group.model_construct(**{name: getattr(self, name) for name in names}),)
+        names = set(HostGroup.model_fields) & set(ClusterConfig.model_fields)
+        return (HostGroup.model_construct(**{name: getattr(self, name) for name in names}),)

@@ -1,6 +1,7 @@
-"""Figures of clusters and graphs: switches, cables, bisection, oversubscription, diameter, tiers.
+"""Compute figures of clusters and graphs: switches, cables, bisection, oversubscription, diameter.
 
-Bisection is the largest flow from the first half of the fabric's hosts to the other half."""
+The bisection is the largest flow from the first half of the fabric's hosts to the second half.
+"""
 
 from dataclasses import replace
 
@@ -10,17 +11,24 @@ from netsim.base.values import dataclass
 from netsim.topology import graph
 from netsim.topology.cluster import Cluster
 from netsim.topology.graph import GPU_LINKS, NODE_KINDS, Floats, Ints, Longs, Topology
-from netsim.topology.network import Fabric, Network, Ports, Selection
+from netsim.topology.network import Fabric, FabricNetwork, Ports, Selection
 from netsim.topology.router import ClusterRouter
 
-_UNITS = 2**30  # resolution of the flow, which is found in whole numbers
+_UNITS = 2**30  # the maximum flow is computed in whole numbers: fractions of 1/2^30
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a fabric has and gives. `switches` by tier; `cables` between switches and `access`
-    cables to NICs; bytes/s from one half of the hosts to the other; line rate of a half over that;
-    switches on the longest route."""
+    """Figures of a fabric.
+
+    Args:
+        switches: number of switches by tier.
+        cables: number of cables between switches.
+        access: number of cables to NICs.
+        bisection: bytes per second from the first half of the hosts to the second.
+        oversubscription: line rate of the NICs of one half over `bisection`.
+        diameter: switches on the longest route.
+    """
 
     switches: dict[str, int]
     cables: int
@@ -31,7 +39,7 @@ class Figures:
 
 
 def fabric_figures(cluster: Cluster) -> Figures | None:
-    """The figures of the fabric of a cluster; None for a single host."""
+    """Return the figures of the fabric of a cluster; None for a single host."""
     made = cluster.fabric
     if made is None:
         return None
@@ -49,7 +57,9 @@ def fabric_figures(cluster: Cluster) -> Figures | None:
 
 
 def gpu_bandwidth(cluster: Cluster) -> tuple[Floats, Floats]:
-    """What each GPU can send: over NVLink or xGMI, and over its part of the host's NICs."""
+    """Return the bytes per second that each GPU can send, over NVLink or xGMI and over its
+    share of NICs.
+    """
     links, topology = cluster.topology.links, cluster.topology
     wide = np.isin(links.kind, GPU_LINKS)
     up = _summed(links.tail[wide], links.bandwidth[wide], len(topology.nodes))
@@ -60,14 +70,14 @@ def gpu_bandwidth(cluster: Cluster) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class RouteStatistics:
-    """How routes meet: flows on every link, and the links of switches with more than one."""
+    """How many flows cross each link, and the links between switches with more than one flow."""
 
     flows: Floats
     collisions: Longs
 
 
 def route_statistics(topology: Topology, src: Ints, dst: Ints, channel: int = 0) -> RouteStatistics:
-    """The statistics of one flow from every `src[i]` to `dst[i]`."""
+    """Return the statistics of one flow from every `src[i]` to `dst[i]`."""
     routes = topology.laid([(src, dst, np.full(len(src), channel, np.int32), "")])
     flows = _summed(routes.link, routes.fraction, len(topology.links))
     between = links_of_fabric(topology)
@@ -75,14 +85,17 @@ def route_statistics(topology: Topology, src: Ints, dst: Ints, channel: int = 0)
 
 
 def links_of_fabric(topology: Topology) -> Longs:
-    """The links between switches."""
+    """Return the links between switches."""
     switch = topology.node_kinds == NODE_KINDS.index("switch")
     return np.flatnonzero(switch[topology.links.tail] & switch[topology.links.head])
 
 
 def loads_by_routing(cluster: Cluster, src: Ints, dst: Ints) -> dict[str, tuple[Floats, Longs]]:
-    """By routing that the fabric allows, flows on the links between switches if every `src[i]`
-    sends to `dst[i]`, and the links; the cluster's own routing comes first."""
+    """Return, by routing policy, the flows on the links between switches, and these links.
+
+    There is one flow from every `src[i]` to `dst[i]`. The cluster's own policy comes first, then
+    the others that its fabric allows.
+    """
     router = cluster.topology.router
     assert isinstance(router, ClusterRouter)
     assert router.selection is not None
@@ -100,7 +113,9 @@ def loads_by_routing(cluster: Cluster, src: Ints, dst: Ints) -> dict[str, tuple[
 
 
 def _bisection(made: Fabric, ports: Ports) -> tuple[float, float]:
-    """Bytes/s between the halves, and what the NICs of the first half can send."""
+    """Return the bytes per second between the halves, and what the NICs of the first half can
+    send.
+    """
     order = np.unique(ports.host)
     first = np.isin(ports.host, order[: max(1, len(order) // 2)])
     source, sink = made.ports + len(made.switches), made.ports + len(made.switches) + 1
@@ -118,14 +133,16 @@ def _bisection(made: Fabric, ports: Ports) -> tuple[float, float]:
 
 
 def _flow(tail: Longs, head: Longs, capacity: Floats, unit: float, ends: tuple[int, int]) -> float:
-    """The largest flow between two nodes, which are the last, found in whole numbers of units."""
+    """Return the largest flow between the two nodes `ends`, computed in whole multiples of
+    `unit`.
+    """
     units = np.round(np.minimum(capacity / unit, _UNITS))
     return float(f"{graph.flow([(tail, head, units)], *ends)[0] * unit:.5g}")
 
 
 def _diameter(made: Fabric) -> int:
-    """Switches on the longest of the routes from the first and the last port."""
-    network, ends = Network(made), np.arange(made.ports, dtype=np.int32)
+    """Return the switches on the longest of the routes from the first and from the last port."""
+    network, ends = FabricNetwork(made), np.arange(made.ports, dtype=np.int32)
     longest = 0
     for start in {0, made.ports - 1}:
         src = np.full(made.ports, start, np.int32)
@@ -134,14 +151,19 @@ def _diameter(made: Fabric) -> int:
     return longest
 
 
-_MOST_STARTS = 64  # GPUs from which the diameter is looked for; regular graphs need only one
+_MOST_STARTS = 64  # GPUs from which shortest routes are computed; regular graphs need only one
 _MOST_CELLS = 400_000  # starts times nodes
 
 
 @dataclass(frozen=True, slots=True)
 class GraphFigures:
-    """Bytes/s out of each GPU, and from the first half of the GPUs to the others; the most links
-    on a shortest route (-1: some GPU is not reached), and the latency of such a route in seconds.
+    """Figures of a graph.
+
+    Args:
+        out: bytes per second out of each GPU.
+        bisection: bytes per second from the first half of the GPUs to the second.
+        diameter: links on the longest of the shortest routes; -1 if some GPU is not reached.
+        latency: seconds of such a route.
     """
 
     out: Floats
@@ -151,7 +173,7 @@ class GraphFigures:
 
 
 def graph_figures(topology: Topology) -> GraphFigures:
-    """The figures of any topology, from its links alone."""
+    """Return the figures of any topology, from its links alone."""
     links, gpus = topology.links, topology.gpu_nodes
     out = _summed(links.tail, links.bandwidth, len(topology.nodes))[gpus]
     hops, latency = _graph_diameter(topology)
@@ -159,10 +181,14 @@ def graph_figures(topology: Topology) -> GraphFigures:
 
 
 def _summed(node: Ints, bandwidth: Floats, nodes: int) -> Floats:
+    """The sum of the bandwidth at each node."""
     return np.bincount(node, bandwidth, nodes).astype(np.float64)
 
 
 def _graph_diameter(topology: Topology) -> tuple[int, float]:
+    """The links on the longest of the shortest routes from some GPUs to all, and its latency in
+    seconds.
+    """
     links, gpus = topology.links, topology.gpu_nodes
     alive = links.bandwidth > 0
     shape = (len(topology.nodes),) * 2
@@ -186,6 +212,7 @@ def _graph_diameter(topology: Topology) -> tuple[int, float]:
 
 
 def _graph_bisection(topology: Topology, out: Floats) -> float:
+    """The bytes per second from the first half of the GPUs to the second."""
     links, gpus, nodes = topology.links, topology.gpu_nodes, len(topology.nodes)
     half = len(gpus) // 2
     if not half:
@@ -198,13 +225,15 @@ def _graph_bisection(topology: Topology, out: Floats) -> float:
     total = float(out[:half].sum())
     if not np.isfinite(total):
         return float("inf")
-    capacity = np.minimum(capacity, total)  # more than all GPUs send is as good as infinite
+    capacity = np.minimum(capacity, total)  # more than all GPUs send never limits
     return _flow(tail, head, capacity, max(total, 1.0) / _UNITS, (nodes, nodes + 1))
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """Ports of the fullest switch of a tier towards one side, and what they carry together."""
+class TierSide:
+    """Ports of the fullest switch of a tier in one direction (down, across or up), and their
+    bytes/s.
+    """
 
     ports: int
     bandwidth: float
@@ -212,13 +241,16 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Switches of one level. `ratio` is the most that any has below, over what it has above."""
+    """The switches of one level.
+
+    `ratio` is the largest bandwidth down over bandwidth up of a switch.
+    """
 
     name: str
     switches: int
-    down: Side
-    across: Side
-    up: Side
+    down: TierSide
+    across: TierSide
+    up: TierSide
     ratio: float
 
     @property
@@ -228,7 +260,7 @@ class Tier:
 
 
 def tiers_of(fabric: Fabric) -> tuple[Tier, ...]:
-    """The tiers from the NICs up; those without switches are left out."""
+    """Return the tiers of a fabric from the NICs up, without tiers that have no switches."""
     level = fabric.level + 1
     rank = np.concatenate([np.zeros(fabric.ports, np.int64), level])  # NICs 0, leaves 1, ...
     counts, carried = [], []
@@ -251,6 +283,7 @@ def tiers_of(fabric: Fabric) -> tuple[Tier, ...]:
     return tuple(tiers)
 
 
-def _side(counts: Longs, carried: Floats) -> Side:
+def _side(counts: Longs, carried: Floats) -> TierSide:
+    """The ports of the fullest switch, and their bytes per second."""
     fullest = int(counts.argmax())
-    return Side(int(counts[fullest]), float(carried[fullest]))
+    return TierSide(int(counts[fullest]), float(carried[fullest]))

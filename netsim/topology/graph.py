@@ -1,7 +1,8 @@
-"""A topology as arrays: names and kinds of nodes, and links as columns; as networkx for others.
+"""A topology as arrays: names and kinds of nodes, and links as columns.
 
-Generated clusters are laid out as arrays at once; a sketch or a networkx graph is frozen into the
-same form. Knows nothing of routes."""
+Generated clusters are laid out as arrays at once; a GraphSketch or a networkx graph is frozen into
+the same form. This module does not choose routes.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
@@ -38,7 +39,10 @@ class TopologyError(InputError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Every directed link; both directions of a half-duplex pair draw on one `resource`."""
+    """All directed links as columns.
+
+    Both directions of a half-duplex pair have the same `resource`, whose capacity they share.
+    """
 
     tail: Ints
     head: Ints
@@ -57,8 +61,15 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Nodes (name, kind as index of NODE_KINDS, whether traffic of others passes, whether it adds
-    up what passes: a switch with SHARP) and links."""
+    """Nodes and links of a topology as columns.
+
+    Args:
+        nodes: names.
+        kinds: indexes of NODE_KINDS.
+        passes: whether a node forwards traffic of others.
+        links: directed links.
+        reduces: whether a node adds up data that passes it: a switch with SHARP.
+    """
 
     nodes: tuple[Hashable, ...]
     kinds: NDArray[np.int8]
@@ -68,13 +79,13 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Sketch:
-    """A graph as a description: nodes, and links by their ends, each with its attributes.
+class GraphSketch:
+    """A graph as dictionaries: nodes, and links by their endpoints, each with its attributes.
 
-    It holds what a networkx graph would hold, for callers that need nothing else of networkx, whose
-    import takes longer than many a run.
+    It holds what a networkx graph would hold, for callers that need nothing else of networkx: the
+    import of networkx takes longer than many a simulation.
 
-    >>> sketch = Sketch()
+    >>> sketch = GraphSketch()
     >>> sketch.node("gpu0", kind="gpu")
     >>> sketch.node("switch0")
     >>> sketch.edge("gpu0", "switch0", both=True, bandwidth=50e9)
@@ -105,8 +116,8 @@ class Sketch:
             del self.edges[ends]
 
 
-def freeze_graph(name: str, graph: "Sketch | nx.DiGraph[Any]") -> Layout:
-    """Read a graph into columns, refusing what no simulation could use."""
+def freeze_graph(name: str, graph: "GraphSketch | nx.DiGraph[Any]") -> Layout:
+    """Convert a graph to columns, and refuse kinds and figures that no simulation could use."""
     for node, attributes in graph.nodes.items():
         if attributes.get("kind", "switch") not in NODE_KINDS:
             raise TopologyError(f"{name}: node {node} is of unknown kind {attributes['kind']!r}")
@@ -123,7 +134,7 @@ def freeze_graph(name: str, graph: "Sketch | nx.DiGraph[Any]") -> Layout:
 
 
 def lanes(links: Links) -> Ints:
-    """The number of each link among those with the same ends: 0 but for parallel links."""
+    """Return the number of each link among the parallel links with the same endpoints: 0, 1, …"""
     order = np.lexsort((np.arange(len(links)), links.head, links.tail))
     tail, head = links.tail[order], links.head[order]
     new = np.r_[True, (tail[1:] != tail[:-1]) | (head[1:] != head[:-1])][: len(order)]
@@ -134,10 +145,11 @@ def lanes(links: Links) -> Ints:
     return result
 
 
-def _freeze_links(name: str, graph: "Sketch | nx.DiGraph[Any]") -> Links:
+def _freeze_links(name: str, graph: "GraphSketch | nx.DiGraph[Any]") -> Links:
+    """Convert the edges of a graph to columns."""
     number = {node: n for n, node in enumerate(graph.nodes)}
     edges = [(tail, head, attributes) for (tail, head), attributes in graph.edges.items()]
-    edges.sort(key=lambda edge: number[edge[0]])  # as networkx has them: by the node they leave
+    edges.sort(key=lambda edge: number[edge[0]])  # in the order of networkx: by their tail
     for tail, head, attributes in edges:
         _check_edge(name, f"{tail}->{head}", attributes)
     tails = np.array([number[t] for t, _, _ in edges], np.int32)
@@ -160,6 +172,7 @@ def _freeze_links(name: str, graph: "Sketch | nx.DiGraph[Any]") -> Links:
 
 
 def _check_edge(name: str, link: str, attributes: Mapping[str, Any]) -> None:
+    """Refuse a link without a valid bandwidth, latency and kind."""
     bandwidth, latency = attributes.get("bandwidth"), attributes.get("latency", 0.0)
     if bandwidth is None:
         raise TopologyError(f"{name}: link {link} has no bandwidth")
@@ -171,15 +184,20 @@ def _check_edge(name: str, link: str, attributes: Mapping[str, Any]) -> None:
         raise TopologyError(f"{name}: link {link} is of unknown kind {attributes['kind']!r}")
 
 
-# The Topology: a directed graph of GPUs, switches, NICs and the links between them.
-# A graph is the description; for simulating it is frozen to arrays, and no state of a run lives on
-# it. This module knows neither schedules nor scenarios.
+# The Topology: a directed graph of GPUs, switches, NICs and the links between them. It holds no
+# state of a simulation.
 
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """One route for each pair asked for, in CSR form: links, the fraction of the bytes on each
-    (1 unless sprayed over several paths), and the latency of one traversal in seconds."""
+    """One route for each pair of a query, in CSR form.
+
+    Args:
+        ptr: where the links of each pair begin in `link`.
+        link: links of all pairs.
+        fraction: fraction of the bytes on each link; 1 unless sprayed over several paths.
+        latency: seconds of one traversal of each route.
+    """
 
     ptr: Longs
     link: Ints
@@ -187,7 +205,7 @@ class Routes:
     latency: Floats
 
     def of(self, pairs: Longs) -> "Routes":
-        """Those of some pairs."""
+        """Return the routes of some of the pairs."""
         size = np.diff(self.ptr)[pairs]
         ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(size)])
         at = np.arange(int(ptr[-1])) + np.repeat(self.ptr[:-1][pairs] - ptr[:-1], size)
@@ -195,23 +213,26 @@ class Routes:
 
 
 # Sources, destinations and channels of connections that go one way.
-Asked = tuple[Ints, Ints, Ints, str]
+RouteQuery = tuple[Ints, Ints, Ints, str]
 
 
 class Router(ABC):
-    """Finds the links between GPUs; a pure function of the topology and its own parameters.
+    """Finds the links between GPUs; depends on the topology and its own parameters only.
 
-    Beside `per_channel` and `routes`, what a router does not say itself holds for one fixed path
-    between two GPUs, which does not depend on what else is under way."""
+    A subclass defines `per_channel` and `routes`. The other properties describe a router with one
+    fixed path between two GPUs that does not depend on other traffic.
+    """
 
     @property
     @abstractmethod
     def per_channel(self) -> bool:
-        """Whether different channels between the same GPUs may go different ways."""
+        """Whether different channels between the same GPUs may take different routes."""
 
     @abstractmethod
     def routes(self, topology: "Topology", src: Ints, dst: Ints, channel: Ints, way: str) -> Routes:
-        """Routes from device `src[i]` to device `dst[i]` for rows of a channel."""
+        """Return routes from device `src[i]` to device `dst[i]` for rows of a channel; see
+        RouteOptions.
+        """
 
     @property
     def choices(self) -> int:
@@ -227,7 +248,7 @@ class Router(ABC):
 
     @property
     def window(self) -> float:
-        """Bytes that the connections of a message may have under way."""
+        """Bytes that the connections of a message may have in flight."""
         return inf
 
     @property
@@ -237,7 +258,7 @@ class Router(ABC):
 
     @property
     def by_load(self) -> bool:
-        """Whether paths, or what NICs receive, depend on what is under way meanwhile."""
+        """Whether paths, or what NICs receive, depend on other traffic."""
         return False
 
     @property
@@ -246,7 +267,8 @@ class Router(ABC):
         return ""
 
 
-FEW_ROUTES, KEPT_ROUTES = 1024, 1024  # in an answer that is kept, and how many such answers are
+FEW_ROUTES = 1024  # routes of a query whose result is cached
+KEPT_ROUTES = 1024  # results in the cache
 
 
 @dataclass(frozen=True)
@@ -254,7 +276,7 @@ class Topology:
     """Devices joined by links: a graph, its GPUs, and how paths between them are chosen.
 
     - `name`: what messages call it.
-    - `description`: a networkx graph, a Sketch, or arrays (a Layout).
+    - `description`: a networkx graph, a GraphSketch, or arrays (a Layout).
     - `gpus`: the nodes of kind gpu, in device order. `len(topology)` is their number.
     - `router`: chooses the paths.
     - `capacities`: by resource name (`sm`, `hbm`, `nvls`, …) what each GPU has of it, in bytes or
@@ -267,14 +289,15 @@ class Topology:
     """
 
     name: str
-    description: "nx.DiGraph[Any] | Sketch | Layout"
+    description: "nx.DiGraph[Any] | GraphSketch | Layout"
     gpus: tuple[Hashable, ...]
     router: Router
     capacities: Mapping[str, Floats] = field(default_factory=dict)
-    changes: tuple[tuple[float, int, float], ...] = ()  # time, link, bandwidth
-    slower: tuple[tuple[float, int, float], ...] = ()  # time, GPU, what is left of its rates
-    effects: tuple[Any, ...] = ()  # of faults: `faults.Effect`, those that begin later included
-    switching: Switching = "cut-through"  # or a message is whole at each node before it goes on
+    changes: tuple[tuple[float, int, float], ...] = ()  # time, link, new bandwidth
+    slower: tuple[tuple[float, int, float], ...] = ()  # time, GPU, remaining fraction of its rates
+    effects: tuple[Any, ...] = ()  # effects of faults (`faults.Effect`), also of later ones
+    switching: Switching = "cut-through"
+    """Store-and-forward: a node forwards a message only when it has arrived completely."""
 
     def __post_init__(self) -> None:
         if not self.gpus:
@@ -285,12 +308,14 @@ class Topology:
 
     @cached_property
     def memo(self) -> Memo:
-        """Results that functions keep for their next call on this topology; not part of it."""
+        """Results that functions cache for their next call on this topology; not part of its
+        value.
+        """
         return Memo()
 
     @cached_property
     def token(self) -> object:
-        """A value that no other topology has: a key for caches that must not keep the topology."""
+        """A unique value: a key for caches that must not keep the topology alive."""
         return object()
 
     @cached_property
@@ -331,7 +356,7 @@ class Topology:
         return np.array([self.node_number[gpu] for gpu in self.gpus], np.int32)
 
     def link_name(self, link: int) -> str:
-        """A link as `tail->head`, the second and further ones between the same ends with `#n`."""
+        """Return `tail->head`; further parallel links end with `#n`."""
         tail, head = int(self.links.tail[link]), int(self.links.head[link])
         lane = int(self.lanes[link])
         return f"{self.nodes[tail]}->{self.nodes[head]}" + (f"#{lane}" if lane else "")
@@ -342,20 +367,22 @@ class Topology:
         return lanes(self.links)
 
     def routes(self, src: Ints, dst: Ints, channel: Ints, way: str = "") -> Routes:
-        """The routes from each `src` to each `dst` on a channel (see Router).
+        """Return the routes from each `src` to each `dst` on a channel (see Router).
 
-        The last results for few pairs are kept, as operations of other sizes have the same ones."""
+        The last results for few pairs are cached, as operations of other sizes need the same ones.
+        """
         if len(src) > FEW_ROUTES:
             return self.router.routes(self, src, dst, channel, way)
         question = len(src), src.tobytes(), dst.tobytes(), channel.tobytes(), way
         kept_routes = self.memo.of("routes", lambda: Memo(KEPT_ROUTES))
         return kept_routes.of(question, lambda: self.router.routes(self, src, dst, channel, way))
 
-    def laid(self, requests: Sequence[Asked]) -> Routes:
-        """The routes of all messages of a schedule.
+    def laid(self, requests: Sequence[RouteQuery]) -> Routes:
+        """Return the routes of all messages of a schedule.
 
         With adaptive routing, the result assumes that all messages begin at one instant: each takes
-        the first of its paths whose fullest link has the fewest messages for its rate."""
+        the first of its paths whose fullest link has the fewest messages for its rate.
+        """
         turns = range(self.router.choices)
         if len(turns) == 1:
             return joined([self.routes(*request) for request in requests])
@@ -382,7 +409,7 @@ class Topology:
 
 
 def joined(parts: Sequence[Routes]) -> Routes:
-    """Routes of some pairs after those of others."""
+    """Return the routes of several queries, one after the other."""
     first = np.cumsum([0] + [len(part.link) for part in parts])
     ptr = [part.ptr[:-1] + start for part, start in zip(parts, first, strict=False)]
     return Routes(
@@ -394,16 +421,16 @@ def joined(parts: Sequence[Routes]) -> Routes:
 
 
 def empty_graph() -> "nx.DiGraph[Any]":
-    """networkx is for those who look: importing it takes longer than many a run."""
+    """Return an empty networkx graph; networkx is imported only here, as that takes long."""
     graph: nx.DiGraph[Any] = import_module("networkx").DiGraph()
     return graph
 
 
-def graph_of(description: "nx.DiGraph[Any] | Sketch | Layout") -> "nx.DiGraph[Any]":
-    """The networkx graph of whatever describes a topology."""
+def graph_of(description: "nx.DiGraph[Any] | GraphSketch | Layout") -> "nx.DiGraph[Any]":
+    """Return the networkx graph of a description of a topology."""
     if isinstance(description, Layout):
         return thaw(description)
-    if not isinstance(description, Sketch):
+    if not isinstance(description, GraphSketch):
         return description
     graph = empty_graph()
     graph.add_nodes_from(description.nodes.items())
@@ -412,7 +439,7 @@ def graph_of(description: "nx.DiGraph[Any] | Sketch | Layout") -> "nx.DiGraph[An
 
 
 def thaw(layout: Layout) -> "nx.DiGraph[Any]":
-    """The networkx graph of a layout; parallel links become one edge that counts them."""
+    """Return the networkx graph of a layout; parallel links become one edge with their count."""
     graph = empty_graph()
     names, links = layout.nodes, layout.links
     of_nodes = (layout.kinds, layout.passes, layout.reduces)
@@ -437,19 +464,31 @@ def thaw(layout: Layout) -> "nx.DiGraph[Any]":
     return graph
 
 
-# The names of ways through a cluster that a schedule may ask for.
-# ""        the topology's own choice: NVLink or PCIe inside a host, each GPU's own NIC between
-# hosts "staged"  inside a host through its memory, as NCCL's shared-memory transport does "pxn"
-# leave by the NIC on the receiver's rail, reached over NVLink and the GPU beside it "nic:A"   leave
-# by NIC A; "nic:A:B": and arrive at NIC B; "net": NICs even inside a host "pxn:A:B" as "nic:A:B",
-# with NIC A reached as that of "pxn"; any of them with "@Q": over queue pair Q of its connection
+# Names of routes that a schedule may use:
+# ""         the topology's choice: NVLink or PCIe inside a host, the GPU's own NIC between hosts
+# "staged"   inside a host, through its memory, as NCCL's shared-memory transport does
+# "pxn"      over the NIC on the receiver's rail, reached over NVLink and the GPU beside that NIC
+# "net"      over NICs, even inside a host
+# "nic:A"    leave by NIC A
+# "nic:A:B"  leave by NIC A and arrive at NIC B
+# "pxn:A:B"  as "nic:A:B", with NIC A reached as in "pxn"
+# Each of them may end with "@Q": over queue pair Q of the connection.
 
 EXPECTED = 'expected "", "staged", "pxn", "net", "nic:A", "nic:A:B" or "pxn:A:B"'
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """A way taken apart; NICs by number in their host (-1: the GPU's own; all queue pairs)."""
+class RouteOptions:
+    """How a route must run, as its name says; NICs are numbers in their host.
+
+    Args:
+        staged: through the memory of the host.
+        relay: over NVLink to the GPU beside the NIC (PXN).
+        network: over NICs even inside a host.
+        leave: NIC of the sender; -1 for the GPU's own.
+        arrive: NIC of the receiver; -1 for the GPU's own.
+        queue: queue pair of the connection; -1 for all.
+    """
 
     staged: bool = False
     relay: bool = False
@@ -459,18 +498,19 @@ class Way:
     queue: int = -1
 
 
-def parse_way(text: str) -> Way:
-    """The meaning of a way's name."""
+def parse_route_options(text: str) -> RouteOptions:
+    """Return the options that the name of a route means."""
     text, _, queue = text.partition("@")
     return replace(_way_of_nics(text), queue=int(queue)) if queue else _way_of_nics(text)
 
 
-def _way_of_nics(text: str) -> Way:
+def _way_of_nics(text: str) -> RouteOptions:
+    """The options of a name without a queue pair."""
     simple = {
-        "": Way(),
-        "staged": Way(staged=True),
-        "pxn": Way(relay=True),
-        "net": Way(network=True),
+        "": RouteOptions(),
+        "staged": RouteOptions(staged=True),
+        "pxn": RouteOptions(relay=True),
+        "net": RouteOptions(network=True),
     }
     if text in simple:
         return simple[text]
@@ -479,13 +519,15 @@ def _way_of_nics(text: str) -> Way:
     if len(numbers) not in counts or not all(n.isdigit() for n in numbers):
         raise TopologyError(f"unknown way {text!r}: {EXPECTED}")
     arrive = int(numbers[-1]) if numbers[1:] else -1
-    return Way(network=True, relay=head == "pxn", leave=int(numbers[0]), arrive=arrive)
+    return RouteOptions(network=True, relay=head == "pxn", leave=int(numbers[0]), arrive=arrive)
 
 
 def least_and_most(
     capacity: Floats, changes: Sequence[tuple[float, int, float]]
 ) -> tuple[Floats, Floats]:
-    """What each link has at its worst and at its best, with changes (time, link, capacity)."""
+    """Return the lowest and the highest capacity of each link, with changes (time, link,
+    capacity).
+    """
     least, most = capacity.copy(), capacity.copy()
     for _, link, value in changes:
         least[link], most[link] = min(least[link], value), max(most[link], value)
@@ -493,12 +535,16 @@ def least_and_most(
 
 
 def scipy_part(part: str) -> Any:
-    """Of scipy, which takes longer to import than many a run."""
+    """Import a part of scipy only when needed: the import takes longer than many a simulation."""
     return import_module(f"scipy.{part}")
 
 
 def flow(hops: Sequence[tuple[Any, Any, Any]], source: int, sink: int) -> tuple[int, Sides]:
-    """The most that flows over hops (from, to, whole capacities), and the sending side of a cut."""
+    """Return the maximum flow from source to sink, and the nodes on the source's side of a minimum
+    cut.
+
+    `hops` are edges as (from, to, integer capacity).
+    """
     joined = (np.concatenate(list(map(np.atleast_1d, c))) for c in zip(*hops, strict=True))
     (tails, heads, most), graphs = joined, scipy_part("sparse.csgraph")
     shape = (int(max(tails.max(), heads.max(), source, sink)) + 1,) * 2

@@ -1,7 +1,8 @@
-"""The inside of one host: its graph, routes, which NICs a GPU uses, how devices are joined.
+"""The inside of a host: its graph, its routes, the NICs that each GPU uses.
 
-Nodes: GPUs, one `nvswitch0` for all NVSwitch chips, PCIe switches, CPUs (NUMA domains), their
-memories, NICs. A GPU's egress and ingress are its two links to `nvswitch0`."""
+Nodes are GPUs, one `nvswitch0` for all NVSwitch chips, PCIe switches, CPUs (one per NUMA domain),
+their memories, and NICs. A GPU's egress and ingress are its two links to `nvswitch0`.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
@@ -17,23 +18,25 @@ from netsim.topology.graph import (
     LINK_KINDS,
     NODE_KINDS,
     Floats,
+    GraphSketch,
     Ints,
     Layout,
-    Sketch,
     Topology,
 )
 from netsim.topology.machine import LinkKind, Machine, ScaleUp, node_of
 from netsim.topology.routing import StaticRouter, walk
 
-# Seconds of one traversal, with the forwarding of the node it enters. Protocol and driver costs are
-# not in here. `latencies` of a machine replaces them.
+# Seconds to cross a link of each kind, including forwarding in the node at its end, but without
+# costs of protocol and driver. `latencies` of a machine replaces them.
 DIRECT_NVLINK = value("wire.nvlink_direct")
 LATENCY: dict[LinkKind, float] = {kind: value(f"wire.{kind}") for kind in get_args(LinkKind)}
 
 
-def host_graph(machine: Machine) -> Sketch:
-    """The graph of one host; every node has a kind, every edge bandwidth, latency, kind, duplex."""
-    graph = Sketch()
+def host_graph(machine: Machine) -> GraphSketch:
+    """Return the graph of one host; nodes have a kind, edges bandwidth, latency, kind and
+    duplex.
+    """
+    graph = GraphSketch()
     for number in range(machine.gpu.count):
         graph.node(f"gpu{number}", kind="gpu", forwards=False)
     if machine.scale_up is not None and machine.scale_up.switches is not None:
@@ -45,7 +48,7 @@ def host_graph(machine: Machine) -> Sketch:
         graph.node(f"mem{number}", kind="memory", forwards=False)
     for number in range(machine.nics.count if machine.nics else 0):
         graph.node(f"nic{number}", kind="nic", forwards=False)
-    for a, b, kind, bandwidth in _joints(machine):
+    for a, b, kind, bandwidth in _pcie_and_nvlink_edges(machine):
         latencies = {**LATENCY, **machine.latencies}
         if a.startswith("gpu") and b.startswith("gpu"):
             latencies["nvlink"] = machine.latencies.get("nvlink", DIRECT_NVLINK)
@@ -61,8 +64,10 @@ def host_graph(machine: Machine) -> Sketch:
     return graph
 
 
-def _joints(machine: Machine) -> Iterator[tuple[str, str, LinkKind, float]]:
-    """Every pair of neighbours once: ends, kind and bandwidth in one direction."""
+def _pcie_and_nvlink_edges(machine: Machine) -> Iterator[tuple[str, str, LinkKind, float]]:
+    """Yield (endpoint, endpoint, kind, bytes/s in one direction) of every pair of neighbors
+    once.
+    """
     if machine.scale_up is not None and machine.scale_up.fitted:
         yield from _scale_up(machine.scale_up, machine.gpu.count)
     for number, parent in enumerate(machine.switches_at):
@@ -84,8 +89,11 @@ def _joints(machine: Machine) -> Iterator[tuple[str, str, LinkKind, float]]:
 
 
 def _scale_up(scale_up: ScaleUp, gpus: int) -> Iterator[tuple[str, str, LinkKind, float]]:
-    """Links of one pair of GPUs, or of a GPU and the switch, count as one with their sum. A GPU
-    without links to the switch is not joined to it."""
+    """Yield the NVLinks or xGMI links; those of one pair of GPUs, or of a GPU to the switch, as one
+    edge.
+
+    A GPU without links to the switch has no edge to it.
+    """
     rate = scale_up.link_bandwidth
     if scale_up.switches is not None:
         for gpu in range(gpus):
@@ -97,7 +105,7 @@ def _scale_up(scale_up: ScaleUp, gpus: int) -> Iterator[tuple[str, str, LinkKind
 
 
 def cpu_above(machine: Machine, place: str) -> str:
-    """The CPU that a place of the PCIe tree hangs on."""
+    """Return the CPU above a place of the PCIe tree."""
     return node_of(_above(machine, place)[-1])
 
 
@@ -105,7 +113,7 @@ PATH_TYPES = ("NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PHB", "SYS")
 
 
 def path_types(layout: Layout, hops: Ints) -> NDArray[np.int8]:
-    """The kind of each path, as an index of PATH_TYPES (NCCL's order of preference)."""
+    """Return the type of each path, as an index of PATH_TYPES (NCCL's order of preference)."""
     used, links = hops >= 0, layout.links
     kind = np.where(used, links.kind[hops], -1)
     enters = np.where(used, layout.kinds[links.head[hops]], -1)
@@ -125,10 +133,13 @@ def path_types(layout: Layout, hops: Ints) -> NDArray[np.int8]:
 
 
 def nics_of_gpus(layout: Layout, out: Ints, devices: tuple[int, ...]) -> Ints:
-    """The NICs of every GPU, one a channel in turn (NCCL 2.30, src/graph/topo.cc). Of k nearest
-    NICs, the first of which is nearest to m GPUs, a GPU takes ceil(k/m), from number `device` on
-    (bit-mirrored where k is a power of two). So GPUs whose own NIC is gone take turns on all that
-    are left."""
+    """Return the NICs of every GPU, used in turn by its channels.
+
+    As in NCCL 2.30 (src/graph/topo.cc, ncclTopoGetLocalNet): a GPU has k nearest NICs, the first of
+    which is nearest to m GPUs. It takes ceil(k/m) of them, starting at number `device`,
+    bit-mirrored if k is a power of two. So GPUs whose own NIC is dead take turns on all that
+    remain.
+    """
     gpus, nics = out.shape[:2]
     if not nics:
         return np.zeros((gpus, 0), np.int32)
@@ -146,31 +157,46 @@ def nics_of_gpus(layout: Layout, out: Ints, devices: tuple[int, ...]) -> Ints:
 
 
 def _best(width: Floats, kind: NDArray[np.int8]) -> tuple[int, ...]:
+    """The NICs with the widest path, and among these with the best type of path."""
     widest = width == width.max()
     return tuple(np.flatnonzero(widest & (kind == kind[widest].min())).tolist())
 
 
 def _mirrored(value: int, count: int) -> int:
-    """The bits of `value` in reverse, for `count` a power of two; else `value`."""
+    """The bits of `value` in reverse order if `count` is a power of two; else `value`."""
     bits = count.bit_length() - 1
     if count != 1 << bits:
         return value
     return sum(1 << (bits - 1 - bit) for bit in range(bits) if value >> bit & 1)
 
 
-# A Host: one class of equal hosts, with the routes inside it worked out once for all of them.
-# Routes are tables of local link numbers, padded with -1. Knows machines, but no cluster.
-
 Table = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A machine of which `gpus` are used, in device order, and NICs with the numbers `rail`. Tables
-    by GPU (and GPU or NIC) of links: `peer` the way between two GPUs, `staged` the way through the
-    host's memory, `out` and `into` between GPU and NIC, `relay` the way to a NIC over NVLink and
-    the GPU beside that NIC. `local` lists the NICs of a GPU, one a channel in turn; `egress` and
-    `ingress` are the links of a GPU to NVSwitches (-1: none)."""
+    """One class of equal hosts: a machine with the GPUs that are used, and its routes as tables of
+    links.
+
+    Tables are indexed by GPU (and GPU or NIC), hold link numbers of `layout`, and are padded with
+    -1.
+
+    Args:
+        machine: the machine.
+        gpus: numbers of its GPUs that are used, in device order.
+        layout: nodes and links.
+        rail: number of every NIC.
+        gpu_node: node of every GPU.
+        nic_node: node of every NIC.
+        peer: route between two GPUs.
+        staged: route between two GPUs through the host's memory.
+        out: route from GPU to NIC.
+        into: route from NIC to GPU.
+        relay: route from GPU to NIC over NVLink and the GPU beside that NIC.
+        local: NICs of a GPU, which its channels use in turn.
+        egress: link of a GPU to the NVSwitches, or -1.
+        ingress: link of a GPU from the NVSwitches, or -1.
+    """
 
     machine: Machine
     gpus: tuple[int, ...]
@@ -199,7 +225,9 @@ def make_host(
     dead: Sequence[str] = (),
     nics: Sequence[int] | None = None,
 ) -> Host:
-    """The routes of a machine with some of its GPUs and NICs; `dead` links have no capacity."""
+    """Compute the routes of a machine with some of its GPUs and NICs; `dead` links have no
+    capacity.
+    """
     every = range(machine.nics.count if machine.nics else 0)
     rails = tuple(every if nics is None else nics)
     graph = host_graph(machine)
@@ -238,7 +266,7 @@ class _Search:
     """Cheapest paths in the graph of one host."""
 
     def __init__(
-        self, machine: Machine, graph: Sketch, gpus: tuple[int, ...], rails: tuple[int, ...]
+        self, machine: Machine, graph: GraphSketch, gpus: tuple[int, ...], rails: tuple[int, ...]
     ) -> None:
         self.machine = machine
         names = tuple(f"gpu{number}" for number in gpus)
@@ -250,7 +278,7 @@ class _Search:
         self.memory = np.array([number[home] for home in homes], np.int32)
 
     def table(self, start: Table, end: Table) -> Table:
-        """Links from every start to every end; nothing where both are the same."""
+        """Return the links from every start to every end; none if both are the same."""
         pairs = [side.ravel() for side in np.meshgrid(start, end, indexing="ij")]
         hops = walk(self.topology, pairs[0].astype(np.int32), pairs[1].astype(np.int32))
         assert hops is not None  # a PCIe tree joins everything
@@ -259,7 +287,7 @@ class _Search:
         return table.reshape(len(start), len(end), table.shape[1])
 
     def between_gpus(self) -> tuple[Table, Table]:
-        """The usual way between GPUs, and the way through the receiver's memory."""
+        """Return the usual route between GPUs, and the route through the receiver's memory."""
         count = len(self.gpu_node)
         wire = self.table(self.gpu_node, self.gpu_node)
         up = self.table(self.gpu_node, self.memory)
@@ -274,7 +302,9 @@ class _Search:
         return self._over_neighbours(wire, over_pcie), staged
 
     def _over_neighbours(self, wire: Table, over_pcie: NDArray[np.bool_]) -> Table:
-        """Where two GPUs of a mesh are not neighbours, the widest way over a third (NCCL's NVB)."""
+        """Replace PCIe routes between GPUs of a mesh by the widest route over a third GPU
+        (NCCL's NVB).
+        """
         scale_up = self.machine.scale_up
         if scale_up is None or not scale_up.peers or scale_up.kind != "nvlink":
             return wire
@@ -290,7 +320,9 @@ class _Search:
         return wire
 
     def to_nics(self) -> tuple[Table, Table]:
-        """GPU to NIC and NIC to GPU; through the memory of the GPU's host without GPUDirect."""
+        """Return the routes from GPU to NIC and back; without GPUDirect they pass the host's
+        memory.
+        """
         if not self.machine.nics or self.machine.nics.gpudirect:
             out = self.table(self.gpu_node, self.nic_node)
             return out, self.table(self.nic_node, self.gpu_node)
@@ -305,8 +337,10 @@ class _Search:
         return out, into
 
     def relays(self, peer: Table, out: Table, local: Table) -> Table:
-        """To a NIC of another GPU: over NVLink to that GPU, and on from there (NCCL's PXN). Of the
-        GPUs that use a NIC, it is that of the nearest: one whose own NIC is dead borrows from afar.
+        """Return routes to NICs of other GPUs: over NVLink to the GPU beside the NIC (NCCL's PXN).
+
+        If several GPUs use a NIC, the relay is the nearest of them: a GPU whose own NIC is dead
+        uses a distant one.
         """
         count, nics = out.shape[:2]
         uses = np.zeros((count, nics), bool)
@@ -335,30 +369,30 @@ class _Search:
 
 
 def padded(*tables: Table) -> list[Table]:
-    """The tables with as many columns as the widest of them."""
+    """Return the tables with equal numbers of columns."""
     width = max(table.shape[-1] for table in tables)
     return [widened(table, width) for table in tables]
 
 
 def widened(table: Table, width: int) -> Table:
-    """The table with more columns, of -1."""
+    """Return the table with additional columns of -1."""
     missing = [(0, 0)] * (table.ndim - 1) + [(0, width - table.shape[-1])]
     return np.pad(table, missing, constant_values=-1)
 
 
 def joined(first: Table, second: Table) -> Table:
-    """Every path of `first` followed by that of `second`."""
+    """Return every path of `first` followed by that of `second`."""
     return np.concatenate([first, second], axis=-1)
 
 
-# How the devices of a host are joined, as `nvidia-smi topo -m` and NCCL name it.
-# NV# (that many NVLinks), XGMI, PIX (one switch), PXB (several), PHB (over a host bridge of the
-# CPU), NODE (between host bridges of one NUMA domain), SYS (between NUMA domains).
+# How the devices of a host are joined, in the terms of `nvidia-smi topo -m` and NCCL:
+# NV# (that number of NVLinks), XGMI, PIX (one PCIe switch), PXB (several switches), PHB (a host
+# bridge of the CPU), NODE (host bridges of one NUMA domain), SYS (between NUMA domains).
 
 
 @dataclass(frozen=True, slots=True)
 class Relations:
-    """Devices by name, and the relation of every pair; `affinity` is the CPU of each."""
+    """How every two devices of a host are joined, by name; `affinity` is the CPU of each device."""
 
     devices: tuple[str, ...]
     cells: tuple[tuple[str, ...], ...]
@@ -366,7 +400,9 @@ class Relations:
 
 
 def relations(host: Host) -> Relations:
-    """The matrix of a host: GPUs in device order, then NICs."""
+    """Return the matrix of a host as `nvidia-smi topo -m` shows it: GPUs in device order, then
+    NICs.
+    """
     machine = host.machine
     gpus = [(f"GPU{gpu}", machine.gpu_at(gpu)) for gpu in host.gpus]
     nics = [(f"NIC{nic}", machine.nic_at(nic)) for nic in host.rail.tolist()]
@@ -384,7 +420,9 @@ def relations(host: Host) -> Relations:
 
 
 def relation(machine: Machine, first: str, second: str) -> str:
-    """How two places of the PCIe tree are joined: PIX, PXB, PHB, NODE or SYS, as in nvidia-smi."""
+    """Return how two places of the PCIe tree are joined, in nvidia-smi's terms: PIX, PXB, PHB,
+    NODE, SYS.
+    """
     up, down = _above(machine, first), _above(machine, second)
     shared = next((place for place in up if place in down), "")
     if not shared.startswith("pcie"):

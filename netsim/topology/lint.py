@@ -1,4 +1,4 @@
-"""Mistakes in machines and clusters that nobody makes on purpose, each with what it costs."""
+"""Find likely mistakes in machines and clusters, each with its cost."""
 
 from collections.abc import Iterator
 
@@ -12,37 +12,39 @@ from netsim.topology.graph import GPU_LINKS, LINK_KINDS, Topology
 from netsim.topology.host import Host, relation
 from netsim.topology.machine import PCIE_EFFICIENCY, PCIE_LANE, PcieLink
 
-# The PCIe generation of the data-centre and desktop GPUs of each compute capability (data sheets).
+# The newest PCIe generation of GPUs of each compute capability (data sheets).
 NEWEST = {60: 3, 70: 3, 75: 3, 80: 4, 86: 4, 89: 4, 90: 5, 100: 5, 103: 6, 120: 5}
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What is odd, where, and what it costs."""
+class LintFinding:
+    """A likely mistake: the rule, the place, and a message that says what it costs."""
 
     rule: str
     place: str
     message: str
 
 
-def lint_cluster(cluster: Cluster) -> tuple[Finding, ...]:
-    """All findings: hosts first (each class once), then what is between them."""
-    findings = [one for name, host in _classes(cluster) for one in lint_host(host, name)]
+def lint_cluster(cluster: Cluster) -> tuple[LintFinding, ...]:
+    """Return all findings: in each class of hosts, then between hosts."""
+    findings = [finding for name, host in _classes(cluster) for finding in lint_host(host, name)]
     findings += [*_dead_nics(cluster), *_missing_rails(cluster), *_oversubscription(cluster)]
     return (*findings, *lint_topology(cluster.topology))
 
 
-def lint_host(host: Host, name: str) -> tuple[Finding, ...]:
-    """Findings about one host."""
+def lint_host(host: Host, name: str) -> tuple[LintFinding, ...]:
+    """Return the findings about one host."""
     prefix = f"{name}." if name else ""
     rules = (_narrow, _old_slots, _far_nics, _lonely_nics, _slow_slots, _asymmetric)
     return tuple(
-        Finding(one.rule, prefix + one.place, one.message) for rule in rules for one in rule(host)
+        LintFinding(finding.rule, prefix + finding.place, finding.message)
+        for rule in rules
+        for finding in rule(host)
     )
 
 
-def lint_topology(topology: Topology) -> tuple[Finding, ...]:
-    """Nodes that nothing reaches, and links that carry nothing."""
+def lint_topology(topology: Topology) -> tuple[LintFinding, ...]:
+    """Return a finding for each node that nothing reaches and each link without bandwidth."""
     links = topology.links
     alive = links.bandwidth > 0
     count = len(topology.nodes)
@@ -51,25 +53,29 @@ def lint_topology(topology: Topology) -> tuple[Finding, ...]:
     usable += np.bincount(links.head[alive], minlength=count)
     gpus = set(topology.gpu_nodes.tolist())
     alone = [
-        Finding("isolated", str(topology.nodes[n]), _cut_off(n in gpus, bool(degree[n])))
+        LintFinding("isolated", str(topology.nodes[n]), _cut_off(n in gpus, bool(degree[n])))
         for n in np.flatnonzero(usable == 0).tolist()
     ]
     dead = [
-        Finding("dead-link", topology.link_name(n), _loss(topology, n))
+        LintFinding("dead-link", topology.link_name(n), _loss(topology, n))
         for n in np.flatnonzero(~alive).tolist()
     ]
     return (*alone, *dead)
 
 
 def _cut_off(gpu: bool, linked: bool) -> str:
+    """The message about a node that nothing reaches."""
     why = "all its links are dead" if linked else "has no link at all"
     cost = "no collective with it ends" if gpu else "all of its bandwidth is lost"
     return f"{why}: nothing reaches it, {cost}"
 
 
 def _loss(topology: Topology, link: int) -> str:
-    """What a dead link costs: the part that its like at the same node carried before. What it
-    carried itself is not known any more; parallel or sibling links of its kind tell."""
+    """The message about a dead link: the part of its node's bandwidth that is lost.
+
+    The rate that the link had is not known any more; it is taken from the links of its kind at the
+    same node.
+    """
     links = topology.links
     tail, head = int(links.tail[link]), int(links.head[link])
     nodes = topology.node_kinds
@@ -88,32 +94,36 @@ def _loss(topology: Topology, link: int) -> str:
 
 
 def _less(left: float, healthy: float, when: str = "") -> str:
+    """Two rates and their difference in percent."""
     rates = f"{format_bandwidth(left)} of {format_bandwidth(healthy)}"
     return f"{rates}{when} ({1 - left / healthy:.0%} less)"
 
 
 def _classes(cluster: Cluster) -> Iterator[tuple[str, Host]]:
+    """Yield the name of the first host of each class, and its Host."""
     for number, host in enumerate(cluster.hosts):
         where = np.flatnonzero(cluster.host_class == number)
         yield f"node{int(where[0])}", host
 
 
-def _dead_nics(cluster: Cluster) -> Iterator[Finding]:
-    """The NICs that faults took out, each with what is left of its host."""
+def _dead_nics(cluster: Cluster) -> Iterator[LintFinding]:
+    """Yield the NICs that faults made dead, with the number of NICs that their host still has."""
     for name in cluster.dead_nics:
         host = int(name.partition(".")[0].removeprefix("node"))
         left = int((cluster.ports.owner == host).sum())
         lost = sum(other.startswith(f"node{host}.") for other in cluster.dead_nics)
         message = f"dead: its host has {left} of {left + lost} NICs left"
-        yield Finding("dead-nic", name, message)
+        yield LintFinding("dead-nic", name, message)
 
 
 def _width(host: Host, gpu: int, nic: int) -> float:
+    """Bytes per second of the narrowest link from a GPU to a NIC."""
     hops = host.out[gpu, nic]
     return float(host.layout.links.bandwidth[hops[hops >= 0]].min(initial=np.inf))
 
 
-def _narrow(host: Host) -> Iterator[Finding]:
+def _narrow(host: Host) -> Iterator[LintFinding]:
+    """Yield GPUs and NICs with fewer than 16 PCIe lanes."""
     machine = host.machine
     parts: list[tuple[str, PcieLink]] = [
         (f"gpu{gpu}", machine.link_of(machine.gpu, gpu)) for gpu in host.gpus
@@ -125,24 +135,27 @@ def _narrow(host: Host) -> Iterator[Finding]:
             full = PCIE_LANE[link.generation] * 16 * PCIE_EFFICIENCY
             message = f"has {link.width} PCIe lanes, not 16: {_less(link.usable, full)}"
             if not name.startswith("nic") or link.usable < _rate(host, int(name[3:])):
-                yield Finding("narrow-slot", name, message)
+                yield LintFinding("narrow-slot", name, message)
 
 
-def _old_slots(host: Host) -> Iterator[Finding]:
+def _old_slots(host: Host) -> Iterator[LintFinding]:
+    """Yield GPUs in PCIe slots of an older generation than the GPU has."""
     best = NEWEST.get(host.machine.gpu.sm, 0)
     for gpu in host.gpus if host.machine.c2c is None else ():
         link = host.machine.link_of(host.machine.gpu, gpu)
         if link.generation < best:
             full = PCIE_LANE[best] * link.width * PCIE_EFFICIENCY
             message = f"is in a slot of PCIe generation {link.generation}, not {best}: "
-            yield Finding("old-pcie", f"gpu{gpu}", message + _less(link.usable, full))
+            yield LintFinding("old-pcie", f"gpu{gpu}", message + _less(link.usable, full))
 
 
 def _rate(host: Host, nic: int) -> float:
+    """Bytes per second of a NIC."""
     return host.machine.nics.rates[nic] if host.machine.nics else 0.0
 
 
-def _far_nics(host: Host) -> Iterator[Finding]:
+def _far_nics(host: Host) -> Iterator[LintFinding]:
+    """Yield GPUs whose nearest NIC is in another NUMA domain."""
     machine = host.machine
     far = []
     for slot, gpu in enumerate(host.gpus if host.nics else ()):
@@ -152,10 +165,13 @@ def _far_nics(host: Host) -> Iterator[Finding]:
     for slot, gpu, nic in far:
         width, rate = _width(host, slot, int(host.local[slot, 0])), _rate(host, nic)
         where = f"its nearest NIC, nic{nic}, is in another NUMA domain"
-        yield Finding("far-nic", f"gpu{gpu}", f"{where}: {_crossing(host, width, rate, len(far))}")
+        yield LintFinding(
+            "far-nic", f"gpu{gpu}", f"{where}: {_crossing(host, width, rate, len(far))}"
+        )
 
 
 def _crossing(host: Host, width: float, rate: float, gpus: int) -> str:
+    """What it costs to reach a NIC in another NUMA domain."""
     if width / gpus < rate:
         many = f"when all {gpus} GPUs that cross there send" if gpus > 1 else "at most"
         return _less(width / gpus, rate, f" {many}")
@@ -167,7 +183,8 @@ def _crossing(host: Host, width: float, rate: float, gpus: int) -> str:
     )
 
 
-def _lonely_nics(host: Host) -> Iterator[Finding]:
+def _lonely_nics(host: Host) -> Iterator[LintFinding]:
+    """Yield NICs that are the nearest of no GPU."""
     used = set(host.local.ravel().tolist())
     for place, nic in enumerate(host.rail.tolist()):
         if place not in used:
@@ -175,20 +192,21 @@ def _lonely_nics(host: Host) -> Iterator[Finding]:
                 f"no GPU is nearest to it: {format_bandwidth(_rate(host, nic))} stay unused unless "
                 "a schedule asks for it"
             )
-            yield Finding("unused-nic", f"nic{nic}", message)
+            yield LintFinding("unused-nic", f"nic{nic}", message)
 
 
-def _slow_slots(host: Host) -> Iterator[Finding]:
+def _slow_slots(host: Host) -> Iterator[LintFinding]:
+    """Yield NICs whose path to a GPU is narrower than their line rate."""
     for slot, gpu in enumerate(host.gpus if host.nics else ()):
         place = int(host.local[slot, 0])
         nic, width = int(host.rail[place]), _width(host, slot, place)
         if width < 0.9 * _rate(host, nic):
             message = f"gpu{gpu} reaches it with {_less(width, _rate(host, nic))}"
-            yield Finding("slow-slot", f"nic{nic}", message)
+            yield LintFinding("slow-slot", f"nic{nic}", message)
 
 
-def _asymmetric(host: Host) -> Iterator[Finding]:
-    """GPUs that can send less than others: collectives go at the pace of the slowest."""
+def _asymmetric(host: Host) -> Iterator[LintFinding]:
+    """Yield GPUs that can send less than others: collectives run at the pace of the slowest."""
     links = host.layout.links
     wide = np.isin(links.kind, GPU_LINKS)
     up = np.bincount(links.tail[wide], links.bandwidth[wide], len(host.layout.nodes))
@@ -196,12 +214,12 @@ def _asymmetric(host: Host) -> Iterator[Finding]:
     users = np.bincount(host.local[:, 0], minlength=host.nics) if host.nics else np.zeros(0)
     for slot, gpu in enumerate(host.gpus):
         if of_gpu[slot] < of_gpu.max() * (1 - 1e-9):
-            yield Finding("asymmetric", f"gpu{gpu}", _slower(of_gpu[slot], of_gpu.max()))
+            yield LintFinding("asymmetric", f"gpu{gpu}", _slower(of_gpu[slot], of_gpu.max()))
         least = users[users > 0].min() if host.nics else 0
         if host.nics and users[host.local[slot, 0]] > least:
             nic = int(host.rail[host.local[slot, 0]])
             share = _rate(host, nic) / int(users[host.local[slot, 0]])
-            yield Finding(
+            yield LintFinding(
                 "asymmetric",
                 f"gpu{gpu}",
                 f"shares nic{nic} with more GPUs than others share theirs: "
@@ -211,7 +229,9 @@ def _asymmetric(host: Host) -> Iterator[Finding]:
 
 
 def _slower(rate: float, best: float) -> str:
-    """What it costs that a GPU sends `rate` bytes/s to other GPUs, and the best of them `best`."""
+    """What it costs that a GPU sends `rate` bytes/s to other GPUs, if the best of them sends
+    `best`.
+    """
     if rate == 0:
         return (
             f"has no link to other GPUs but PCIe, the best has {format_bandwidth(best)}: "
@@ -223,14 +243,16 @@ def _slower(rate: float, best: float) -> str:
     )
 
 
-def _missing_rails(cluster: Cluster) -> Iterator[Finding]:
+def _missing_rails(cluster: Cluster) -> Iterator[LintFinding]:
+    """Yield hosts that lack a NIC which other hosts have."""
     rates = {rail: _rate(host, rail) for host in cluster.hosts for rail in host.rail.tolist()}
     for name, host in _classes(cluster):
         for rail in sorted(set(rates) - set(host.rail.tolist())):
-            yield Finding("missing-rail", name, _without(host, rail, rates[rail]))
+            yield LintFinding("missing-rail", name, _without(host, rail, rates[rail]))
 
 
 def _without(host: Host, rail: int, rate: float) -> str:
+    """What it costs that a host lacks the NIC of a rail."""
     left = sum(_rate(host, nic) for nic in host.rail.tolist())
     share = left / len(host.gpus)
     return (
@@ -239,7 +261,8 @@ def _without(host: Host, rail: int, rate: float) -> str:
     )
 
 
-def _oversubscription(cluster: Cluster) -> Iterator[Finding]:
+def _oversubscription(cluster: Cluster) -> Iterator[LintFinding]:
+    """Yield a finding if the fabric carries less between halves than NICs can send."""
     figures = fabric_figures(cluster)
     if figures is not None and figures.oversubscription > 1.01:
         share = figures.bisection / max(1, len(cluster.topology) // 2)
@@ -248,4 +271,4 @@ def _oversubscription(cluster: Cluster) -> Iterator[Finding]:
             f"{format_bandwidth(share)} a GPU when all send across "
             f"({1 - 1 / figures.oversubscription:.0%} less)"
         )
-        yield Finding("oversubscription", "fabric", message)
+        yield LintFinding("oversubscription", "fabric", message)

@@ -1,8 +1,9 @@
-"""Paths between NIC ports over any graph of switches, and which of them a connection takes.
+"""Paths between the NIC ports of a fabric, and which of them a connection takes.
 
-Ends are numbered: ports of NICs first, then switches. Every cable takes two links, one from its
-first end and one back: 2c and 2c + 1. Paths follow equal-cost next links, found for all
-destinations of a switch at once; fabrics say what the graph is, never what its paths are."""
+Endpoints are numbered: ports of NICs first, then switches. Cable c is two links: 2c from its first
+end to its second, and 2c + 1 back. Paths are shortest paths by number of links; they are computed
+for all destinations at a switch at once. Fabrics say what the graph is, never what its paths are.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -17,12 +18,19 @@ from numpy.typing import NDArray
 from netsim.base.values import dataclass
 from netsim.topology.graph import Floats, Ints, Longs, TopologyError
 
-Paths = tuple[Ints, Floats]  # links padded with -1, and the part of the bytes on each
+Paths = tuple[Ints, Floats]  # links padded with -1, and the fraction of the bytes on each
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """NIC ports of a fabric: its host, rail, bytes/s, and the host of the job they are of."""
+    """NIC ports of a fabric as columns.
+
+    Args:
+        host: place of the host in the fabric.
+        rail: number of the NIC in its host.
+        rate: line rate in bytes per second.
+        owner: host of the job.
+    """
 
     host: Ints
     rail: Ints
@@ -34,10 +42,16 @@ class Ports:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """What all fabrics take: rate of cables between switches (bytes/s), latency of one switch hop
-    and of entering a NIC (seconds), the usable part of every line rate, and at most how much of it
-    a NIC carries."""
+class FabricTerms:
+    """Rates and latencies that all fabrics need.
+
+    Args:
+        link: rate of cables between switches, bytes per second.
+        hop: latency of one switch hop, seconds.
+        nic: latency of entering a NIC, seconds.
+        usable: usable fraction of every line rate.
+        nic_cap: most bytes per second that a NIC carries.
+    """
 
     link: float
     hop: float
@@ -46,19 +60,25 @@ class Terms:
     nic_cap: float
 
     def port(self, rate: Floats) -> Floats:
-        """What NIC ports of a line rate carry, bytes/s."""
+        """Return the usable bytes per second of NIC ports with these line rates."""
         return np.minimum(rate * self.usable, self.nic_cap)
 
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """A fabric as columns; `tail` and `head` number ports, then switches from `ports` on. `tiers`
-    names the levels of switches from the NICs up, `level` is that of every switch. `groups` is the
-    group of every switch (-1: none), `grid` the extents of routers on a torus. `reduces`: its
-    switches add up data on its way (SHARP). `note` is what was assumed."""
+    """A fabric as columns; `tail` and `head` number ports, then switches from `ports` on.
+
+    Args:
+        tiers: names of the levels of switches, from the NICs up.
+        level: level of every switch.
+        groups: group of every switch (-1: none), in a dragonfly.
+        grid: number of routers in each dimension of a torus.
+        reduces: whether switches add up data on its way (SHARP).
+        note: what was assumed, for the user.
+    """
 
     kind: str
-    terms: Terms
+    terms: FabricTerms
     ports: int
     switches: tuple[str, ...]
     tiers: tuple[str, ...]
@@ -75,7 +95,7 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class Cables:
-    """Cables between two switches each, by number of the switch."""
+    """Cables between two switches each, by the numbers of the switches."""
 
     low: Ints
     high: Ints
@@ -88,12 +108,15 @@ def fabric(
     kind: str,
     tiers: tuple[tuple[str, tuple[str, ...]], ...],
     ports: Ports,
-    terms: Terms,
+    terms: FabricTerms,
     leaf: Ints,
     cables: Cables,
-    **more: Any,
+    **columns_of_fabric: Any,
 ) -> Fabric:
-    """Port p is on switch `leaf[p]` (given twice: NICs of two ports, each of half their rate)."""
+    """Return a fabric in which port p is on switch `leaf[p]`.
+
+    `leaf` may list the ports twice: for NICs with two ports, each of half their rate.
+    """
     count, planes = len(ports), len(leaf) // max(1, len(ports))
     low = np.r_[np.tile(np.arange(count), planes), count + cables.low].astype(np.int32)
     high = np.r_[count + leaf, count + cables.high].astype(np.int32)
@@ -101,13 +124,15 @@ def fabric(
     rate = np.r_[access, [terms.link * terms.usable] * len(cables)]
     down = np.where(np.arange(len(low)) < len(leaf), terms.nic, terms.hop)
     levels, names = zip(*tiers, strict=True)
-    level = np.repeat(np.arange(len(tiers), dtype=np.int32), [len(some) for some in names])
+    level = np.repeat(
+        np.arange(len(tiers), dtype=np.int32), [len(switch_names) for switch_names in names]
+    )
     tail, head, latency = (
         np.stack(pair, axis=1).ravel()
         for pair in ((low, high), (high, low), (np.full(len(low), terms.hop), down))
     )
     columns = (level, tail, head, np.repeat(rate, 2), latency)
-    return Fabric(kind, terms, count, tuple(chain(*names)), levels, *columns, **more)
+    return Fabric(kind, terms, count, tuple(chain(*names)), levels, *columns, **columns_of_fabric)
 
 
 def _ends_present(fabric: Fabric, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -116,15 +141,16 @@ def _ends_present(fabric: Fabric, present: NDArray[np.bool_]) -> NDArray[np.bool
 
 
 def links_of_ports(fabric: Fabric, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which links of a fabric are left when only some of its ports are present."""
+    """Mask over the links of a fabric: True if the ports at their ends are present."""
     ends = _ends_present(fabric, present)
     left: NDArray[np.bool_] = ends[fabric.tail] & ends[fabric.head]
     return left
 
 
 def without_ports(fabric: Fabric, present: NDArray[np.bool_]) -> Fabric:
-    """A fabric as it was built, without the cables of ports that are not present any more: of dead
-    NICs. Its switches and the cables between them stay."""
+    """Return a fabric without the cables of missing ports (of dead NICs); switches and other
+    cables stay.
+    """
     left = links_of_ports(fabric, present)
     if left.all():
         return fabric
@@ -139,36 +165,40 @@ def without_ports(fabric: Fabric, present: NDArray[np.bool_]) -> Fabric:
     )
 
 
-def found_tiers(made: Fabric) -> Fabric:
-    """The fabric with tiers by how far switches are from NICs, named as their switches are."""
-    level = tiers_of_switches(made) - 1
+def with_derived_tiers(fabric: Fabric) -> Fabric:
+    """Return the fabric with tiers by the distance of switches from NICs, named after the
+    switches.
+    """
+    level = tiers_of_switches(fabric) - 1
     names = []
     for tier in range(int(level.max(initial=-1)) + 1):
-        mine = [made.switches[n].rstrip("0123456789") for n in np.flatnonzero(level == tier)]
-        alike = mine[0].strip("-_.") if len(set(mine)) == 1 else ""
-        names.append(alike if alike and alike not in names else f"tier {tier + 1}")
-    return replace(made, tiers=tuple(names), level=level)
+        prefixes = [fabric.switches[n].rstrip("0123456789") for n in np.flatnonzero(level == tier)]
+        prefix = prefixes[0].strip("-_.") if len(set(prefixes)) == 1 else ""
+        names.append(prefix if prefix and prefix not in names else f"tier {tier + 1}")
+    return replace(fabric, tiers=tuple(names), level=level)
 
 
 def columns(*parts: Ints) -> Ints:
-    """Links of many paths, one column a hop."""
+    """Join links of many paths, one column per hop."""
     return np.stack(parts, axis=1).astype(np.int32)
 
 
 def numbered(name: str, count: int) -> tuple[str, ...]:
-    """`name0`, `name1`, …"""
+    """Return the names `name0`, `name1`, …"""
     return tuple(f"{name}{number}" for number in range(count))
 
 
-FAR = np.int16(2**15 - 1)  # as many links as lead nowhere
-_KEPT = 1 << 25  # distances that are kept; beyond, those to the targets asked for are found anew
-_TOGETHER = 1 << 11  # targets searched for together
+FAR = np.int16(2**15 - 1)  # the distance if there is no path
+_MAX_DISTANCES = 1 << 25  # distances that are stored; with more, each query computes its own
+_SEARCH_BATCH = 1 << 11  # targets of one search
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The next links of each of some (switch, target): `link[ptr[i]:ptr[i + 1]]`, the parallel
-    ones to a neighbour side by side; `first` says where another neighbour begins."""
+    """The next links for each (switch, target): `link[ptr[i]:ptr[i + 1]]`.
+
+    Parallel links to one neighbor are side by side; `first` marks the first link to each neighbor.
+    """
 
     ptr: Longs
     link: Ints
@@ -177,29 +207,34 @@ class Candidates:
 
     @property
     def count(self) -> Longs:
-        """How many there are of each."""
+        """The number of next links for each (switch, target)."""
         return np.diff(self.ptr)
 
     @property
     def neighbours(self) -> Longs:
-        """How many neighbours they lead to."""
+        """The number of neighbors that the next links of each (switch, target) lead to."""
         return np.diff(np.searchsorted(np.flatnonzero(self.first), self.ptr))
 
     def place(self, pair: Longs, neighbour: Ints, lane: Ints) -> Longs:
-        """Where the link of a pair is by number of the neighbour and among those to it (both are
-        taken modulo what there is)."""
+        """Return the position in `link` of the next link with these numbers of neighbor and
+        parallel link.
+
+        Both numbers are taken modulo what exists.
+        """
         starts = np.flatnonzero(self.first)
         size = np.diff(np.append(starts, len(self.link)))
         begin = np.searchsorted(starts, self.ptr)
-        turn = begin[pair] + neighbour % np.diff(begin)[pair]
-        found: Longs = starts[turn] + lane % size[turn]
-        return found
+        neighbour_number = begin[pair] + neighbour % np.diff(begin)[pair]
+        position: Longs = starts[neighbour_number] + lane % size[neighbour_number]
+        return position
 
 
 class NextLinks:
-    """Shortest paths between switches by number of links, over those with a number in `link`. Links
-    of a switch stand in the order of its neighbours: by their first cable, forward before back,
-    which on a torus turns one dimension after the other."""
+    """Shortest paths between switches by number of links, over the links with a number in `link`.
+
+    Links of a switch are in the order of its neighbors: by their first cable, forward before
+    backward. On a torus the paths therefore correct one dimension after the other.
+    """
 
     def __init__(
         self, switches: int, tail: Ints, head: Ints, link: Ints, targets: tuple[Longs, Ints]
@@ -215,73 +250,86 @@ class NextLinks:
         same = (self.tail[1:] == self.tail[:-1]) & (self.head[1:] == self.head[:-1])
         self.first = np.r_[True, ~same][: len(link)]
         size = len(targets[0]) - 1
-        self._keeps = switches * size <= _KEPT
-        self._distance = np.full((switches, size if self._keeps else 0), FAR)
-        self._known = np.zeros(size, bool)
+        self.keeps_distances = switches * size <= _MAX_DISTANCES
+        self.distances = np.full((switches, size if self.keeps_distances else 0), FAR)
+        self.has_distances = np.zeros(size, bool)
 
     def distance(self, node: Ints, target: Ints) -> NDArray[np.int16]:
-        """Links from switches to targets; `FAR` where there is no way."""
+        """Return the number of links from switches to targets; `FAR` if there is no path."""
         table, column = self._table(target)
         return table[node, column]
 
     def _table(self, target: Ints) -> tuple[NDArray[np.int16], Ints]:
-        asked = np.flatnonzero(np.bincount(target, minlength=len(self._known)))
-        if not self._keeps:
-            column = np.zeros(len(self._known), np.int32)
-            column[asked] = np.arange(len(asked))
-            return self._search(asked), column[target]
-        for first in range(0, len(asked), _TOGETHER):
-            fresh = asked[first : first + _TOGETHER]
-            fresh = fresh[~self._known[fresh]]
-            if len(fresh):
-                self._distance[:, fresh] = self._search(fresh)
-                self._known[fresh] = True
-        return self._distance, target
+        """The distances as a table, and the column of each target in it."""
+        targets = np.flatnonzero(np.bincount(target, minlength=len(self.has_distances)))
+        if not self.keeps_distances:
+            column = np.zeros(len(self.has_distances), np.int32)
+            column[targets] = np.arange(len(targets))
+            return self._search(targets), column[target]
+        for first in range(0, len(targets), _SEARCH_BATCH):
+            new_targets = targets[first : first + _SEARCH_BATCH]
+            new_targets = new_targets[~self.has_distances[new_targets]]
+            if len(new_targets):
+                self.distances[:, new_targets] = self._search(new_targets)
+                self.has_distances[new_targets] = True
+        return self.distances, target
 
-    def _search(self, asked: Longs) -> NDArray[np.int16]:
-        """Breadth first from some targets at once: a bit for each says whom it has reached."""
+    def _search(self, targets: Longs) -> NDArray[np.int16]:
+        """Breadth-first search from many targets at once.
+
+        Each switch has one bit per target that says whether the search from it has arrived.
+        """
         ptr, member = self.targets
-        found = np.full((self.switches, len(asked)), FAR)
-        seen = np.zeros((self.switches, -(-len(asked) // 64)), np.uint64)
-        column, place = entries_of(ptr, asked)
+        distances = np.full((self.switches, len(targets)), FAR)
+        reached = np.zeros((self.switches, -(-len(targets) // 64)), np.uint64)
+        column, place = entries_of(ptr, targets)
         start = member[place]
-        found[start, column] = 0
+        distances[start, column] = 0
         bit = np.uint64(1) << (column & 63).astype(np.uint64)
-        np.bitwise_or.at(seen, (start, column >> 6), bit)
+        np.bitwise_or.at(reached, (start, column >> 6), bit)
         tail, head = self.tail[self.first], self.head[self.first]
         starts = np.flatnonzero(np.r_[True, tail[1:] != tail[:-1]][: len(tail)])
         level = 0
         while len(starts):
             level += 1
-            fresh = np.bitwise_or.reduceat(seen[head], starts, axis=0) & ~seen[tail[starts]]
-            if not fresh.any():
+            newly_reached = (
+                np.bitwise_or.reduceat(reached[head], starts, axis=0) & ~reached[tail[starts]]
+            )
+            if not newly_reached.any():
                 break
-            seen[tail[starts]] |= fresh
-            bits = np.unpackbits(fresh.view(np.uint8), axis=1, bitorder="little")
-            rows = found[tail[starts]]
-            rows[bits[:, : len(asked)].view(bool)] = level
-            found[tail[starts]] = rows
-        return found
+            reached[tail[starts]] |= newly_reached
+            bits = np.unpackbits(newly_reached.view(np.uint8), axis=1, bitorder="little")
+            rows = distances[tail[starts]]
+            rows[bits[:, : len(targets)].view(bool)] = level
+            distances[tail[starts]] = rows
+        return distances
 
     def candidates(self, node: Ints, target: Ints) -> tuple[Candidates, Longs]:
-        """The next links of the distinct (switch, target), and which of these each pair is."""
+        """Return the next links for the distinct (switch, target), and the number of these for
+        each pair.
+        """
         key, pair = np.unique(
-            node.astype(np.int64) * len(self._known) + target, return_inverse=True
+            node.astype(np.int64) * len(self.has_distances) + target, return_inverse=True
         )
-        here, goal = key // len(self._known), (key % len(self._known)).astype(np.int32)
-        table, column = self._table(goal)
-        who, slot = entries_of(self.ptr, here)
-        near = table[here, column] - 1
-        fits = table[self.head[slot], column[who]] == near[who]
-        slot, who = slot[fits], who[fits]
-        ptr = np.searchsorted(who, np.arange(len(key) + 1))
-        first = np.r_[True, (who[1:] != who[:-1]) | self.first[slot[1:]]][: len(slot)]
+        switches, goals = (
+            key // len(self.has_distances),
+            (key % len(self.has_distances)).astype(np.int32),
+        )
+        table, column = self._table(goals)
+        pair_number, slot = entries_of(self.ptr, switches)
+        next_distance = table[switches, column] - 1
+        is_nearer = table[self.head[slot], column[pair_number]] == next_distance[pair_number]
+        slot, pair_number = slot[is_nearer], pair_number[is_nearer]
+        ptr = np.searchsorted(pair_number, np.arange(len(key) + 1))
+        first = np.r_[True, (pair_number[1:] != pair_number[:-1]) | self.first[slot[1:]]][
+            : len(slot)
+        ]
         first[1:] |= self.head[slot[1:]] != self.head[slot[:-1]]
         return Candidates(ptr, self.link[slot], self.head[slot], first), pair.reshape(-1)
 
 
 @dataclass(frozen=True)
-class Network:
+class FabricNetwork:
     """Ports and switches of a fabric, without the links that are `dead`."""
 
     fabric: Fabric
@@ -289,23 +337,26 @@ class Network:
 
     @cached_property
     def access(self) -> tuple[tuple[Longs, Ints], tuple[Longs, Ints]]:
-        """The links out of every port, and into it, as CSR."""
+        """The links out of every port, and those into it, in CSR form."""
         made, ends = self.fabric, []
-        for near in (made.tail, made.head):
-            mine = np.flatnonzero((near < made.ports) & self.alive)
-            mine = mine[np.argsort(near[mine], kind="stable")]
-            ptr = np.searchsorted(near[mine], np.arange(made.ports + 1))
-            ends.append((ptr, mine.astype(np.int32)))
+        for port_end in (made.tail, made.head):
+            port_links = np.flatnonzero((port_end < made.ports) & self.alive)
+            port_links = port_links[np.argsort(port_end[port_links], kind="stable")]
+            ptr = np.searchsorted(port_end[port_links], np.arange(made.ports + 1))
+            ends.append((ptr, port_links.astype(np.int32)))
         return ends[0], ends[1]
 
     @cached_property
     def alive(self) -> NDArray[np.bool_]:
-        """The links that carry anything."""
+        """Mask over the links: True if not dead."""
         return np.ones(len(self.fabric.tail), bool) if self.dead is None else ~self.dead
 
     @cached_property
     def places(self) -> tuple[Ints, tuple[Longs, Ints]]:
-        """The target of every port (ports on the same switches have one), and its switches."""
+        """The target of every port, and the switches of every target in CSR form.
+
+        Ports on the same switches share one target.
+        """
         made, (ptr, link) = self.fabric, self.access[1]
         size = np.diff(ptr)
         at = np.full((made.ports, max(1, int(size.max(initial=1)))), -1, np.int32)
@@ -336,7 +387,7 @@ class Network:
 
     @cached_property
     def _groups(self) -> tuple[Longs, Longs]:
-        """The groups at both ends of the links between switches."""
+        """The groups at both ends of each link between switches."""
         made = self.fabric
         assert made.groups is not None
         near, far = (made.groups[end[self.core] - made.ports] for end in (made.tail, made.head))
@@ -351,7 +402,7 @@ class Network:
 
     @cached_property
     def between(self) -> tuple[Longs, Ints]:
-        """The links from group to group, as CSR by (group, other group)."""
+        """The links from group to group, in CSR form by (group, other group)."""
         near, far = self._groups
         count = _group_count(self.fabric)
         key = np.where((near != far) & (near >= 0) & (far >= 0), near * count + far, -1)
@@ -361,36 +412,38 @@ class Network:
 
     @cached_property
     def tier(self) -> Ints:
-        """How far every switch is from NICs: 1 for those that have some."""
+        """The distance of every switch from NICs: 1 for switches with NICs."""
         return tiers_of_switches(self.fabric)
 
     @cached_property
     def rank(self) -> Ints:
-        """The rank of the switches of every port among all with ports."""
+        """By port, the rank of its switches among all that have ports."""
         place, (ptr, switch) = self.places
         first = np.append(switch, 0)[np.minimum(ptr[:-1], len(switch))]
         return np.argsort(np.argsort(first, kind="stable"), kind="stable").astype(np.int32)[place]
 
     @cached_property
     def order(self) -> tuple[Ints, ...]:
-        """By tier of the switch that chooses (0: the NIC), the number of every port: in its host's
-        turn; its slot on its switches; then what tells apart those that come up to one switch,
-        parallel cables first and then the rank of their switches. Taken modulo the ways up, that is
-        what D-mod-k and subnet managers do: every port of a leaf has an uplink of its own, every
-        leaf of a pod a core."""
+        """By tier of the switch that chooses (0: the NIC), the number of every destination port.
+
+        A static route takes the way up with this number, modulo the number of ways up. The numbers
+        are: at the NIC, the number of the port; at its leaf, its slot on the leaf; further up, the
+        parallel cable first and then the rank of its leaf. This is what D-mod-k and subnet managers
+        do: each port of a leaf has an uplink of its own, each leaf of a pod a core.
+        """
         place, turn = self.places[0], np.argsort(self.places[0], kind="stable")
         slot = np.empty(len(place), np.int32)
         slot[turn] = np.arange(len(place)) - np.searchsorted(place[turn], place[turn])
-        found, high = [np.arange(len(place), dtype=np.int32), slot], self.rank
+        numbers, high = [np.arange(len(place), dtype=np.int32), slot], self.rank
         for tier in range(1, int(self.tier.max(initial=1))):
             near, wide = (max(1, most[tier]) for most in self.widths)
-            lane, high = found[-1] % wide // near, high if tier == 1 else high // wide
-            found.append((lane + wide // near * high).astype(np.int32))
-        return tuple(found)
+            lane, high = numbers[-1] % wide // near, high if tier == 1 else high // wide
+            numbers.append((lane + wide // near * high).astype(np.int32))
+        return tuple(numbers)
 
     @cached_property
     def widths(self) -> tuple[list[int], list[int]]:
-        """The most neighbours above, and links to them, of a switch of each tier."""
+        """By tier, the most neighbors above a switch, and the most links to them."""
         made, link, tier = self.fabric, self.core, self.tier
         tail, head = (end[link] - made.ports for end in (made.tail, made.head))
         up = tier[head] > tier[tail]
@@ -405,43 +458,51 @@ class Network:
 
     @cached_property
     def turns(self) -> tuple[int, ...]:
-        """How many links a NIC, and a switch of each tier but the last, chooses from at most."""
+        """The most links that a NIC, and a switch of each tier but the last, chooses from."""
         top, least = int(self.tier.max(initial=1)), 2 if len(self.core) else 1
         above = (max(least, width) for width in self.widths[1][1 : max(2, top)])
         return int(np.diff(self.access[0][0]).max(initial=1)), *above
 
     def leave(self, src: Ints, dst: Ints) -> tuple[Ints, Ints]:
-        """The links out of every source (-1: no more), and how far on: -1 if straight there."""
+        """Return the links out of every source (-1: no more), and the distance from their ends to
+        the target.
+
+        A link that leads straight to the destination port has distance -1.
+        """
         made, (ptr, link) = self.fabric, self.access[0]
         size = np.diff(ptr)[src]
-        found = np.full((len(src), max(1, int(size.max(initial=1)))), -1, np.int32)
-        apart = np.full(found.shape, FAR, np.int32)
+        links = np.full((len(src), max(1, int(size.max(initial=1)))), -1, np.int32)
+        distances = np.full(links.shape, FAR, np.int32)
         target = self.places[0][dst]
-        for lane in range(found.shape[1]):
-            some = np.flatnonzero(size > lane)
-            found[some, lane] = link[ptr[src[some]] + lane]
-            head = made.head[found[some, lane]] - made.ports
-            inner = head >= 0
-            apart[some[inner], lane] = self.next.distance(head[inner], target[some[inner]])
-            apart[some[~inner & (head + made.ports == dst[some])], lane] = -1
-        return found, apart
+        for lane in range(links.shape[1]):
+            sources = np.flatnonzero(size > lane)
+            links[sources, lane] = link[ptr[src[sources]] + lane]
+            head = made.head[links[sources, lane]] - made.ports
+            is_switch = head >= 0
+            distances[sources[is_switch], lane] = self.next.distance(
+                head[is_switch], target[sources[is_switch]]
+            )
+            distances[sources[~is_switch & (head + made.ports == dst[sources])], lane] = -1
+        return links, distances
 
     def joined(self, src: Ints, dst: Ints) -> NDArray[np.bool_]:
-        """Whether there is a way between each pair of ports."""
+        """Whether there is a path between each pair of ports."""
         return self.distance(src, dst) < FAR
 
     def distance(self, src: Ints, dst: Ints) -> Ints:
-        """Switches between ports, less one; `FAR` where there is no way."""
+        """Return the number of switches between ports, less one; `FAR` if there is no path."""
         shortest: Ints = self.leave(src, dst)[1].min(axis=1)
         return shortest
 
     def arrival(self, switch: Ints, dst: Ints, number: NDArray[Any]) -> Ints:
-        """The link from a switch to a port, by number where there are several."""
+        """Return the link from a switch to a port; of several, that with a number, modulo their
+        count.
+        """
         link, fits = self.arrivals(switch, dst)
         return link[np.arange(len(dst)), chosen(fits, number)]
 
     def arrivals(self, switch: Ints, dst: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-        """The links into every port, and which of them are from a switch."""
+        """Return the links into every port, and which of them come from the given switch."""
         ptr, link = self.access[1]
         size = np.diff(ptr)[dst]
         lane = np.arange(max(1, int(size.max(initial=1))))
@@ -451,7 +512,7 @@ class Network:
 
 
 def tiers_of_switches(made: Fabric) -> Ints:
-    """How far every switch is from NICs: 1 for those that have some."""
+    """Return the distance of every switch from NICs: 1 for switches with NICs."""
     tail, head = made.tail - made.ports, made.head - made.ports
     tier = np.zeros(len(made.switches), np.int32)
     tier[head[(tail < 0) & (head >= 0)]] = 1
@@ -464,30 +525,41 @@ def tiers_of_switches(made: Fabric) -> Ints:
 
 
 def chosen(fits: NDArray[np.bool_], number: NDArray[Any]) -> Longs:
-    """Of those in a row that fit, the place of the one with a number, modulo how many they are."""
+    """In each row, return the position of the n-th True, with n = `number` modulo the count of
+    True.
+    """
     count = np.maximum(fits.sum(axis=1), 1)
-    turn = (number % count.astype(number.dtype)).astype(np.int64)
-    found: Longs = (np.cumsum(fits, axis=1) > turn[:, None]).argmax(axis=1)
-    return found
+    wanted = (number % count.astype(number.dtype)).astype(np.int64)
+    position: Longs = (np.cumsum(fits, axis=1) > wanted[:, None]).argmax(axis=1)
+    return position
 
 
 # Which of the equal-cost paths a connection takes: static, ecmp, spray, adaptive, minimal, valiant.
-# A function of ports, channel and seed, so that a connection keeps its path. What a fault cuts off
-# is spread over all that is left; paths over dead links are left out if another one exists.
+# It depends on ports, channel and seed only, so that a connection keeps its path. Flows whose path
+# a fault cuts are spread over all remaining paths.
 
 MOST_WAYS = 64  # paths that a message chooses from with adaptive routing
-_CELLS = 4_000_000  # cells of paths that are looked at together, to bound temporary memory
-_FIRST, _LAST, _AGAIN = 62, 63, 64  # turns of a hash: at the ends, and around what is dead
+_MAX_CELLS = 4_000_000  # cells of paths that are computed together, to bound temporary memory
+_FIRST_HOP, _LAST_HOP = 62, 63  # steps of a hash for the first and the last link
+_DETOUR = 64  # added to the step of a hash around a dead link
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How paths are chosen: `static` by destination, `ecmp` by hash, `spray` over all equally,
-    `adaptive` by load when a message starts, `minimal` and `valiant` by hash among the links
-    between groups. With hashes a connection has `qps` queue pairs, each with a hash of its own:
-    they `split` every message, or messages take them in turn. `dead` marks links of the fabric that
-    carry nothing. What has to arrive `in_order` is not sprayed. `window`: bytes that each
-    connection (queue pair) may have under way. `incast`: see `Transport`."""
+    """How paths are chosen.
+
+    Args:
+        routing: `static` by destination, `ecmp` by hash, `spray` over all paths equally, `adaptive`
+            by load when a message starts, `minimal` and `valiant` by hash among the links between
+            groups.
+        seed: seed of the hashes.
+        qps: queue pairs of a connection, each with a hash of its own.
+        split: whether each message is divided among the queue pairs; else messages take turns.
+        dead: mask of the fabric's links that carry nothing.
+        in_order: whether packets must arrive in order; they are then not sprayed.
+        window: bytes that each queue pair may have in flight.
+        incast: see `Transport`.
+    """
 
     routing: str
     seed: int = 0
@@ -500,7 +572,9 @@ class Policy:
 
     @property
     def hashed(self) -> bool:
-        """Whether connections between the same ports part."""
+        """Whether paths depend on a hash, so that connections between the same ports take
+        different paths.
+        """
         return self.routing in ("ecmp", "minimal", "valiant")
 
 
@@ -510,7 +584,7 @@ _BLOCK = 1 << 15  # numbers mixed at a time: few enough for the processor's cach
 
 
 def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Numbers spread over all 64 bits: splitmix64."""
+    """Hash numbers to 64 bits (splitmix64)."""
     result = values + STEP
     shifted = np.empty(min(len(result), _BLOCK), np.uint64)
     for first in range(0, len(result), _BLOCK):
@@ -523,7 +597,7 @@ def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def mix(*values: NDArray[Any] | int) -> NDArray[np.uint64]:
-    """A fixed integer hash of several columns."""
+    """Hash several columns of integers to one; the result is the same on every machine."""
     state = np.zeros(1, np.uint64)
     for value in values:
         state = mixed(state + np.asarray(value).astype(np.uint64))
@@ -531,61 +605,74 @@ def mix(*values: NDArray[Any] | int) -> NDArray[np.uint64]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Spread:
-    """Turns of static routes: by destination, see `Network.order`; so many `off` them, counted
-    through those of the NIC, then of every tier."""
+class _StaticTurns:
+    """The choices of static routes, by destination: see `FabricNetwork.order`.
 
-    usual: Network
+    With adaptive routing, `off` numbers the alternatives: an offset at the NIC, then in every tier.
+    """
+
+    usual: FabricNetwork
     dst: Ints
     off: int = 0
 
     @property
     def _order(self) -> Ints:
+        """`FabricNetwork.order` with the offsets added."""
         turns, order = self.usual.turns, np.stack(self.usual.order).astype(np.int32)
         off = np.unravel_index(self.off % prod(turns), turns, order="F")
         order[: len(turns)] += np.array(off, np.int32)[:, None]
         return order
 
     def number(self, rows: Longs, step: int) -> Longs:
-        """Where there is no order: at the ends; and where the usual way is cut, so that what was on
-        one cable, or on those to one neighbour, parts."""
+        """The number that chooses at the ends of a path, and where dead links cut the static route.
+
+        In the latter case, flows that shared one cable, or the cables to one neighbor, get
+        different numbers.
+        """
         order, dst = self.usual.order, self.dst[rows]
-        if step in (_FIRST, _LAST):
+        if step in (_FIRST_HOP, _LAST_HOP):
             ends: Longs = self._order[0][dst].astype(np.int64)
             return ends
         near, wide = (max(1, most[1]) for most in self.usual.widths)
         spread = order[1][dst] // near + self.usual.rank[dst] * (wide // near)
         return spread.astype(np.int64) + self.off
 
-    def place(self, found: Candidates, pair: Longs, node: Ints, rows: Longs, step: int) -> Longs:
-        """Up by the number of the tier; down by the same number among parallel cables, so that
-        what went up apart comes down apart."""
+    def place(
+        self, candidates: Candidates, pair: Longs, node: Ints, rows: Longs, step: int
+    ) -> Longs:
+        """Choose the next link: up by the number of the tier, down by the same number among
+        parallel cables.
+
+        So flows that went up over different cables come down over different cables.
+        """
         tier, order = self.usual.tier, self._order
-        here, there = tier[node], tier[found.head[found.ptr[pair]]]
+        here, there = tier[node], tier[candidates.head[candidates.ptr[pair]]]
         up, dst = there >= here, self.dst[rows]
         neighbour = order[np.where(up, here, np.maximum(there - 1, 1)), dst]
         wide = np.maximum(np.array(self.usual.widths[0]), 1)
-        share = np.where(up, found.neighbours[pair], wide[there])
-        return found.place(pair, neighbour, order[np.where(up, here, there), dst] // share)
+        share = np.where(up, candidates.neighbours[pair], wide[there])
+        return candidates.place(pair, neighbour, order[np.where(up, here, there), dst] // share)
 
 
 @dataclass(frozen=True, slots=True)
-class _Hashed:
-    """Turns of hashed paths: by connection, and anew at every switch."""
+class _HashedTurns:
+    """The choices of hashed paths: by connection, and independent at every switch."""
 
     key: NDArray[np.uint64]
 
     def number(self, rows: Longs, step: int) -> NDArray[np.uint64]:
-        """The hash at a step."""
+        """The hash at a step of the path."""
         return mix(self.key[rows], step) if step else self.key[rows]
 
-    def place(self, found: Candidates, pair: Longs, node: Ints, rows: Longs, step: int) -> Longs:
-        """Any of all next links."""
-        turn = self.number(rows, step) % found.count[pair].astype(np.uint64)
-        return found.ptr[pair] + turn.astype(np.int64)
+    def place(
+        self, candidates: Candidates, pair: Longs, node: Ints, rows: Longs, step: int
+    ) -> Longs:
+        """Choose one of all next links."""
+        turn = self.number(rows, step) % candidates.count[pair].astype(np.uint64)
+        return candidates.ptr[pair] + turn.astype(np.int64)
 
 
-Turns = _Spread | _Hashed
+Turns = _StaticTurns | _HashedTurns
 
 
 @dataclass(frozen=True)
@@ -596,132 +683,153 @@ class Selection:
     policy: Policy
 
     @cached_property
-    def usual(self) -> Network:
-        """The network as it was built."""
-        return Network(self.fabric)
+    def built(self) -> FabricNetwork:
+        """The network without faults."""
+        return FabricNetwork(self.fabric)
 
     @cached_property
-    def left(self) -> Network:
-        """The network as faults leave it."""
+    def remaining(self) -> FabricNetwork:
+        """The network without dead links."""
         dead = self.policy.dead
-        return self.usual if dead is None else Network(self.fabric, dead)
+        return self.built if dead is None else FabricNetwork(self.fabric, dead)
 
     @property
     def choices(self) -> int:
-        """Paths that a message chooses from when it starts, at most."""
+        """The most paths that a message chooses from when it starts."""
         adaptive = self.policy.routing == "adaptive"
-        return min(MOST_WAYS, prod(self.usual.turns)) if adaptive else 1
+        return min(MOST_WAYS, prod(self.built.turns)) if adaptive else 1
 
     def paths(self, src: Ints, dst: Ints, channel: Ints, queue: int = -1) -> Paths:
-        """Links between the switches of each pair of ports and the part of the bytes on each, over
-        all queue pairs or one; with adaptive routing, one of the choices."""
+        """Return the links between each pair of ports, and the fraction of the bytes on each.
+
+        They are those of all queue pairs or of one; with adaptive routing, those of one of the
+        choices.
+        """
         policy = self.policy
         if policy.routing == "spray":
-            return self._over_what_is_left(
-                src, dst, lambda now, rows: _evenly(now, src[rows], dst[rows])
+            return self._over_remaining_links(
+                src, dst, lambda now, rows: _sprayed_paths(now, src[rows], dst[rows])
             )
         parts = []
         queue_pairs: Iterable[int] = (queue,)
         if queue < 0:
             queue_pairs = range(policy.qps if policy.hashed else 1)
         for qp in queue_pairs:
-            turns: Turns = _Spread(self.usual, dst, max(0, queue))
+            turns: Turns = _StaticTurns(self.built, dst, max(0, queue))
             if policy.hashed:
-                turns = _Hashed(np.broadcast_to(mix(policy.seed, src, dst, channel, qp), len(src)))
-            parts.append(self._one(src, dst, turns))
+                turns = _HashedTurns(
+                    np.broadcast_to(mix(policy.seed, src, dst, channel, qp), len(src))
+                )
+            parts.append(self._one_path(src, dst, turns))
         hops = np.concatenate(parts, axis=1)
         return hops, np.full(hops.shape, 1 / len(parts))
 
-    def _one(self, src: Ints, dst: Ints, turns: Turns) -> Ints:
-        find = _over_groups if self.policy.routing in ("minimal", "valiant") else _shortest
+    def _one_path(self, src: Ints, dst: Ints, turns: Turns) -> Ints:
+        """The path of each pair for one queue pair."""
+        find = _over_groups if self.policy.routing in ("minimal", "valiant") else _shortest_paths
 
-        def over(now: Network, rows: Longs) -> Paths:
+        def over(now: FabricNetwork, rows: Longs) -> Paths:
             hops = find(self, now, src[rows], dst[rows], turns, rows)
             return hops, np.ones(hops.shape)
 
-        return self._over_what_is_left(src, dst, over)[0]
+        return self._over_remaining_links(src, dst, over)[0]
 
-    def _over_what_is_left(
-        self, src: Ints, dst: Ints, find: Callable[[Network, Longs], Paths]
+    def _over_remaining_links(
+        self, src: Ints, dst: Ints, find: Callable[[FabricNetwork, Longs], Paths]
     ) -> Paths:
-        """Over the usual network where what faults leave does not join both ends."""
-        whole = np.ones(len(src), bool)
-        if self.left is not self.usual:
-            whole = self.left.joined(src, dst)
-        sides = (self.left, np.flatnonzero(whole)), (self.usual, np.flatnonzero(~whole))
+        """Find paths over the remaining links, or over those as built if no path remains."""
+        is_joined = np.ones(len(src), bool)
+        if self.remaining is not self.built:
+            is_joined = self.remaining.joined(src, dst)
+        sides = (
+            (self.remaining, np.flatnonzero(is_joined)),
+            (self.built, np.flatnonzero(~is_joined)),
+        )
         parts = [(rows, find(now, rows)) for now, rows in sides if len(rows)]
         return parts[0][1] if len(parts) == 1 else assembled(len(src), parts)
 
 
-def _shortest(
-    how: Selection, now: Network, src: Ints, dst: Ints, turns: Turns, rows: Longs
+def _shortest_paths(
+    selection: Selection, network: FabricNetwork, src: Ints, dst: Ints, turns: Turns, rows: Longs
 ) -> Ints:
-    """From switch to switch, every flow one link at a time."""
-    made, target = how.fabric, now.places[0][dst]
-    links, apart = now.leave(src, dst)
-    near = apart.min(axis=1, initial=FAR)
-    turn = chosen(apart == near[:, None], turns.number(rows, _FIRST))
+    """Follow every flow from switch to switch on a shortest path."""
+    made, target = selection.fabric, network.places[0][dst]
+    links, distances = network.leave(src, dst)
+    near = distances.min(axis=1, initial=FAR)
+    turn = chosen(distances == near[:, None], turns.number(rows, _FIRST_HOP))
     first = links[np.arange(len(src)), turn]
-    here, legs, step = made.head[first] - made.ports, [first], 0
-    away = np.flatnonzero(near > 0)
-    while len(away):
+    here, hops, step = made.head[first] - made.ports, [first], 0
+    unfinished = np.flatnonzero(near > 0)
+    while len(unfinished):
         link = np.full(len(src), -1, np.int32)
-        link[away] = _onward(how, now, here[away], dst[away], turns, rows[away], step)
+        link[unfinished] = _next_links(
+            selection, network, here[unfinished], dst[unfinished], turns, rows[unfinished], step
+        )
         here = np.where(link >= 0, made.head[link] - made.ports, here)
-        legs.append(link)
-        away = away[now.next.distance(here[away], target[away]) > 0]
+        hops.append(link)
+        unfinished = unfinished[network.next.distance(here[unfinished], target[unfinished]) > 0]
         step += 1
     last = np.full(len(src), -1, np.int32)
     ends = near >= 0
-    last[ends] = now.arrival(here[ends], dst[ends], turns.number(rows[ends], _LAST))
-    return columns(*legs, last)
+    last[ends] = network.arrival(here[ends], dst[ends], turns.number(rows[ends], _LAST_HOP))
+    return columns(*hops, last)
 
 
-def _onward(
-    how: Selection, now: Network, node: Ints, dst: Ints, turns: Turns, rows: Longs, step: int
+def _next_links(
+    selection: Selection,
+    network: FabricNetwork,
+    node: Ints,
+    dst: Ints,
+    turns: Turns,
+    rows: Longs,
+    step: int,
 ) -> Ints:
-    """The next link of every flow: its usual one, or where that leads nowhere, any that does."""
-    usual, link = how.usual, np.full(len(node), -1, np.int32)
+    """Return the next link of every flow: the one as built, or if that is cut, another one."""
+    usual, link = selection.built, np.full(len(node), -1, np.int32)
     there = usual.places[0][dst]
-    known = np.flatnonzero(usual.next.distance(node, there) > 0)
-    found, pair = usual.next.candidates(node[known], there[known])
-    link[known] = found.link[turns.place(found, pair, node[known], rows[known], step)]
-    if now is usual:
+    reachable = np.flatnonzero(usual.next.distance(node, there) > 0)
+    candidates, pair = usual.next.candidates(node[reachable], there[reachable])
+    link[reachable] = candidates.link[
+        turns.place(candidates, pair, node[reachable], rows[reachable], step)
+    ]
+    if network is usual:
         return link
-    there = now.places[0][dst]
-    near = now.next.distance(how.fabric.head[link] - how.fabric.ports, there)
-    good = (link >= 0) & now.alive[link] & (near == now.next.distance(node, there) - 1)
+    there = network.places[0][dst]
+    near = network.next.distance(selection.fabric.head[link] - selection.fabric.ports, there)
+    good = (link >= 0) & network.alive[link] & (near == network.next.distance(node, there) - 1)
     lost = np.flatnonzero(~good)
-    found, pair = now.next.candidates(node[lost], there[lost])
-    number = turns.number(rows[lost], step + _AGAIN)
-    turn = number % found.count[pair].astype(number.dtype)
-    link[lost] = found.link[found.ptr[pair] + turn.astype(np.int64)]
+    candidates, pair = network.next.candidates(node[lost], there[lost])
+    number = turns.number(rows[lost], step + _DETOUR)
+    turn = number % candidates.count[pair].astype(number.dtype)
+    link[lost] = candidates.link[candidates.ptr[pair] + turn.astype(np.int64)]
     return link
 
 
 def _over_groups(
-    how: Selection, now: Network, src: Ints, dst: Ints, turns: Turns, rows: Longs
+    selection: Selection, network: FabricNetwork, src: Ints, dst: Ints, turns: Turns, rows: Longs
 ) -> Ints:
-    """Over any link between the groups of the ends; with Valiant by way of a third group."""
-    made, count = how.fabric, len(src)
+    """Return paths over any link between the groups of both ends; with Valiant, over a third
+    group.
+    """
+    made, count = selection.fabric, len(src)
     assert made.groups is not None
-    links, apart = now.leave(src, dst)
-    turn = chosen(apart < FAR, turns.number(rows, _FIRST))
+    links, distances = network.leave(src, dst)
+    turn = chosen(distances < FAR, turns.number(rows, _FIRST_HOP))
     first = links[np.arange(count), turn]
-    here, legs = made.head[first] - made.ports, [first]
-    ptr, switch = now.places[1]
-    end = switch[ptr[now.places[0][dst]]]
+    here, hops = made.head[first] - made.ports, [first]
+    ptr, switch = network.places[1]
+    end = switch[ptr[network.places[0][dst]]]
     goals, step = [made.groups[end]], 0
-    if how.policy.routing == "valiant":
+    if selection.policy.routing == "valiant":
         goals = [_between_groups(made, made.groups[here], goals[0], turns.number(rows, 61)), *goals]
     for goal in goals:
-        link = _crossing(how, now, made.groups[here], goal, turns.number(rows, step))
+        link = _crossing(selection, network, made.groups[here], goal, turns.number(rows, step))
         stop = np.where(link >= 0, made.tail[link] - made.ports, here)
-        legs += [*_inside(now, here, stop, turns, rows, step), link]
+        hops += [*_inside(network, here, stop, turns, rows, step), link]
         here = np.where(link >= 0, made.head[link] - made.ports, here)
         step += 16
-    legs += _inside(now, here, end, turns, rows, step)
-    return columns(*legs, now.arrival(end, dst, turns.number(rows, _LAST)))
+    hops += _inside(network, here, end, turns, rows, step)
+    return columns(*hops, network.arrival(end, dst, turns.number(rows, _LAST_HOP)))
 
 
 def _group_count(made: Fabric) -> int:
@@ -730,7 +838,9 @@ def _group_count(made: Fabric) -> int:
 
 
 def _between_groups(made: Fabric, here: Ints, there: Ints, number: NDArray[Any]) -> Ints:
-    """A third group for each pair that is apart, if there is one; else the other."""
+    """Return a third group for each pair of different groups if there is one; else the second
+    group.
+    """
     count = _group_count(made)
     low, high = np.minimum(here, there), np.maximum(here, there)
     via = (number % np.uint64(max(1, count - 2))).astype(np.int32)
@@ -739,78 +849,84 @@ def _between_groups(made: Fabric, here: Ints, there: Ints, number: NDArray[Any])
     return np.where((here != there) & (count > 2), via, there).astype(np.int32)
 
 
-def _crossing(how: Selection, now: Network, here: Ints, there: Ints, number: NDArray[Any]) -> Ints:
-    """A link from group to group for each pair, -1 where they are the same."""
-    apart = here != there
-    key = here.astype(np.int64) * _group_count(how.fabric) + there
+def _crossing(
+    selection: Selection, network_left: FabricNetwork, here: Ints, there: Ints, number: NDArray[Any]
+) -> Ints:
+    """Return a link from group to group for each pair; -1 if both are the same."""
+    differs = here != there
+    key = here.astype(np.int64) * _group_count(selection.fabric) + there
     link = np.full(len(here), -1, np.int32)
-    for network in (now, how.usual):
+    for network in (network_left, selection.built):
         ptr, between = network.between
         size = np.diff(ptr)[key]
-        some = apart & (link < 0) & (size > 0)
-        turn = number[some] % size[some].astype(np.uint64)
-        link[some] = between[ptr[key[some]] + turn.astype(np.int64)]
+        open_pairs = differs & (link < 0) & (size > 0)
+        turn = number[open_pairs] % size[open_pairs].astype(np.uint64)
+        link[open_pairs] = between[ptr[key[open_pairs]] + turn.astype(np.int64)]
     return link
 
 
 def _inside(
-    now: Network, here: Ints, end: Ints, turns: Turns, rows: Longs, step: int
+    network: FabricNetwork, here: Ints, end: Ints, turns: Turns, rows: Longs, step: int
 ) -> list[Ints]:
-    """The links on the way between switches of a group, one column a hop."""
-    made, legs, here = now.fabric, [], here.copy()
-    away = np.flatnonzero(here != end)
-    while len(away):
+    """Return the links between switches of a group, one column per hop."""
+    made, hops, here = network.fabric, [], here.copy()
+    unfinished = np.flatnonzero(here != end)
+    while len(unfinished):
         step += 1
-        found, pair = now.inside.candidates(here[away], end[away])
-        if not len(found.link):
+        candidates, pair = network.inside.candidates(here[unfinished], end[unfinished])
+        if not len(candidates.link):
             raise TopologyError("")
         link = np.full(len(here), -1, np.int32)
-        link[away] = found.link[turns.place(found, pair, here[away], rows[away], step)]
-        here[away] = made.head[link[away]] - made.ports
-        legs.append(link)
-        away = away[here[away] != end[away]]
-    return legs
+        link[unfinished] = candidates.link[
+            turns.place(candidates, pair, here[unfinished], rows[unfinished], step)
+        ]
+        here[unfinished] = made.head[link[unfinished]] - made.ports
+        hops.append(link)
+        unfinished = unfinished[here[unfinished] != end[unfinished]]
+    return hops
 
 
-Entries = tuple[Longs, Ints, Floats]  # pair, link, part of the bytes
+Entries = tuple[Longs, Ints, Floats]  # pair, link, fraction of the bytes
 
 
-def _evenly(network: Network, src: Ints, dst: Ints) -> Paths:
-    """The same over what a network has; some pairs at a time."""
+def _sprayed_paths(network: FabricNetwork, src: Ints, dst: Ints) -> Paths:
+    """Spread the bytes of each pair equally over all shortest paths, for some pairs at a time."""
     made, target = network.fabric, network.places[0][dst]
-    links, apart = network.leave(src, dst)
-    near = apart.min(axis=1, initial=FAR)
-    row, lane = np.nonzero(apart == near[:, None])
+    links, distances = network.leave(src, dst)
+    near = distances.min(axis=1, initial=FAR)
+    row, lane = np.nonzero(distances == near[:, None])
     share = 1 / np.bincount(row, minlength=len(src))[row]
     first = links[row, lane]
     inner = np.flatnonzero(near[row] >= 0)
     start = made.head[first[inner]].astype(np.int64) - made.ports
     key, place = np.unique(start * made.ports + target[row[inner]], return_inverse=True)
     ends = (key // made.ports).astype(np.int32), (key % made.ports).astype(np.int32)
-    (pair, link, part), (last, switch, rest) = _fanned(network, *ends)
+    (pair, link, part), (last, switch, rest) = _spread_over_links(network, *ends)
     size, every = np.bincount(pair, minlength=len(key))[place.reshape(-1)], np.arange(len(key) + 1)
-    if size.sum() > _CELLS and len(src) > 1:
+    if size.sum() > _MAX_CELLS and len(src) > 1:
         sides = np.array_split(np.arange(len(src)), 2)
         return assembled(
-            len(src), [(side, _evenly(network, src[side], dst[side])) for side in sides]
+            len(src), [(side, _sprayed_paths(network, src[side], dst[side])) for side in sides]
         )
-    mine, entry = entries_of(np.searchsorted(pair, every), place.reshape(-1))
-    mine = inner[mine]
-    whole: list[Entries] = [
+    start_number, entry = entries_of(np.searchsorted(pair, every), place.reshape(-1))
+    start_number = inner[start_number]
+    entries_of_paths: list[Entries] = [
         (row, first, share),
-        (row[mine], link[entry], share[mine] * part[entry]),
+        (row[start_number], link[entry], share[start_number] * part[entry]),
     ]
-    mine, entry = entries_of(np.searchsorted(last, every), place.reshape(-1))
-    mine = inner[mine]
-    slot, fits = network.arrivals(switch[entry], dst[row[mine]])
+    start_number, entry = entries_of(np.searchsorted(last, every), place.reshape(-1))
+    start_number = inner[start_number]
+    slot, fits = network.arrivals(switch[entry], dst[row[start_number]])
     at, lane = np.nonzero(fits)
-    portion = (share[mine] * rest[entry] / np.maximum(fits.sum(axis=1), 1))[at]
-    whole.append((row[mine[at]], slot[at, lane], portion))
-    return _merged(len(src), whole)
+    portion = (share[start_number] * rest[entry] / np.maximum(fits.sum(axis=1), 1))[at]
+    entries_of_paths.append((row[start_number[at]], slot[at, lane], portion))
+    return _merged_paths(len(src), entries_of_paths)
 
 
-def _fanned(network: Network, node: Ints, target: Ints) -> tuple[Entries, Entries]:
-    """What passes over each link of switches on the way from one to a target, and ends where."""
+def _spread_over_links(network: FabricNetwork, node: Ints, target: Ints) -> tuple[Entries, Entries]:
+    """Return the fraction of the bytes on each link from switches to targets, and where they
+    end.
+    """
     none = np.zeros(0, np.int64)
     pair, part = np.arange(len(node)), np.ones(len(node))
     out: list[Entries] = [(none, none.astype(np.int32), np.zeros(0))]
@@ -819,11 +935,11 @@ def _fanned(network: Network, node: Ints, target: Ints) -> tuple[Entries, Entrie
         there = network.next.distance(node, target[pair]) == 0
         ends.append((pair[there], node[there], part[there]))
         pair, node, part = pair[~there], node[~there], part[~there]
-        found, which = network.next.candidates(node, target[pair])
-        who, slot = entries_of(found.ptr, which)
-        flow = (part / np.maximum(found.count[which], 1))[who]
-        out.append((pair[who], found.link[slot], flow))
-        key = pair[who] * network.next.switches + found.head[slot]
+        candidates, which = network.next.candidates(node, target[pair])
+        pair_of_entry, slot = entries_of(candidates.ptr, which)
+        flow = (part / np.maximum(candidates.count[which], 1))[pair_of_entry]
+        out.append((pair[pair_of_entry], candidates.link[slot], flow))
+        key = pair[pair_of_entry] * network.next.switches + candidates.head[slot]
         key, place = np.unique(key, return_inverse=True)
         part = np.zeros(len(key))
         np.add.at(part, place.reshape(-1), flow)
@@ -835,16 +951,20 @@ def _fanned(network: Network, node: Ints, target: Ints) -> tuple[Entries, Entrie
     return (pairs[turn], links[turn], flows[turn]), (last[end], switch[end], rest[end])
 
 
-def entries_of(ptr: Longs, asked: NDArray[np.integer[Any]]) -> tuple[Longs, Longs]:
-    """Every entry of each owner asked for, behind the number of the question; `ptr` says where the
-    entries of every owner are."""
-    size = ptr[asked + 1] - ptr[asked]
-    who = np.repeat(np.arange(len(asked)), size)
-    return who, np.arange(len(who)) - np.repeat(np.cumsum(size) - size, size) + ptr[asked][who]
+def entries_of(ptr: Longs, owners: NDArray[np.integer[Any]]) -> tuple[Longs, Longs]:
+    """Return all entries of some owners, each with the position of its owner in `owners`.
+
+    `ptr` says where the entries of every owner begin (CSR).
+    """
+    size = ptr[owners + 1] - ptr[owners]
+    owner_number = np.repeat(np.arange(len(owners)), size)
+    return owner_number, np.arange(len(owner_number)) - np.repeat(
+        np.cumsum(size) - size, size
+    ) + ptr[owners][owner_number]
 
 
-def _merged(count: int, entries: list[Entries]) -> Paths:
-    """Entries by row: each link once, in their order, with all that goes over it."""
+def _merged_paths(count: int, entries: list[Entries]) -> Paths:
+    """Merge entries by row: each link once, with the sum of the fractions on it."""
     row, link, part = (np.concatenate(column) for column in zip(*entries, strict=True))
     links = int(link.max(initial=0)) + 1
     key, place = np.unique(row * links + link, return_inverse=True)
@@ -859,7 +979,7 @@ def _merged(count: int, entries: list[Entries]) -> Paths:
 
 
 def assembled(count: int, parts: Sequence[tuple[Longs, Paths]]) -> Paths:
-    """Paths of some rows each, as those of all."""
+    """Join the paths of groups of rows to those of all rows."""
     width = max((hops.shape[1] for _, (hops, _) in parts), default=0)
     links, share = np.full((count, width), -1, np.int32), np.zeros((count, width))
     for rows, (hops, part) in parts:

@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
 from netsim.topology import graph
-from netsim.topology.graph import Ints, Longs, Router, Routes, Topology, TopologyError, Way, joined
+from netsim.topology.graph import (
+    Ints,
+    Longs,
+    RouteOptions,
+    Router,
+    Routes,
+    Topology,
+    TopologyError,
+    joined,
+)
 from netsim.topology.host import Host, widened
 from netsim.topology.network import Paths, Selection, assembled
 from netsim.topology.routing import pack_routes
@@ -105,15 +114,15 @@ class ClusterRouter(Router):
 
     def routes(self, topology: Topology, src: Ints, dst: Ints, channel: Ints, way: str) -> Routes:
         """Routes from device to device."""
-        wanted = graph.parse_way(way)
+        wanted = graph.parse_route_options(way)
         if self.rail and not way.partition("@")[0]:
-            wanted = Way(relay=True, queue=wanted.queue)
+            wanted = RouteOptions(relay=True, queue=wanted.queue)
         ends = [slice(first, first + _PORTION) for first in range(0, len(src), _PORTION)]
         parts = [self._routes(topology, src[s], dst[s], channel[s], wanted) for s in ends]
         return parts[0] if len(parts) == 1 else joined(parts)
 
     def _routes(
-        self, topology: Topology, src: Ints, dst: Ints, channel: Ints, wanted: Way
+        self, topology: Topology, src: Ints, dst: Ints, channel: Ints, wanted: RouteOptions
     ) -> Routes:
         at = self.places
         here, there = at.gpu_host[src], at.gpu_host[dst]
@@ -132,14 +141,14 @@ class ClusterRouter(Router):
             parts.append((rows, self._outside(topology, ends, channel[rows], wanted)))
         return pack_routes(topology, *assembled(len(src), parts))
 
-    def _inside(self, src: Ints, dst: Ints, wanted: Way) -> Paths:
+    def _inside(self, src: Ints, dst: Ints, wanted: RouteOptions) -> Paths:
         at, tables = self.places, self.tables
         host = at.gpu_host[src]
         table = tables.staged if wanted.staged else tables.peer
         hops = table[at.host_class[host], at.gpu_slot[src], at.gpu_slot[dst]]
         return _undivided(_moved(hops, at.first_link[host]))
 
-    def _shared(self, src: Ints, dst: Ints, wanted: Way) -> Paths:
+    def _shared(self, src: Ints, dst: Ints, wanted: RouteOptions) -> Paths:
         ends = (self._link(self.tables.egress, src), self._link(self.tables.ingress, dst))
         return _undivided(np.stack(ends, axis=1))
 
@@ -150,7 +159,7 @@ class ClusterRouter(Router):
         return np.where(local >= 0, local + at.first_link[host], -1)
 
     def _outside(
-        self, topology: Topology, ends: tuple[Ints, Ints], channel: Ints, wanted: Way
+        self, topology: Topology, ends: tuple[Ints, Ints], channel: Ints, wanted: RouteOptions
     ) -> Paths:
         if self.selection is None:
             raise TopologyError(
@@ -161,7 +170,7 @@ class ClusterRouter(Router):
         leave, arrive = self._nics(topology, ends, channel, wanted)
         leave, relayed = self._onto_rail(here, there, leave, arrive, wanted)
         ports = at.first_port[here] + leave, at.first_port[there] + arrive
-        if (unjoined := ~self.selection.usual.joined(*ports)).any():
+        if (unjoined := ~self.selection.built.joined(*ports)).any():
             pair = _between(topology, (ends[0][unjoined], ends[1][unjoined]))
             raise TopologyError(f"{topology.name}: {pair}: the fabric does not join their NICs")
         relay = self._row(self.tables.relay, ends[0], leave)
@@ -176,14 +185,14 @@ class ClusterRouter(Router):
         return hops.astype(np.int32), fraction
 
     def _onto_rail(
-        self, here: Ints, there: Ints, leave: Ints, arrive: Ints, wanted: Way
+        self, here: Ints, there: Ints, leave: Ints, arrive: Ints, wanted: RouteOptions
     ) -> tuple[Ints, NDArray[np.bool_]]:
         """The NIC to leave by, and whether the way to it is over NVLink: where that was asked for,
         and where the fabric does not join the two NICs. It is on the other's rail, unless it was
         named and is joined."""
         at = self.places
         assert self.selection is not None
-        apart = ~self.selection.usual.joined(
+        apart = ~self.selection.built.joined(
             at.first_port[here] + leave, at.first_port[there] + arrive
         )
         relayed = apart | wanted.relay
@@ -202,7 +211,7 @@ class ClusterRouter(Router):
         return table[at.host_class[at.gpu_host[gpu]], at.gpu_slot[gpu], nic]
 
     def _nics(
-        self, topology: Topology, ends: tuple[Ints, Ints], channel: Ints, wanted: Way
+        self, topology: Topology, ends: tuple[Ints, Ints], channel: Ints, wanted: RouteOptions
     ) -> tuple[Ints, Ints]:
         at, tables = self.places, self.tables
         result = []

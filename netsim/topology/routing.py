@@ -14,11 +14,11 @@ from netsim.base.values import dataclass
 from netsim.topology.graph import (
     LINK_KINDS,
     Floats,
+    GraphSketch,
     Ints,
     Longs,
     Router,
     Routes,
-    Sketch,
     Topology,
     TopologyError,
 )
@@ -290,18 +290,18 @@ def _mesh(
     return _topology(name, graph, gpus)
 
 
-def _gpus(gpus: int, *, forwards: bool) -> Sketch:
+def _gpus(gpus: int, *, forwards: bool) -> GraphSketch:
     if gpus < 1:
         raise TopologyError(f"gpus: expected at least 1, got {gpus}")
-    graph = Sketch()
+    graph = GraphSketch()
     for number in range(gpus):
         graph.node(f"gpu{number}", kind="gpu", forwards=forwards)
     return graph
 
 
-def _join(graph: Sketch, a: str, b: str, bandwidth: float, latency: float) -> None:
+def _join(graph: GraphSketch, a: str, b: str, bandwidth: float, latency: float) -> None:
     graph.edge(a, b, both=True, bandwidth=bandwidth, latency=latency, kind="fabric")
 
 
-def _topology(name: str, graph: Sketch, gpus: int) -> Topology:
+def _topology(name: str, graph: GraphSketch, gpus: int) -> Topology:
     return Topology(name, graph, tuple(f"gpu{i}" for i in range(gpus)), StaticRouter())

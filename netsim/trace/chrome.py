@@ -1,4 +1,9 @@
-"""trace.json: a run as trace events, for Perfetto, chrome://tracing and readers of Kineto."""
+"""Write trace.json: a run as trace events for Perfetto, chrome://tracing and readers of Kineto.
+
+Each rank is a process, with threads for what it sends, receives and copies over each medium
+(NVLink, NIC, ...). Arrows lead from sends to receives; a slice for each collective and rank has
+Kineto's arguments; counters show links. Equal runs give equal bytes.
+"""
 
 import gzip
 import json
@@ -35,7 +40,7 @@ Track = tuple[int, str, int, int]  # group, stream, role, over what
 LAUNCH, KERNELS, COMPUTES, MOVES = range(4)
 SEND, RECEIVE, LOCAL = range(3)
 _ROLES = ("send", "recv", "copy")
-# Over what data moves, as people ask: the first of these kinds of links on the way.
+# The medium of a transfer: the first of these kinds of links that its path has.
 _OVER = ("nic", "nvlink", "xgmi", "c2c", "hostmem", "pcie")
 _MEDIA = ("", "NIC", "NVLink", "xGMI", "C2C", "host memory", "PCIe")
 
@@ -44,7 +49,16 @@ Nanoseconds = NDArray[np.int64]
 
 
 class Slice(NamedTuple):
-    """One bar in ns, arguments as JSON, arrows in and out; shown in the order of its fields."""
+    """One bar of the trace; slices are sorted by their fields.
+
+    Args:
+        begin: start in nanoseconds.
+        end: end in nanoseconds.
+        args: arguments as JSON.
+        leaving: numbers of arrows that start here.
+        reaching: numbers of arrows that end here.
+        row: row of the schedule, or -1.
+    """
 
     begin: int
     rank: int
@@ -62,18 +76,20 @@ _place_of = itemgetter(slice(Slice._fields.index("name") + 1))
 
 
 def nanoseconds(seconds: NDArray[np.float64]) -> Nanoseconds:
-    """The nearest whole nanoseconds."""
+    """Return times rounded to whole nanoseconds."""
     return np.rint(seconds * 1e9).astype(np.int64)
 
 
 def spans(begin: NDArray[np.float64], end: NDArray[np.float64]) -> tuple[Nanoseconds, Nanoseconds]:
-    """Begins and ends in nanoseconds, at least one apart so that the slices can be seen."""
+    """Return begins and ends in nanoseconds, at least 1 ns apart so that slices are visible."""
     first = nanoseconds(begin)
     return first, np.maximum(nanoseconds(end), first + 1)
 
 
 def track_name(track: Track, lane: int) -> str:
-    """The name of a thread: `send NIC`, `gemm`, `collectives`, or `send NIC · 2` for a lane."""
+    """Return the name of a thread: `send NIC`, `gemm`, `collectives`, or `send NIC · 2` for a
+    lane.
+    """
     group, stream, role, over = track
     name = {LAUNCH: stream, KERNELS: "collectives", COMPUTES: stream or "compute"}.get(group)
     if name is None:
@@ -82,18 +98,22 @@ def track_name(track: Track, lane: int) -> str:
 
 
 def lanes(slices: Iterable[Slice]) -> list[tuple[Slice, int]]:
-    """Every slice with a lane of its track on which it overlaps no other, in order of time."""
+    """Return the slices in order of time, each with a lane of its track on which it overlaps no
+    other.
+    """
     ordered = sorted(slices, key=_place_of)
     lane = [0] * len(ordered)
-    for own in grouped(range(len(ordered)), lambda k: (ordered[k].rank, ordered[k].track)).values():
-        spans = [(ordered[k].begin, ordered[k].end) for k in own]
-        for k, number in zip(own, packed(spans), strict=True):
-            lane[k] = number
+    for slices_of_track in grouped(
+        range(len(ordered)), lambda position: (ordered[position].rank, ordered[position].track)
+    ).values():
+        spans = [(ordered[position].begin, ordered[position].end) for position in slices_of_track]
+        for position, number in zip(slices_of_track, packed(spans), strict=True):
+            lane[position] = number
     return list(zip(ordered, lane, strict=True))
 
 
 def packed(spans: Iterable[tuple[float, float]], slack: float = 0.0) -> Iterator[int]:
-    """Of spans in order of time, the first lane that is free again, or nearly so (`slack`)."""
+    """Yield for each span, in order of time, the first lane that is free, up to `slack` early."""
     idle, busy = list[int](), list[tuple[float, int]]()
     for begin, end in spans:
         while busy and busy[0][0] <= begin + slack:
@@ -104,37 +124,43 @@ def packed(spans: Iterable[tuple[float, float]], slack: float = 0.0) -> Iterator
 
 
 def threads(placed: Iterable[tuple[Slice, int]]) -> dict[tuple[int, Track, int], int]:
-    """A thread number, from 1, for every lane of every rank, in the order in which to show them."""
+    """Return a thread number, from 1, for every lane of every rank, in the order of display."""
     used = sorted({(item.rank, item.track, lane) for item, lane in placed})
     ranks = grouped(used, itemgetter(0)).values()
-    return {one: number for own in ranks for number, one in enumerate(own, 1)}
+    return {
+        lane_of_rank: number
+        for lanes_of_rank in ranks
+        for number, lane_of_rank in enumerate(lanes_of_rank, 1)
+    }
 
 
-_CATEGORIES = {MARK: "launch", COMPUTE: "kernel", LOCAL_COPY: "gpu_memcpy"}  # of what stays
+_CATEGORIES = {MARK: "launch", COMPUTE: "kernel", LOCAL_COPY: "gpu_memcpy"}  # rows on one rank
 _Bar = tuple[int, int, str, str]  # begin, end, name and arguments
 
 
 def row_slices(
-    program: Program, timeline: Timeline, names: trace_names.Names, selection: trace_names.Selection
+    program: Program, timeline: Timeline, names: trace_names.Names, selection: trace_names.ShownRows
 ) -> list[Slice]:
-    """The slices of all rows shown; what takes no time and moves nothing is left out."""
+    """Return the slices of all shown rows, without rows that take no time and move nothing."""
     schedule, rows = program.schedule, selection.rows
     kind = np.array([style.kind for style in schedule.styles], int)[schedule.style[rows]]
-    nothing = (kind == MARK) | (schedule.pieces.amount[schedule.piece[rows]] == 0)
-    seen = (timeline.end[rows] > timeline.start[rows]) | ~nothing
-    stays = np.isin(kind, list(_CATEGORIES))
-    own = _Shown(program, timeline, names, rows[seen & stays])
-    moved = _Shown(program, timeline, names, rows[seen & ~stays])
-    return _together(names, [*own.local(), *moved.sent()])
+    moves_nothing = (kind == MARK) | (schedule.pieces.amount[schedule.piece[rows]] == 0)
+    is_visible = (timeline.end[rows] > timeline.start[rows]) | ~moves_nothing
+    is_local = np.isin(kind, list(_CATEGORIES))
+    local_rows = _Shown(program, timeline, names, rows[is_visible & is_local])
+    moved_rows = _Shown(program, timeline, names, rows[is_visible & ~is_local])
+    return _together(names, [*local_rows.local(), *moved_rows.transfers()])
 
 
 def _together(names: trace_names.Names, slices: Iterable[Slice]) -> list[Slice]:
-    """The slices, one for all rows of a step that a rank moves at the same time in the same way, as
-    equal channels do: apart, they would take a thread each."""
+    """Merge the slices of rows of a step that a rank sends at the same time over the same medium.
+
+    Equal channels do so; unmerged, each would need a thread.
+    """
     groups: defaultdict[tuple[object, ...], list[Slice]] = defaultdict(list)
     step = names.program.schedule.step
     for entry in slices:
-        apart = entry.row if entry.track[0] != MOVES else -1
+        separate_row = entry.row if entry.track[0] != MOVES else -1
         key = (
             entry.begin,
             entry.rank,
@@ -142,33 +168,37 @@ def _together(names: trace_names.Names, slices: Iterable[Slice]) -> list[Slice]:
             entry.end,
             entry.category,
             int(step[entry.row]),
-            apart,
+            separate_row,
         )
         groups[key].append(entry)
-    return [_as_one(names, same) if len(same) > 1 else same[0] for same in groups.values()]
+    return [
+        _as_one(names, equal_slices) if len(equal_slices) > 1 else equal_slices[0]
+        for equal_slices in groups.values()
+    ]
 
 
-def _as_one(names: trace_names.Names, same: Sequence[Slice]) -> Slice:
-    arguments = [json.loads(one.args) for one in same]
-    args = {"rows": [one.pop("row") for one in arguments], **arguments[0]}
+def _as_one(names: trace_names.Names, equal_slices: Sequence[Slice]) -> Slice:
+    """One slice for several equal ones."""
+    arguments = [json.loads(item.args) for item in equal_slices]
+    args = {"rows": [item.pop("row") for item in arguments], **arguments[0]}
     for key in {"channel", "path"}.intersection(args):
-        values = list(dict.fromkeys(one[key] for one in arguments))
+        values = list(dict.fromkeys(item[key] for item in arguments))
         args[key] = values if len(values) > 1 else values[0]
     for key in {"bytes", "GB/s"}.intersection(args):
-        args[key] = float(f"{sum(one[key] for one in arguments):.6g}")
+        args[key] = float(f"{sum(item[key] for item in arguments):.6g}")
     if "bytes" in args:
-        args["bytes"] = sum(one["bytes"] for one in arguments)
-    return same[0]._replace(
-        name=names.of_several(args["rows"], receiving=same[0].category == "recv"),
+        args["bytes"] = sum(item["bytes"] for item in arguments)
+    return equal_slices[0]._replace(
+        name=names.of_several(args["rows"], receiving=equal_slices[0].category == "recv"),
         args=as_json(args),
-        leaving=tuple(arrow for one in same for arrow in one.leaving),
-        reaching=tuple(arrow for one in same for arrow in one.reaching),
+        leaving=tuple(arrow for item in equal_slices for arrow in item.leaving),
+        reaching=tuple(arrow for item in equal_slices for arrow in item.reaching),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """Some of the rows shown; what is said of them is spelled out column by column."""
+    """Some of the shown rows; their texts are made column by column."""
 
     program: Program
     timeline: Timeline
@@ -176,7 +206,7 @@ class _Shown:
     rows: NDArray[np.int64]
 
     def local(self) -> Iterator[Slice]:
-        """Yield a slice for each of the rows, which stay on their ranks."""
+        """Yield a slice for each row; these rows stay on their ranks."""
         schedule = self.program.schedule
         track = [_local_track(style) for style in schedule.styles]
         category = [_CATEGORIES.get(style.kind, "") for style in schedule.styles]
@@ -198,29 +228,31 @@ class _Shown:
                 about = f"{about[:-1]},{launch[1:]}"
             yield Slice(begin, rank, track[number], end, name, category[number], about, row=row)
 
-    def sent(self) -> Iterator[Slice]:
-        """A slice for each sender and, later by the latency of the path, for each receiver."""
+    def transfers(self) -> Iterator[Slice]:
+        """Yield a slice for each sender and, later by the latency of the path, for each
+        receiver.
+        """
         schedule, arrows = self.program.schedule, count(1)
         style, over = schedule.style[self.rows].tolist(), self._over()
-        for row, one, way, sent, got in zip(
+        for row, style_number, medium, sending, received in zip(
             self.rows.tolist(), style, over, self._sending(), self._receiving(), strict=True
         ):
-            stream = schedule.styles[one].stream
+            stream = schedule.styles[style_number].stream
             sources, targets = schedule.members(row)
             pairs = [(a, b, next(arrows)) for a in sources for b in targets if a != b]
-            begin, end, name, args = sent
-            track = MOVES, stream, SEND, way
+            begin, end, name, args = sending
+            track = MOVES, stream, SEND, medium
             for rank in sources:
                 leaving = tuple([number for a, _, number in pairs if a == rank])
                 yield Slice(begin, rank, track, end, name, "send", args, leaving, (), row)
-            begin, end, name, args = got
-            track = MOVES, stream, RECEIVE, way
+            begin, end, name, args = received
+            track = MOVES, stream, RECEIVE, medium
             for rank in targets:
                 reaching = tuple([number for _, b, number in pairs if b == rank])
                 yield Slice(begin, rank, track, end, name, "recv", args, (), reaching, row)
 
     def _over(self) -> list[int]:
-        """Over what each row moves data, as a number of `_MEDIA`."""
+        """The medium of each row, as an index of `_MEDIA`."""
         program, counts = self.program, np.zeros(len(self.program.paths) + 1, int)
         kinds = np.array([program.links.kind(link) for link in range(len(program.links))], object)
         owner = owners_of(program.paths.ptr)
@@ -230,6 +262,7 @@ class _Shown:
         return over
 
     def _sending(self) -> Iterator[_Bar]:
+        """The bars of senders."""
         schedule = self.program.schedule
         start, end = self._column("start"), self._column("end")
         flowing = end - self._flowing_from()
@@ -237,7 +270,7 @@ class _Shown:
         rate = np.divide(nbytes, flowing, out=np.zeros_like(nbytes), where=flowing > 0) / 1e9
         path = self.program.path[self.rows]
         args = self._args(
-            bytes=trace_names.spelled(nbytes, trace_names.whole),
+            bytes=trace_names.spelled(nbytes, trace_names.number_text),
             **{"GB/s": trace_names.spelled(rate, _four_digits)},
             op=self._of_style(lambda style: as_json(OP_NAMES[style.op])),
             channel=self._of_style(lambda style: str(style.channel)),
@@ -247,6 +280,7 @@ class _Shown:
         return self._bars(start, end, args)
 
     def _receiving(self) -> Iterator[_Bar]:
+        """The bars of receivers, later by the latency of the path."""
         delay = self.program.path_latency[self.program.path[self.rows]]
         begin, end = self._flowing_from() + delay, self._column("end") + delay
         return self._bars(begin, end, self._args(), receiving=True)
@@ -259,31 +293,36 @@ class _Shown:
         *,
         receiving: bool = False,
     ) -> Iterator[_Bar]:
+        """Begin, end, name and arguments of the rows."""
         first, last = spans(begin, end)
         names = self.names.rows(self.rows, receiving=receiving)
         return zip(first.tolist(), last.tolist(), names, args, strict=True)
 
     def _args(self, **columns: list[str]) -> Iterator[str]:
+        """Arguments of the rows as JSON, given columns of JSON values."""
         keys = "".join(f',"{key}":%s' for key in columns)
         form = f'{{"row":%s{keys}}}'
         return map(form.__mod__, zip(self.rows.tolist(), *columns.values(), strict=True))
 
     def _of_style(self, spell: Callable[[Style], str]) -> list[str]:
+        """A text of the style of each row."""
         schedule = self.program.schedule
         return trace_names.spelled(
             schedule.style[self.rows], lambda number: spell(schedule.styles[number])
         )
 
     def _steps(self) -> list[str]:
+        """The step of each row as text."""
         return trace_names.spelled(self.program.schedule.step[self.rows], str)
 
     def _flowing_from(self) -> NDArray[np.float64]:
-        """When the bytes begin to move, after the start-up of their row."""
+        """When the bytes of each row begin to move, after its start-up time."""
         wait = self.program.style_values("latency")[self.program.schedule.style[self.rows]]
         begin: NDArray[np.float64] = np.minimum(self._column("start") + wait, self._column("end"))
         return begin
 
     def _column(self, name: str) -> NDArray[np.float64]:
+        """A column of the timeline for the rows."""
         column: NDArray[np.float64] = getattr(self.timeline, name)[self.rows]
         return column
 
@@ -301,6 +340,7 @@ def _correlation_of_row(row: int) -> int:
 
 
 def _local_track(style: Style) -> Track:
+    """The track of a row that stays on its rank."""
     if style.kind == MARK:
         return LAUNCH, style.stream or "marks", 0, 0
     if style.kind == COMPUTE:
@@ -309,11 +349,8 @@ def _local_track(style: Style) -> Track:
 
 
 def _four_digits(rate: float) -> str:
+    """A number with four significant digits."""
     return repr(float(np.format_float_positional(rate, 4, fractional=False)))
-
-
-# Collectives of a run as kernel-like slices: one a rank, around everything it does for them.
-# Their arguments are Kineto's, so that what reads PyTorch profiles reads these.
 
 
 # Row, rank, begin and end of what ranks do.
@@ -321,9 +358,13 @@ _Parts = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64], NDArra
 
 
 def kernel_slices(
-    program: Program, timeline: Timeline, operations: tuple[trace_names.Operation, ...]
+    program: Program, timeline: Timeline, operations: tuple[trace_names.TracedOperation, ...]
 ) -> list[Slice]:
-    """A slice for every rank, collective and repetition, whatever part of its rows is shown."""
+    """Return a slice for every rank, collective and repetition, whatever part of its rows is shown.
+
+    It covers all that the rank does for the collective, and has Kineto's arguments, so that readers
+    of PyTorch profiles understand it.
+    """
     schedule = program.schedule
     row, rank, begin, end = _parts(program, timeline)
     turn = _turns(schedule)
@@ -354,6 +395,7 @@ def kernel_slices(
 
 
 def _parts(program: Program, timeline: Timeline) -> _Parts:
+    """Row, rank, begin and end of all that ranks send and receive."""
     kind = program.schedule.kind
     moving = np.flatnonzero((kind != MARK) & (kind != COMPUTE))
     row, rank = senders(program.schedule, moving)
@@ -368,9 +410,9 @@ def _parts(program: Program, timeline: Timeline) -> _Parts:
 
 
 def _collective_args(
-    operation: trace_names.Operation, rank: int, ranks: int, sequence: int
+    operation: trace_names.TracedOperation, rank: int, ranks: int, sequence: int
 ) -> dict[str, object]:
-    """Return what Kineto says of a call, after its algorithm and its protocol where known."""
+    """Return Kineto's arguments of a call, preceded by algorithm and protocol if they are known."""
     choices = {"algorithm": operation.algorithm, "protocol": operation.protocol}
     known_choices = {name: value for name, value in choices.items() if value}
     members = operation.ranks or range(ranks)
@@ -378,6 +420,7 @@ def _collective_args(
 
 
 def _turns(schedule: Schedule) -> NDArray[np.int64]:
+    """The repetition that each row belongs to: how many launches precede it."""
     launching = np.array([s.kind == MARK and s.stream == "launch" for s in schedule.styles], bool)
     launch = launching[schedule.style] if len(schedule.styles) else np.zeros(0, bool)
     begins = launch.copy()
@@ -389,6 +432,7 @@ def _turns(schedule: Schedule) -> NDArray[np.int64]:
 def _spans(
     keys: NDArray[np.int64], begins: NDArray[np.float64], ends: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """The first begin and the last end of each key."""
     present = np.zeros(int(keys.max(initial=-1)) + 1, bool)
     present[keys] = True
     numbers = np.flatnonzero(present)
@@ -406,13 +450,13 @@ Event = dict[str, Any]
 def busiest_load(
     program: Program, timeline: Timeline, links: int, bins: int, exact: int = 0
 ) -> LinkLoad:
-    """The load over time of the most utilised links, in link order."""
+    """Return the load over time of the most utilized links, in link order."""
     use = link_use(program, timeline)
     return load_over_time(program, timeline, np.sort(use.link[use.top(links)]), bins, exact)
 
 
 def counter_events(program: Program, load: LinkLoad) -> tuple[list[Event], list[Event]]:
-    """Names of the processes that hold the counters, and the counters: one process a link kind."""
+    """Return the names of the processes of counters, one per kind of links, and the counters."""
     kinds = [program.links.kind(link) for link in load.link.tolist()]
     process = {kind: FIRST_PROCESS + i for i, kind in enumerate(dict.fromkeys(kinds))}
     names = [event for kind, pid in process.items() for event in named(f"links: {kind}", pid)]
@@ -432,7 +476,7 @@ def counter_events(program: Program, load: LinkLoad) -> tuple[list[Event], list[
 
 
 def named(name: str, pid: int, tid: int = 0) -> list[Event]:
-    """The events that name a process, or one of its threads (from 1), and put it in its place."""
+    """Return the events that name and sort a process, or one of its threads (from 1)."""
     kind, about = "thread" if tid else "process", {"ph": "M", "pid": pid, "tid": tid}
     return [
         {**about, "name": f"{kind}_name", "args": {"name": name}},
@@ -441,19 +485,15 @@ def named(name: str, pid: int, tid: int = 0) -> list[Event]:
 
 
 def _steps(times: list[float], values: list[float]) -> list[tuple[float, float]]:
+    """The times at which a value changes, with the value."""
     moments = zip(times, [*values, 0.0], strict=True)
     return [next(same) for _, same in groupby(moments, key=itemgetter(1))]
 
 
-# trace.json: a run as trace events, for Perfetto, chrome://tracing and readers of Kineto profiles.
-# A process a rank; threads for what it sends, receives and copies, over NVLink, NICs or what there
-# is; arrows from sends to receives, a collective slice a rank with Kineto's arguments, and counters
-# for links. The same run gives the same bytes.
-
 MOST_ROWS = 50_000  # about 40 MB of JSON, which viewers still open
 MOST_LINKS = 64
-BINS = 500  # of counters; where there are no more than
-CHANGES = 1000  # times at which anything changes, counters change exactly then
+BINS = 500  # intervals of counters
+CHANGES = 1000  # with at most this many times of change, counters change exactly then instead
 
 Threads = dict[tuple[int, Track, int], int]
 _Timed = tuple[float, str]  # when, and the event as JSON
@@ -463,13 +503,15 @@ def write_trace(
     path: Path,
     program: Program,
     timeline: Timeline,
-    operations: Sequence[trace_names.Operation] = (),
+    operations: Sequence[trace_names.TracedOperation] = (),
     *,
     rows: int = MOST_ROWS,
     about: Mapping[str, str] | None = None,
 ) -> trace_names.Written:
-    """Write a trace; `path` ends in .json or .json.gz. Above `rows`, the first ones are shown. Its
-    first line is its header, which says what it is of (`about`)."""
+    """Write a trace to `path` (.json or .json.gz) with at most `rows` rows, those that start first.
+
+    Its first line is the header, which says what was simulated (`about`).
+    """
     selection = trace_names.first_rows(timeline, rows)
     operations = trace_names.named_operations(program, tuple(operations))
     header = {
@@ -489,9 +531,10 @@ def write_trace(
 def _events(
     program: Program,
     timeline: Timeline,
-    operations: tuple[trace_names.Operation, ...],
-    selection: trace_names.Selection,
+    operations: tuple[trace_names.TracedOperation, ...],
+    selection: trace_names.ShownRows,
 ) -> list[str]:
+    """All events of a trace as JSON: names, then the others by time."""
     slices = row_slices(program, timeline, trace_names.Names(program, operations), selection)
     placed = lanes(slices + kernel_slices(program, timeline, operations))
     tids = threads(placed)
@@ -506,15 +549,16 @@ def _events(
 
 
 def _about(
-    program: Program, timeline: Timeline, selection: trace_names.Selection
+    program: Program, timeline: Timeline, selection: trace_names.ShownRows
 ) -> dict[str, object]:
+    """The header's entries on the run."""
     about: dict[str, object] = {
         "simulator": "netsim",
         "ranks": program.schedule.ranks,
         "rows": selection.total,
         "makespan_us": timeline.makespan * 1e6,
     }
-    if not selection.whole:
+    if not selection.is_complete:
         about["left_out"] = f"this trace {selection.note()}"
     return about
 
@@ -522,9 +566,10 @@ def _about(
 def _slice_events(
     placed: Sequence[tuple[Slice, int]], tids: Threads
 ) -> tuple[list[_Timed], list[_Timed], list[_Timed]]:
-    """Slices, where arrows start, and where they end, as JSON text.
+    """Return slices, starts of arrows and ends of arrows as JSON.
 
-    There are very many, so each fills a template; what is common to them becomes JSON once."""
+    There are very many, so that each fills a template, and common parts are converted once.
+    """
     bars: list[_Timed] = []
     starts: list[_Timed] = []
     ends: list[_Timed] = []
@@ -548,6 +593,7 @@ def _slice_events(
 
 
 def _rank_names(program: Program, tids: Threads) -> Iterator[Event]:
+    """Yield the events that name ranks and their threads."""
     for rank, gpu in enumerate(program.gpus):
         yield from named(f"rank {rank} ({gpu})", rank)
     for (rank, track, lane), tid in tids.items():

@@ -1,8 +1,10 @@
-"""GOAL, the language of LogGOPSim and ATLAHS: sends, receives and time of ranks, read and written.
+"""Read and write GOAL, the language of LogGOPSim and ATLAHS: sends, receives and time of ranks.
 
-A transfer is a send and its receive, under a tag of its own between these ranks; all else takes the
-time that it has alone. Work is done on processor 0, what only takes time on others in turn. What a
-transfer waits for at its target, its receive waits for; elsewhere a message tells of it."""
+A transfer is a send and its receive, with a tag that is unique between these ranks. Other rows take
+their standalone time: work on processor 0, delays on other processors in turn. If a transfer waits
+for a row at its destination, its receive waits for it; if a row's end is known on another rank
+only, a small message tells this rank.
+"""
 
 import heapq
 import re
@@ -42,24 +44,33 @@ from netsim.workloads.lower import Lowered
 
 NS = 1e-9
 SPREAD = 2654435761  # scatters numbers that follow each other (Knuth)
-HINT = 1  # bytes of a message that only tells: LogGOPSim knows none of 0
+HINT = 1  # bytes of a message that only lets a rank go on; LogGOPSim has no empty messages
 
 
 @dataclass
-class Sheet:
-    """The text of a program, while it is written: lines of every rank. `hints` counts messages that
-    only tell another rank to go on."""
+class GoalText:
+    """The text of a program while it is written.
+
+    Args:
+        lines: lines of every rank.
+        tags: next tag by sender and receiver.
+        operations_of_row: by row and rank, the operation that ends it.
+        released: by row, the earliest start in seconds.
+        hint_count: messages that only tell a rank to go on.
+    """
 
     program: Program
     lines: list[list[str]] = field(default_factory=list)
     tags: Counter[tuple[int, int]] = field(default_factory=Counter)
-    done: list[dict[int, int]] = field(default_factory=list)  # by row and rank, an operation
+    operations_of_row: list[dict[int, int]] = field(
+        default_factory=list
+    )  # by row and rank, an operation
     released: dict[int, float] = field(default_factory=dict)  # by row, when it may begin
-    made: int = 0
-    hints: int = 0
+    operation_count: int = 0
+    hint_count: int = 0
 
     def text(self) -> str:
-        """All of it."""
+        """Return the text."""
         schedule = self.program.schedule
         kinds = {style.kind for style in schedule.styles}
         if schedule.fold is not None or kinds & {MULTICAST, SWITCH_REDUCE}:
@@ -71,90 +82,98 @@ class Sheet:
         times = zip(schedule.release_row.tolist(), schedule.release_time.tolist(), strict=True)
         self.released = dict(times)
         columns = schedule.style, schedule.src, schedule.dst, self._seconds(), schedule.amount
-        for row, told in enumerate(zip(*(one.tolist() for one in columns), strict=True)):
-            self._write(row, *told)
-        lines = (line for some in self.lines for line in (*some, "}", ""))
+        for row, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+            self._write(row, *values)
+        lines = (line for lines_of_rank in self.lines for line in (*lines_of_rank, "}", ""))
         return "\n".join([f"num_ranks {schedule.ranks}", "", *lines])
 
     def _seconds(self) -> NDArray[np.float64]:
-        """What each row takes alone; of a transfer, beyond its wires, which all channels share."""
+        """Return the seconds that each row takes beyond the time on its wires, which all
+        channels share.
+        """
         paths, links, schedule = self.program.paths, self.program.links, self.program.schedule
         owner = np.repeat(np.arange(len(paths)), np.diff(paths.ptr))
-        rate, of_wires = (np.full(len(paths) + 1, np.inf) for _ in range(2))
+        rate, wire_rate = (np.full(len(paths) + 1, np.inf) for _ in range(2))
         wire = np.array([links.kind(number) in LINK_KINDS for number in range(len(links))])
-        reached, on = links.capacity[paths.link] / paths.weight, wire[paths.link]
-        np.minimum.at(rate, owner, reached)
-        np.minimum.at(of_wires, owner[on], reached[on])
+        rates, is_wire = links.capacity[paths.link] / paths.weight, wire[paths.link]
+        np.minimum.at(rate, owner, rates)
+        np.minimum.at(wire_rate, owner[is_wire], rates[is_wire])
         fastest = np.minimum(rate[self.program.path], self.program.caps[schedule.style])
         channels = len({style.channel for style in schedule.styles})
-        moving = channels * schedule.amount / of_wires[self.program.path]
+        moving = channels * schedule.amount / wire_rate[self.program.path]
         latency = self.program.style_values("latency")[schedule.style]
-        beyond: NDArray[np.float64] = np.maximum(0.0, schedule.amount / fastest - moving)
-        return latency + beyond
+        excess: NDArray[np.float64] = np.maximum(0.0, schedule.amount / fastest - moving)
+        return latency + excess
 
     def _write(
         self, row: int, style: int, src: int, dst: int, seconds: float, amount: float
     ) -> None:
-        """The operations of a row."""
+        """Write the operations of a row."""
         schedule, after = self.program.schedule, {src: list[int](), dst: list[int]()}
         row_style = schedule.styles[style]
         for earlier, lag in schedule.dependencies(row):
-            knows = int((schedule.dst if lag.arrival else schedule.src)[earlier])
-            knowing_ends = [end for end in (src, dst) if end == knows or end in self.done[earlier]]
-            at = knows if knows in knowing_ends else [*knowing_ends, src][0]
-            after[at].append(self._met(earlier, lag, at, knows))
+            owner = int((schedule.dst if lag.arrival else schedule.src)[earlier])
+            knowing_ends = [
+                end for end in (src, dst) if end == owner or end in self.operations_of_row[earlier]
+            ]
+            waiting_rank = owner if owner in knowing_ends else [*knowing_ends, src][0]
+            after[waiting_rank].append(self._awaited(earlier, lag, waiting_rank, owner))
         if row in self.released:
             after[src].append(self._delay(src, self.released[row], ()))
         if row_style.kind == TRANSFER and src != dst:
             if seconds >= NS / 2:
                 after[src] = [self._delay(src, seconds, after[src])]
             size = max(HINT, round(amount * row_style.multiplicity * row_style.wire))
-            self.done.append(self._message(src, dst, size, after[src], after[dst]))
+            self.operations_of_row.append(self._message(src, dst, size, after[src], after[dst]))
         else:
             busy = row_style.kind == COMPUTE
-            self.done.append({src: self._delay(src, seconds, after[src], busy=busy)})
+            self.operations_of_row.append({src: self._delay(src, seconds, after[src], busy=busy)})
 
-    def _add(self, rank: int, text: str, after: Sequence[int]) -> int:
-        """An operation behind others of its rank."""
-        self.made += 1
-        self.lines[rank].append(f"l{self.made}: {text}")
-        self.lines[rank] += [f"l{self.made} requires l{one}" for one in dict.fromkeys(after)]
-        return self.made
+    def _add_operation(self, rank: int, text: str, after: Sequence[int]) -> int:
+        """Add an operation that waits for others of its rank."""
+        self.operation_count += 1
+        self.lines[rank].append(f"l{self.operation_count}: {text}")
+        self.lines[rank] += [
+            f"l{self.operation_count} requires l{one}" for one in dict.fromkeys(after)
+        ]
+        return self.operation_count
 
     def _delay(self, rank: int, seconds: float, after: Sequence[int], *, busy: bool = False) -> int:
-        """Time that passes, with its rank at work or not."""
-        time, turn = round(seconds / NS), (self.made * SPREAD >> 16) % 255
-        return self._add(rank, f"calc {time}" + f" cpu {1 + turn}" * (time > 0 and not busy), after)
+        """Add time that passes, with the rank's processor at work or not."""
+        time, turn = round(seconds / NS), (self.operation_count * SPREAD >> 16) % 255
+        return self._add_operation(
+            rank, f"calc {time}" + f" cpu {1 + turn}" * (time > 0 and not busy), after
+        )
 
     def _message(
         self, src: int, dst: int, size: int, after: Sequence[int], there: Sequence[int] = ()
     ) -> dict[int, int]:
-        """A send and its receive."""
+        """Add a send and its receive."""
         tag = self.tags[src, dst]
         self.tags[src, dst] += 1
         return {
-            src: self._add(src, f"send {size}b to {dst} tag {tag}", after),
-            dst: self._add(dst, f"recv {size}b from {src} tag {tag}", there),
+            src: self._add_operation(src, f"send {size}b to {dst} tag {tag}", after),
+            dst: self._add_operation(dst, f"recv {size}b from {src} tag {tag}", there),
         }
 
-    def _met(self, row: int, lag: Lag, rank: int, owner: int) -> int:
-        """What a rank waits for where it waits for a row, of which the owner knows first."""
-        done, seconds = self.done[row], lag.seconds
+    def _awaited(self, row: int, lag: Lag, rank: int, owner: int) -> int:
+        """Return the operation that a rank waits for if it waits for a row that ends at `owner`."""
+        done, seconds = self.operations_of_row[row], lag.seconds
         if rank not in done:
             done[rank] = self._message(owner, rank, HINT, [done[owner]])[rank]
-            self.hints += 1
-        elif lag.arrival and rank != owner:  # a sender that waits until its data is there
+            self.hint_count += 1
+        elif lag.arrival and rank != owner:  # a sender that waits until its data has arrived
             seconds += float(self.program.path_latency[self.program.path[row]])
         return done[rank] if seconds < NS / 2 else self._delay(rank, seconds, [done[rank]])
 
 
 # **** Read ****
-# Text, or the binary form that `txt2bin` writes: a head, where the part of every rank begins and
-# ends, and the parts: counts, operations without dependencies, all operations, and dependencies.
+# GOAL is text, or the binary form that `txt2bin` writes: a header, the begin and end of each rank's
+# section, and the sections: counts, operations without dependencies, all operations, dependencies.
 
-SEND, RECEIVE, CALCULATE = 1, 2, 3  # kinds of operations, as the binary form has them
-ANY = (-1, 2**32 - 1)  # a receive's source or tag that may be any, in text and binary
-COOKIE, USED_UP = 4223, 2342  # what a binary file begins with
+SEND, RECEIVE, CALCULATE = 1, 2, 3  # kinds of operations in the binary form
+ANY = (-1, 2**32 - 1)  # source or tag of a receive that accepts any, in text and in binary
+COOKIE, USED_UP = 4223, 2342  # first number of a binary file; after LogGOPSim has consumed it
 HEAD, NODE = struct.Struct("<QIBB"), struct.Struct("<IbIQIBBIIII")
 COLUMNS = ("rank", "kind", "peer", "size", "tag", "cpu", "nic", "line")
 MOST_RANKS, MOST_SIZE = 1 << 20, 1 << 53
@@ -172,31 +191,37 @@ EXPECTED = "send Nb to RANK, recv Nb from RANK, calc N, LABEL requires LABEL or 
 
 @dataclass
 class Goal:
-    """Operations, in `COLUMNS`: `size` is of bytes, of computation in ns. `waits` has an operation,
-    the one it waits for, and whether only for its start. While a text is read: the rank that is
-    open, those that were, and what its labels stand for."""
+    """The operations of a file, as rows of `COLUMNS`; sizes are bytes, of calculations nanoseconds.
+
+    Args:
+        waits: (operation, operation that it waits for, whether only for its start).
+        rank: rank whose block is open while a text is read; -1 for none.
+        finished_ranks: ranks whose blocks were read.
+        has_wildcards: whether receives accept any sender or any tag.
+        labels: operations of the open block by label.
+    """
 
     path: Path
     ranks: int = 0
     rows: list[tuple[int, ...]] = field(default_factory=list)
     waits: list[tuple[int, int, bool]] = field(default_factory=list)
     rank: int = -1
-    known: set[int] = field(default_factory=set)
-    guessed: bool = False  # whether receives are from anybody, or of any tag
+    finished_ranks: set[int] = field(default_factory=set)
+    has_wildcards: bool = False  # whether receives are from anybody, or of any tag
     labels: dict[str, int] = field(default_factory=dict)
 
     @cached_property
     def table(self) -> Longs:
-        """All operations."""
+        """All operations as an array."""
         return np.array(self.rows, np.int64)
 
     def where(self, number: int) -> str:
-        """Where an operation stands."""
+        """Return the place of an operation in the file, for messages."""
         rank, *_, line = self.rows[number]
         return f"{self.path}:{line}" if line else f"{self.path}: operation {number}, of rank {rank}"
 
     def read_text(self, text: str) -> None:
-        """All lines."""
+        """Read the text form."""
         plain = COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text)
         for number, line in enumerate(plain.split("\n"), 1):
             try:
@@ -228,9 +253,9 @@ class Goal:
 
     def _begin_rank(self, rank: int, *, is_empty: bool) -> None:
         """Open the block of a rank; one without operations is closed at once."""
-        if rank >= self.ranks or rank in self.known:
+        if rank >= self.ranks or rank in self.finished_ranks:
             raise LookupError(f"expected another rank below {self.ranks}, got {rank}")
-        self.known.add(rank)
+        self.finished_ranks.add(rank)
         self.rank = -1 if is_empty else rank
         self.labels = {}
 
@@ -245,16 +270,17 @@ class Goal:
         """Add the operation of line `number`, under its label if it has one."""
         label = match["label"]
         if label in self.labels:
-            raise LookupError(f"label {label} stands for another operation of this rank")
+            raise LookupError(f"label {label} is already used by an operation of this rank")
         if label:
             self.labels[label] = len(self.rows)
         values = (int(match[name] or 0) for name in COLUMNS[2:7])
         self._add(self.rank, VERBS.get((match["verb"], match["way"]), 0), *values, number)
 
     def _add(self, *row: int) -> None:
+        """Add an operation after a check of its values."""
         _, kind, peer, size, tag, cpu, nic, _ = row
         anybody, any_tag = ((kind == RECEIVE and one in ANY) for one in (peer, tag))
-        self.guessed |= anybody or any_tag
+        self.has_wildcards |= anybody or any_tag
         is_valid = kind == CALCULATE or (kind in (SEND, RECEIVE) and 0 <= peer < self.ranks)
         sound = (is_valid or anybody) and (0 <= tag <= ANY[1] or any_tag)
         if not sound or size > MOST_SIZE or max(cpu, nic) > 255:
@@ -264,7 +290,7 @@ class Goal:
         self.rows.append(row)
 
     def read_binary(self, data: bytes) -> None:
-        """All ranks' parts."""
+        """Read the binary form."""
         cookie, self.ranks, _, _ = HEAD.unpack_from(data)
         if cookie == USED_UP:
             raise LookupError("LogGOPSim has used it up (--save-mem); txt2bin makes it anew")
@@ -276,19 +302,24 @@ class Goal:
             at, first = begin + 16 + 4 * roots, len(self.rows)
             lists = at + count * NODE.size
             for number in range(count):
-                _, *columns, then, then_at, begun, begun_at = NODE.unpack_from(
+                _, *columns, end_count, end_at, start_count, start_at = NODE.unpack_from(
                     data, at + number * NODE.size
                 )
                 self._add(rank, *columns, 0)
-                for many, start, way in ((then, then_at, False), (begun, begun_at, True)):
-                    for waited in struct.unpack_from(f"<{many}I", data, lists + 4 * start):
+                for count_of_waits, start, for_start in (
+                    (end_count, end_at, False),
+                    (start_count, start_at, True),
+                ):
+                    for waited in struct.unpack_from(
+                        f"<{count_of_waits}I", data, lists + 4 * start
+                    ):
                         if waited >= count:
                             raise LookupError(f"rank {rank} has no operation {waited}")
-                        self.waits.append((first + waited, first + number, way))
+                        self.waits.append((first + waited, first + number, for_start))
 
 
 def read_goal(path: Path) -> Goal:
-    """A file in either form; an InputError names the place of a mistake."""
+    """Read a file in either form; an InputError names the place of a mistake."""
     goal, data = Goal(path), content_of(path, LARGEST_TABLE, is_binary=True)
     try:
         if b"\0" in data[: HEAD.size]:
@@ -305,13 +336,16 @@ def read_goal(path: Path) -> Goal:
 
 
 # **** Run ****
-# A send is a transfer, a receive a mark that waits for its arrival; a calculation is work on one of
-# its rank's processors, of which each goes on beside the others.
+# A send is a transfer, a receive is a mark that waits for its arrival. A calculation is work on one
+# of the processors of its rank, which work in parallel.
 
 
 def replayed(goal: Goal, gpus: int, rendezvous: int | None = None) -> tuple[tape.Tape, Lowered]:
-    """What a file is made of, and its rows. Messages are of the sender's size; of more than
-    `rendezvous` bytes they begin when their receive is posted, too."""
+    """Return the tape and the schedule of a file.
+
+    Messages have the sender's size. Messages of more than `rendezvous` bytes also wait for their
+    receive to be posted.
+    """
     if goal.ranks > gpus:
         raise InputError(f"{goal.path}: is of {goal.ranks} ranks, but the cluster has {gpus} GPUs")
     sends, receives = np.array(_pairs(goal), np.int64).reshape(-1, 2).T
@@ -326,103 +360,120 @@ def replayed(goal: Goal, gpus: int, rendezvous: int | None = None) -> tuple[tape
 
 
 def _pairs(goal: Goal) -> list[tuple[int, int]]:
-    """Sends, each with its receive: the nth of one source, target and tag meets the nth; where
-    some receive from anybody, the first to come is met."""
-    if goal.guessed:
+    """Return each send with its receive.
+
+    The n-th send of a source, destination and tag meets the n-th receive. If some receives accept
+    any sender, each meets the first message that arrives.
+    """
+    if goal.has_wildcards:
         return _Meeting(goal).pairs()
-    met: dict[tuple[int, ...], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    by_key: dict[tuple[int, ...], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for number, (rank, kind, peer, _, tag, *_) in enumerate(goal.rows):
         if kind == SEND:
-            met[rank, peer, tag][0].append(number)
+            by_key[rank, peer, tag][0].append(number)
         elif kind == RECEIVE:
-            met[peer, rank, tag][1].append(number)
-    for (source, target, tag), (sends, receives) in met.items():
+            by_key[peer, rank, tag][1].append(number)
+    for (source, target, tag), (sends, receives) in by_key.items():
         if len(sends) != len(receives):
             last = max(sends, receives, key=len)[-1]
             raise InputError(
                 f"{goal.where(last)}: rank {source} sends rank {target} {len(sends)} messages with "
                 f"tag {tag}, of which it receives {len(receives)}"
             )
-    return [pair for both in met.values() for pair in zip(*both, strict=True)]
+    return [pair for lists in by_key.values() for pair in zip(*lists, strict=True)]
 
 
 class _Meeting:
-    """Operations in the order of their time on a network that takes none, so that a receive from
-    anybody, or of any tag, meets the first message that comes; of those posted, the first."""
+    """Matches sends and receives in order of time, on a network without delay.
+
+    A receive from any sender, or with any tag, meets the first message that arrives; a message
+    meets the first posted receive.
+    """
 
     def __init__(self, goal: Goal) -> None:
         self.goal, count = goal, len(goal.rows)
-        self.left = [0] * count  # of what an operation waits for
-        self.after: list[list[tuple[int, bool]]] = [[] for _ in range(count)]
-        for one, other, start in goal.waits:
-            self.left[one] += 1
-            self.after[other].append((one, start))
-        self.events = [(0, number, True) for number in range(count) if not self.left[number]]
-        self.open: tuple[dict[int, list[int]], ...] = (defaultdict(list), defaultdict(list))
-        self.met: list[tuple[int, int]] = []
+        self.wait_count = [0] * count  # of what an operation waits for
+        self.followers: list[list[tuple[int, bool]]] = [[] for _ in range(count)]
+        for waiting, awaited, start in goal.waits:
+            self.wait_count[waiting] += 1
+            self.followers[awaited].append((waiting, start))
+        self.events = [(0, number, True) for number in range(count) if not self.wait_count[number]]
+        self.posted: tuple[dict[int, list[int]], ...] = (defaultdict(list), defaultdict(list))
+        self.matches: list[tuple[int, int]] = []
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Sends, each with its receive."""
+        """Return each send with its receive."""
         while self.events:
             now, number, begins = heapq.heappop(self.events)
-            for one, start in self.after[number]:
+            for waiting, start in self.followers[number]:
                 if start == begins:
-                    self.left[one] -= 1
-                    if not self.left[one]:
-                        heapq.heappush(self.events, (now, one, True))
+                    self.wait_count[waiting] -= 1
+                    if not self.wait_count[waiting]:
+                        heapq.heappush(self.events, (now, waiting, True))
             if begins:
                 self._begin(now, number)
         rows = self.goal.rows
-        alone = set(range(len(rows))) - {one for pair in self.met for one in pair}
+        alone = set(range(len(rows))) - {waiting for pair in self.matches for waiting in pair}
         for number in sorted(alone):
             if rows[number][1] != CALCULATE:
                 problem = "is not received" if rows[number][1] == SEND else "gets nothing"
                 raise InputError(f"{self.goal.where(number)}: {problem}")
-        return self.met
+        return self.matches
 
     def _begin(self, now: int, number: int) -> None:
+        """Start an operation; a send or receive is matched or posted."""
         rank, kind, peer, size, *_ = self.goal.rows[number]
         if kind != RECEIVE:
             heapq.heappush(self.events, (now + size * (kind == CALCULATE), number, False))
         if kind == CALCULATE:
             return
-        sent = kind == SEND
-        open_here, others = (self.open[k][peer if sent else rank] for k in (not sent, sent))
-        pairs = ((number, one) if sent else (one, number) for one in others)
-        found = next((pair for pair in pairs if self._fit(*pair)), None)
-        if found is None:
+        is_send = kind == SEND
+        open_here, candidates = (
+            self.posted[k][peer if is_send else rank] for k in (not is_send, is_send)
+        )
+        pairs = (
+            (number, candidate) if is_send else (candidate, number) for candidate in candidates
+        )
+        match = next((pair for pair in pairs if self._fit(*pair)), None)
+        if match is None:
             open_here.append(number)
             return
-        others.remove(found[sent])
-        self.met.append(found)
-        heapq.heappush(self.events, (now, found[1], False))
+        candidates.remove(match[is_send])
+        self.matches.append(match)
+        heapq.heappush(self.events, (now, match[1], False))
 
     def _fit(self, send: int, receive: int) -> bool:
+        """Whether a send and a receive match."""
         source, _, _, _, tag, *_ = self.goal.rows[send]
         _, _, peer, _, wanted, *_ = self.goal.rows[receive]
         return (peer in ANY or peer == source) and (wanted in ANY or wanted == tag)
 
 
 class _Rows:
-    """The rows of a file: one an operation, and one where others wait for an operation's start."""
+    """The rows of a file: one per operation, and one for its start if others wait for that."""
 
     def __init__(self, goal: Goal, sends: Longs, receives: Longs, rendezvous: float) -> None:
         self.goal, count = goal, len(goal.table)
-        one, other, way = np.array(goal.waits, np.int64).reshape(-1, 3).T
-        late = goal.table[sends, 3] > rendezvous
-        starts = np.unique(np.concatenate([other[way == 1], receives[late]]))
+        waiting, awaited, for_start = np.array(goal.waits, np.int64).reshape(-1, 3).T
+        is_rendezvous = goal.table[sends, 3] > rendezvous
+        starts = np.unique(np.concatenate([awaited[for_start == 1], receives[is_rendezvous]]))
         self.operation = np.append(np.arange(count), starts)  # of every node
         self.nodes = goal.table[self.operation]
         self.nodes[count:, 1] = RECEIVE  # a start is a mark, as a receive is
         entry = np.arange(count)  # where an operation waits: its start, if it has one, or itself
-        entry[starts] = begun = count + np.arange(len(starts))
-        target = entry[one], starts, entry[sends[late]], receives
-        source = np.where(way == 1, entry[other], other), begun, entry[receives[late]], sends
+        entry[starts] = start_nodes = count + np.arange(len(starts))
+        target = entry[waiting], starts, entry[sends[is_rendezvous]], receives
+        source = (
+            np.where(for_start == 1, entry[awaited], awaited),
+            start_nodes,
+            entry[receives[is_rendezvous]],
+            sends,
+        )
         self.target, self.source = np.concatenate(target), np.concatenate(source)
         self.arrives = np.arange(len(self.target)) >= len(self.target) - len(sends)
 
     def schedule(self) -> tuple[Schedule, NDArray[np.int32]]:
-        """The schedule, and the row of every operation."""
+        """Return the schedule, and the row of every operation."""
         builder = Builder(self.goal.ranks, collectives=("application",))
         lags = np.array([builder.lag(IN_ORDER), builder.lag(ARRIVED)], np.int16)
         order = self._order()
@@ -434,7 +485,7 @@ class _Rows:
         return builder.finish(), place[: len(self.goal.table)]
 
     def _columns(self, builder: Builder) -> tuple[Longs, ...]:
-        """Style, source, target and piece of every node."""
+        """Style, source, destination and piece of every row."""
         rank, kind, peer, size, _, cpu, nic, _ = self.nodes.T
         sends, calculates = kind == SEND, kind == CALCULATE
         style = np.full(len(kind), builder.style(Style(kind=MARK)))
@@ -451,7 +502,7 @@ class _Rows:
         return style, rank, np.where(sends, peer, rank), piece
 
     def _order(self) -> Longs:
-        """All nodes, each behind what it waits for."""
+        """All rows in an order in which each comes after those that it waits for."""
         sorter = TopologicalSorter[int](dict.fromkeys(range(len(self.nodes)), ()))
         for target, source in zip(self.target.tolist(), self.source.tolist(), strict=True):
             sorter.add(target, source)

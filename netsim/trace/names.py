@@ -1,4 +1,6 @@
-"""What traces say of a run: its operations, names of rows, and which of very many are shown."""
+"""What traces say of a run: its operations, names of rows, and which of very many rows they
+show.
+"""
 
 import csv
 import re
@@ -73,10 +75,15 @@ _LONGEST_LIST = 30  # Kineto writes longer lists with an ellipsis
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
-    """One collective of a schedule. `in_elements` and `out_elements` are those of one rank; None
-    where nobody said. `ranks` are the members of its process group; empty for all ranks of the
-    schedule. `label` is how slices name it in place of its algorithm and collective."""
+class TracedOperation:
+    """One collective of a schedule.
+
+    Args:
+        in_elements: elements of the input of one rank; None if not known.
+        out_elements: elements of the output of one rank; None if not known.
+        ranks: members of its process group; empty for all ranks of the schedule.
+        label: its title, in place of algorithm and collective.
+    """
 
     collective: str
     algorithm: str = ""
@@ -92,19 +99,20 @@ class Operation:
 
     @property
     def title(self) -> str:
-        """How slices name it: `ring all_reduce`."""
+        """Its name in slices: `ring all_reduce`."""
         return self.label or f"{self.algorithm} {self.collective}".strip() or "operation"
 
     @property
     def kernel(self) -> str:
-        """The name of the GPU kernel that carries the operation out, as Kineto spells NCCL's:
+        """The name of the GPU kernel of the operation, as Kineto spells NCCL's:
         `ncclDevKernel_AllReduce_Sum_f32_RING_SIMPLE(ncclDevKernelArgsStorage<4096ul>)`.
 
         It names the algorithm and the protocol in use. NCCL compiles fewer kernels and names each
         by its fastest case (`RING_LL`), whatever protocol runs in it (src/device/generate.py,
-        best_kernel). Textbook algorithms have names of the same form, without the parameter, so
-        that readers of profiles count them as communication
-        (`ncclDevKernel_AllToAll_PAIRWISE`). What is no collective is called by its title."""
+        best_kernel). Textbook algorithms have names of the same form without the parameter
+        (`ncclDevKernel_AllToAll_PAIRWISE`), so that readers of profiles count them as
+        communication. An operation that is not a collective has its title as name.
+        """
         if self.collective not in KERNEL_NAMES:
             return self.title
         is_of_nccl = self.algorithm in NCCL_ALGORITHMS
@@ -127,8 +135,11 @@ FIRST_OTHER_STREAM = 20
 
 
 def stream_numbers(streams: Iterable[str], compute: str) -> dict[str, int]:
-    """Return a CUDA stream number for every stream name; equal names get equal numbers on all
-    ranks. `compute` is the name of the stream that computes."""
+    """Return a CUDA stream number for every name of a stream; equal names have equal numbers on all
+    ranks.
+
+    `compute` is the name of the stream that computes.
+    """
     others = sorted(set(streams) - {compute})
     numbers = {stream: number for number, stream in enumerate(others, FIRST_OTHER_STREAM)}
     return {compute: COMPUTE_STREAM, **numbers}
@@ -137,8 +148,8 @@ def stream_numbers(streams: Iterable[str], compute: str) -> dict[str, int]:
 def launch_args(device: int, stream: int, correlation: int) -> dict[str, int]:
     """Return the arguments by which Kineto says where a kernel ran and which call launched it.
 
-    HolisticTraceAnalysis takes an event for one of a GPU only if its stream and its correlation
-    are not negative; TraceLens takes a collective only if it has a correlation or an External id.
+    HolisticTraceAnalysis takes an event for one of a GPU only if its stream and its correlation are
+    not negative. TraceLens takes a collective only if it has a correlation or an External id.
     """
     return {
         "External id": correlation,
@@ -149,10 +160,12 @@ def launch_args(device: int, stream: int, correlation: int) -> dict[str, int]:
 
 
 def kineto_args(
-    operation: Operation, rank: int, members: Sequence[int], seq: int
+    operation: TracedOperation, rank: int, members: Sequence[int], seq: int
 ) -> dict[str, object]:
-    """The arguments by which Kineto describes a collective, under Kineto's own names. Of a p2p, the
-    first member sends and the second receives."""
+    """Return the arguments by which Kineto describes a collective, under Kineto's own names.
+
+    The first member of a p2p operation sends, the second receives.
+    """
     if operation.collective == "p2p":
         sends = rank == members[0]
         peer = {"Dst Rank": members[1]} if sends else {"Src Rank": members[0]}
@@ -177,10 +190,10 @@ def kineto_args(
 
 
 def distributed_info(
-    ranks: int, operations: Sequence[Operation], rank: int = 0
+    ranks: int, operations: Sequence[TracedOperation], rank: int = 0
 ) -> dict[str, object]:
     """Return the header by which Kineto says to which job and rank a trace belongs."""
-    groups = {op.group: op for op in reversed(operations)} or {"0": Operation("")}
+    groups = {op.group: op for op in reversed(operations)} or {"0": TracedOperation("")}
     return {
         "backend": "nccl",
         "rank": rank,
@@ -200,6 +213,7 @@ def distributed_info(
 
 
 def _listed(members: Sequence[int]) -> str:
+    """A list of ranks as Kineto writes it, with an ellipsis if it is long."""
     if len(members) <= _LONGEST_LIST:
         return "[" + ", ".join(map(str, members)) + "]"
     head = ", ".join(map(str, members[: _LONGEST_LIST - 1]))
@@ -208,28 +222,30 @@ def _listed(members: Sequence[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file that was written; `note` says what it leaves out, and is empty if that is nothing."""
+    """A file that was written; `note` says what it omits, or is ""."""
 
     path: Path
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """The rows shown, in row order, out of `total`; those left out start at `until` or later."""
+class ShownRows:
+    """The rows that a trace shows, in row order, out of `total`; omitted rows start at `until`
+    or later.
+    """
 
     rows: NDArray[np.int64]
     total: int
     until: float
 
     @property
-    def whole(self) -> bool:
-        """Whether nothing is left out."""
+    def is_complete(self) -> bool:
+        """Whether no row is omitted."""
         return len(self.rows) == self.total
 
     def note(self) -> str:
-        """What is left out, in words."""
-        if self.whole:
+        """Return a sentence on what is omitted, or ""."""
+        if self.is_complete:
             return ""
         return (
             f"holds the first {len(self.rows)} of {self.total} rows, "
@@ -237,23 +253,22 @@ class Selection:
         )
 
 
-def first_rows(timeline: Timeline, most: int) -> Selection:
-    """The rows that start first, at most `most` of them."""
+def first_rows(timeline: Timeline, most: int) -> ShownRows:
+    """Return the rows that start first, at most `most` of them."""
     if most < 1:
         raise ValueError(f"rows: expected at least 1, got {most}")
     total = len(timeline)
     if total <= most:
-        return Selection(np.arange(total), total, timeline.makespan)
+        return ShownRows(np.arange(total), total, timeline.makespan)
     order = np.argsort(timeline.start, kind="stable")
-    return Selection(np.sort(order[:most]), total, float(timeline.start[order[most]]))
+    return ShownRows(np.sort(order[:most]), total, float(timeline.start[order[most]]))
 
 
-# Columns of text, for files of many rows: what rows have in common is spelled out once.
-# Knows neither programs nor runs.
+# Columns of text for files of many rows: what rows have in common is converted once.
 
 
 def spelled(values: NDArray[Any], spell: Callable[[Any], str]) -> list[str]:
-    """The text of every value of a column."""
+    """Return the text of every value of a column; equal values are converted once."""
     distinct, place = np.unique(values, return_inverse=True)
     texts = np.array([spell(value) for value in distinct.tolist()], object)
     column: list[str] = texts[place].tolist()
@@ -261,7 +276,7 @@ def spelled(values: NDArray[Any], spell: Callable[[Any], str]) -> list[str]:
 
 
 def cells(*values: object) -> str:
-    """Cells that stand side by side in a line of CSV."""
+    """Return values as cells that are side by side in a line of CSV."""
     line = StringIO()
     # The empty cell at the end is cut off: alone in a line, an empty cell would be quoted.
     csv.writer(line, lineterminator="\n").writerow([*map(csv_cell, values), ""])
@@ -269,12 +284,12 @@ def cells(*values: object) -> str:
 
 
 def micro(seconds: float) -> str:
-    """Microseconds to 12 digits, beyond which engines need not agree."""
+    """Return seconds as text in microseconds with 12 digits; engines may differ in further ones."""
     return repr(float(f"{seconds * 1e6:.12g}"))
 
 
-def whole(value: float) -> str:
-    """A number, without a point where it is whole."""
+def number_text(value: float) -> str:
+    """Return a number as text, without a decimal point if it is whole."""
     return str(int(value) if np.isfinite(value) and value.is_integer() else value)
 
 
@@ -283,14 +298,14 @@ _SIZES = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names of rows, links and ranks of one program; paths are spelled out once each."""
+    """Names of rows, links and ranks of one program; the names of a path are joined once."""
 
     program: Program
-    operations: tuple[Operation, ...]
+    operations: tuple[TracedOperation, ...]
     _paths: dict[int, str] = field(default_factory=dict)
 
     def path(self, path: int) -> str:
-        """The links of a path, by its number, joined by semicolons; none for -1."""
+        """Return the links of a path, joined by semicolons; "" for -1."""
         if path not in self._paths:
             paths = self.program.paths
             links = paths.link[paths.ptr[path] : paths.ptr[path + 1]].tolist() if path >= 0 else []
@@ -298,7 +313,7 @@ class Names:
         return self._paths[path]
 
     def rows(self, rows: NDArray[np.int64], *, receiving: bool = False) -> list[str]:
-        """Rows as their slices are called: `ring all_reduce s3 →gpu4 (512 KiB)`."""
+        """Return the names of rows in slices: `ring all_reduce s3 →gpu4 (512 KiB)`."""
         schedule = self.program.schedule
         titles = [operation.title for operation in self.operations]
         ends, arrow = (sources, "←") if receiving else (targets, "→")
@@ -314,7 +329,9 @@ class Names:
         ]
 
     def of_several(self, rows: Sequence[int], *, receiving: bool) -> str:
-        """How a slice of several rows of a step is called: `ring all_reduce s3 →gpu4 (2 × 1 B)`."""
+        """Return the name of a slice of several rows of a step: `ring all_reduce s3 →gpu4 (2 ×
+        1 B)`.
+        """
         schedule = self.program.schedule
         peers = {rank for row in rows for rank in schedule.members(row)[0 if receiving else 1]}
         whom = self.program.gpus[min(peers)] if len(peers) == 1 else f"{len(peers)} GPUs"
@@ -327,22 +344,23 @@ class Names:
         return _row(style, titles, str(schedule.step[rows[0]]), where, size)
 
     def _ranks(self, end: int) -> str:
+        """The name of the rank, or the number of ranks, at one end of a row."""
         ranks = members(self.program.schedule, end)
         return self.program.gpus[ranks[0]] if len(ranks) == 1 else f"{len(ranks)} GPUs"
 
 
 def sources(schedule: Schedule, rows: NDArray[np.int64]) -> NDArray[np.int32]:
-    """The rank from which each row comes; -1 less the number of a group."""
+    """Return the source rank of each row; -1 - n for group n."""
     return _ends(schedule, rows, schedule.src, SWITCH_REDUCE)
 
 
 def targets(schedule: Schedule, rows: NDArray[np.int64]) -> NDArray[np.int32]:
-    """The rank to which each row goes; -1 less the number of a group."""
+    """Return the destination rank of each row; -1 - n for group n."""
     return _ends(schedule, rows, schedule.dst, MULTICAST)
 
 
 def members(schedule: Schedule, end: int) -> tuple[int, ...]:
-    """The ranks at one end of a row."""
+    """Return the ranks at one end of a row."""
     return (end,) if end >= 0 else schedule.groups[-1 - end]
 
 
@@ -352,6 +370,7 @@ def _ends(
     column: NDArray[np.int32],
     group_kind: int,
 ) -> NDArray[np.int32]:
+    """A column of ranks, with the numbers of groups as -1 - n."""
     grouped = np.array([style.kind == group_kind for style in schedule.styles], bool)
     ends = column[rows]
     ends_of_rows: NDArray[np.int32] = np.where(grouped[schedule.style[rows]], -1 - ends, ends)
@@ -359,6 +378,7 @@ def _ends(
 
 
 def _row(style: Style, titles: Sequence[str], step: str, where: str, size: str) -> str:
+    """The name of a row."""
     if style.kind == MARK:
         return style.stream or "mark"
     title = titles[style.collective]
@@ -370,8 +390,12 @@ def _row(style: Style, titles: Sequence[str], step: str, where: str, size: str) 
     return f"{title} s{step} {where} ({size}){times}"
 
 
-def named_operations(program: Program, listed: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    """An operation for every collective of the schedule: those given, else by name alone."""
+def named_operations(
+    program: Program, listed: tuple[TracedOperation, ...]
+) -> tuple[TracedOperation, ...]:
+    """Return an operation for every collective of the schedule: those in `listed`, or by name
+    alone.
+    """
     names = program.schedule.collectives
     if listed and len(listed) != len(names):
         raise ValueError(f"operations: expected one for each of {len(names)}, got {len(listed)}")
@@ -380,7 +404,7 @@ def named_operations(program: Program, listed: tuple[Operation, ...]) -> tuple[O
     )
 
 
-def _operation_of_name(schedule: Schedule, number: int, name: str) -> Operation:
+def _operation_of_name(schedule: Schedule, number: int, name: str) -> TracedOperation:
     """Return the operation that a name in a schedule means.
 
     A name begins with the job or the part of a step, and ends with the collective: `train dp
@@ -389,8 +413,8 @@ def _operation_of_name(schedule: Schedule, number: int, name: str) -> Operation:
     sendrecv."""
     group, _, collective = name.rpartition(" ")
     if not group or collective not in KERNEL_NAMES:
-        return Operation(name)
-    return Operation(
+        return TracedOperation(name)
+    return TracedOperation(
         collective="sendrecv" if collective == "p2p" else collective,
         ranks=_ranks_of_collective(schedule, number),
         group=group,
@@ -411,7 +435,7 @@ def _ranks_of_collective(schedule: Schedule, number: int) -> tuple[int, ...]:
 
 
 def short_size(nbytes: float) -> str:
-    """A size to four digits: `512 KiB`, `1.333 MiB`, `8 B`."""
+    """Return a size with four digits: `512 KiB`, `1.333 MiB`, `8 B`."""
     for unit, factor in _SIZES:
         if nbytes >= factor:
             return f"{nbytes / factor:.4g} {unit}"

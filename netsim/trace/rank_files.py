@@ -72,7 +72,7 @@ def write_rank_files(
     folder: Path,
     program: Program,
     timeline: Timeline,
-    operations: Sequence[trace_names.Operation] = (),
+    operations: Sequence[trace_names.TracedOperation] = (),
     about: Mapping[str, object] | None = None,
 ) -> list[Path]:
     """Write the kernels of every rank of a program, one file a rank, and return the paths."""
@@ -93,11 +93,11 @@ def write_rank_files(
 
 
 def _kernels(
-    program: Program, timeline: Timeline, operations: tuple[trace_names.Operation, ...]
+    program: Program, timeline: Timeline, operations: tuple[trace_names.TracedOperation, ...]
 ) -> Iterator[Slice]:
     """Yield the kernels of all ranks: those that compute, and one for every collective call."""
     computing = np.flatnonzero(program.schedule.kind == COMPUTE)
-    selection = trace_names.Selection(computing, len(computing), timeline.makespan)
+    selection = trace_names.ShownRows(computing, len(computing), timeline.makespan)
     yield from row_slices(program, timeline, trace_names.Names(program, operations), selection)
     yield from kernel_slices(program, timeline, operations)
 

@@ -31,7 +31,7 @@ def write_rows(
     path: Path,
     program: Program,
     timeline: Timeline,
-    operations: Sequence[trace_names.Operation] = (),
+    operations: Sequence[trace_names.TracedOperation] = (),
     *,
     rows: int = MOST_ROWS,
 ) -> trace_names.Written:
@@ -62,7 +62,7 @@ def write_links_over_time(
 
 
 def _row_lines(
-    program: Program, timeline: Timeline, names: trace_names.Names, selection: trace_names.Selection
+    program: Program, timeline: Timeline, names: trace_names.Names, selection: trace_names.ShownRows
 ) -> Iterator[str]:
     schedule, rows = program.schedule, selection.rows
     style, path = schedule.style[rows], program.path[rows]
@@ -90,7 +90,7 @@ def _row_lines(
         trace_names.spelled(trace_names.sources(schedule, rows), joined),
         trace_names.spelled(trace_names.targets(schedule, rows), joined),
         trace_names.spelled(
-            amounts, lambda amount: trace_names.whole(amount) if amount >= 0 else ""
+            amounts, lambda amount: trace_names.number_text(amount) if amount >= 0 else ""
         ),
         trace_names.spelled(timeline.start[rows], trace_names.micro),
         trace_names.spelled(timeline.end[rows], trace_names.micro),
@@ -116,7 +116,7 @@ def _link_lines(program: Program, timeline: Timeline) -> Iterator[str]:
     ):
         kind, busy = table.kind(link), trace_names.micro(part * makespan)
         capacity: object = float(table.capacity[link]) / 1e9
-        carried = trace_names.whole(amount)
+        carried = trace_names.number_text(amount)
         if kind in IN_SECONDS:
             capacity, carried = "", ""
         yield trace_names.cells(table.name(link), kind, capacity, carried, part, busy)

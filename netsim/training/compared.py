@@ -1,4 +1,7 @@
-"""Collectives that a profile measured beside simulated ones: of its own step, or of a model's."""
+"""Compare the collectives of a recorded profile with simulated ones.
+
+The simulated step either replays the same profile or runs a model that the user describes.
+"""
 
 from collections.abc import Iterable, Iterator
 from statistics import median
@@ -7,18 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass, grouped
-from netsim.training.recorded.kineto import Call, Profile
-from netsim.training.run import Step, alike_calls
+from netsim.training.recorded.kineto import Profile, ProfiledCall
+from netsim.training.run import Step, classes_of_calls
 from netsim.workloads.tape import TapeEntry
 
 Times = NDArray[np.float64]
-NEAR = 0.02  # by which sizes of one collective may differ: padding of buckets and units
+MAX_SIZE_DIFFERENCE = 0.02
+"""Largest relative difference between a measured and a simulated size of the same collective.
+
+Frameworks pad buckets and FSDP units, so that sizes differ a little.
+"""
 Key = tuple[str, str, int, int, str]
 
 
 @dataclass(frozen=True)
-class Calls:
-    """A class of equal calls: group, size, number in a step, and the median of their times."""
+class CallClass:
+    """Calls with the same collective, group, ranks, size and data type.
+
+    `calls` is how many of them one step has, `us` the median of their times in microseconds.
+    """
 
     collective: str
     group: str
@@ -30,9 +40,13 @@ class Calls:
 
 
 @dataclass(frozen=True)
-class Measured(Calls):
-    """Measured ones, with sums by step, also in the open; `least_us` is the shortest: a rank's
-    kernel also waits for the other ranks."""
+class MeasuredCalls(CallClass):
+    """A class of calls of a profile; times in microseconds.
+
+    `least_us` is the shortest call: the time of a kernel includes its wait for the other ranks, and
+    the shortest call has waited least. `total_us` and `exposed_us` are sums over one step, the
+    latter of the time in which no other kernel ran.
+    """
 
     least_us: float
     total_us: float
@@ -40,8 +54,12 @@ class Measured(Calls):
 
 
 @dataclass(frozen=True)
-class Simulated(Calls):
-    """The same of a simulated step, with what NCCL chose; `alone_us` with nothing beside it."""
+class SimulatedCalls(CallClass):
+    """A class of calls of a simulated step, with NCCL's choice; times in microseconds.
+
+    `alone_us` is the time of one call when nothing runs beside it. `total_us` and `exposed_us` are
+    sums over one step, the latter of the time that no kernel hides.
+    """
 
     alone_us: float
     total_us: float
@@ -52,22 +70,24 @@ class Simulated(Calls):
 
 
 @dataclass(frozen=True)
-class Line:
-    """A class of equal calls, measured and simulated; either may be missing."""
+class ComparedCalls:
+    """A measured class of calls and the simulated class that matches it; one of the two may be
+    None.
+    """
 
-    measured: Measured | None
-    simulated: Simulated | None
+    measured: MeasuredCalls | None
+    simulated: SimulatedCalls | None
 
     @property
-    def any(self) -> Measured | Simulated:
-        """Whichever there is."""
-        found = self.measured or self.simulated
-        assert found is not None
-        return found
+    def any(self) -> MeasuredCalls | SimulatedCalls:
+        """The measured class, or the simulated one if nothing was measured."""
+        calls = self.measured or self.simulated
+        assert calls is not None  # every line has at least one of both
+        return calls
 
     @property
     def error(self) -> float | None:
-        """By how much the simulation is too slow, as a part; None where one is missing."""
+        """(simulated - measured) / measured time of a call, or None if one of both is missing."""
         if self.measured is None or self.simulated is None:
             return None
         return self.simulated.us / self.measured.us - 1
@@ -75,97 +95,144 @@ class Line:
 
 @dataclass(frozen=True)
 class TraceCompared:
-    """A trace and a simulated step: all calls, and how long the steps take."""
+    """The result of `compare_trace`: all classes of calls, and the times of the steps in
+    microseconds.
+    """
 
     trace: str
     machine: str
-    lines: tuple[Line, ...]
+    lines: tuple[ComparedCalls, ...]
     step_us: float
     simulated_step_us: float
 
 
 def compare_trace(trace: str, machine: str, profile: Profile, step: Step) -> TraceCompared:
-    """Every kind of call beside its simulation, what takes longest first."""
-    calls = measured_calls(profile), simulated_calls(step)
-    lines = list(_matched(*calls, replayed=step.resolved.recorded is not None))
+    """Return each class of calls of a profile beside its simulation, the longest total time
+    first.
+    """
+    measured = measured_calls(profile)
+    simulated = simulated_calls(step)
+    lines = list(_matched(measured, simulated, replayed=step.resolved.recorded is not None))
     lines.sort(key=lambda line: -line.any.total_us)
-    steps = [profile.of_step(number).seconds for number in profile.steps] or [profile.seconds]
-    return TraceCompared(trace, machine, tuple(lines), median(steps) * 1e6, step.seconds * 1e6)
+    step_seconds = [profile.of_step(number).seconds for number in profile.steps]
+    if not step_seconds:
+        step_seconds = [profile.seconds]
+    return TraceCompared(
+        trace=trace,
+        machine=machine,
+        lines=tuple(lines),
+        step_us=median(step_seconds) * 1e6,
+        simulated_step_us=step.seconds * 1e6,
+    )
 
 
-def measured_calls(profile: Profile) -> Iterator[Measured]:
-    """The calls of all steps of a profile (of all of it, if it has no steps), by class."""
-    calls = [one for one in profile.calls if one.step >= 0 or not profile.steps]
-    steps, bare = max(1, len(profile.steps)), _Bare(profile)
-    for key, some in grouped(calls, _said_alike).items():
-        spent = [(one.end - one.begin) * 1e6 for one in some]
-        exposed = sum(bare.within(one.begin, one.end) for one in some) * 1e6
-        yield Measured(
-            *key, len(some) / steps, median(spent), min(spent), sum(spent) / steps, exposed / steps
+def measured_calls(profile: Profile) -> Iterator[MeasuredCalls]:
+    """Yield the classes of calls in all steps of a profile.
+
+    A profile without marked steps counts as one step.
+    """
+    calls = [call for call in profile.calls if call.step >= 0 or not profile.steps]
+    step_count = max(1, len(profile.steps))
+    idle_gaps = _IdleGaps(profile)
+    for key, class_calls in grouped(calls, _measured_key).items():
+        durations = [(call.end - call.begin) * 1e6 for call in class_calls]
+        exposed = sum(idle_gaps.within(call.begin, call.end) for call in class_calls) * 1e6
+        yield MeasuredCalls(
+            *key,
+            calls=len(class_calls) / step_count,
+            us=median(durations),
+            least_us=min(durations),
+            total_us=sum(durations) / step_count,
+            exposed_us=exposed / step_count,
         )
 
 
-def _said_alike(call: Call) -> Key:
-    said = call.said
-    return said.collective, said.group, len(said.ranks), said.nbytes, said.dtype
+def _measured_key(call: ProfiledCall) -> Key:
+    """The fields of `CallClass` by which calls of a profile are grouped."""
+    description = call.description
+    return (
+        description.collective,
+        description.group,
+        len(description.ranks),
+        description.nbytes,
+        description.dtype,
+    )
 
 
-class _Bare:
+class _IdleGaps:
+    """The times of a profile in which no kernel ran but those of NCCL.
+
+    `edges` are the begin and end of each busy span; `busy_before` is the busy time up to each edge.
+    """
+
     def __init__(self, profile: Profile) -> None:
-        flat = np.array(profile.busy()).reshape(-1, 2)
-        self.at: Times = flat.reshape(-1)
-        busy = np.concatenate([[0.0], np.cumsum(flat[:, 1] - flat[:, 0])])
-        # At the end of each kernel the sum is one further than at its begin.
-        self.busy: Times = np.column_stack([busy[:-1], busy[1:]]).reshape(-1)
+        busy_spans = np.array(profile.busy()).reshape(-1, 2)
+        self.edges: Times = busy_spans.reshape(-1)
+        lengths = busy_spans[:, 1] - busy_spans[:, 0]
+        busy = np.concatenate([[0.0], np.cumsum(lengths)])
+        # The busy time before span k is busy[k], that up to its end busy[k + 1].
+        self.busy_before: Times = np.column_stack([busy[:-1], busy[1:]]).reshape(-1)
 
     def within(self, begin: float, end: float) -> float:
-        """Seconds between two moments without another kernel."""
-        if not len(self.at):
+        """Return the seconds between two moments in which no kernel ran."""
+        if not len(self.edges):
             return end - begin
-        first, last = np.interp([begin, end], self.at, self.busy)
-        return max(0.0, end - begin - float(last - first))
+        busy_at_begin, busy_at_end = np.interp([begin, end], self.edges, self.busy_before)
+        return max(0.0, end - begin - float(busy_at_end - busy_at_begin))
 
 
-def simulated_calls(step: Step) -> Iterator[Simulated]:
-    """The calls of a simulated step by class; figures are means over its ranks."""
-    for some, calls, times, exposed in alike_calls(step, _alike):
-        key, coarse = (
-            _alike(step.spans.tape.entries[some[0]]),
-            step.spans.lowered.coarse[some[0]][0],
-        )
-        us = float(np.median(times)) * 1e6
-        yield Simulated(
-            *key,
-            calls,
-            us,
-            coarse.seconds * 1e6,
-            float(times.mean()) * calls * 1e6,
-            exposed * 1e6,
-            coarse.algorithm,
-            coarse.protocol,
-            coarse.channels,
+def simulated_calls(step: Step) -> Iterator[SimulatedCalls]:
+    """Yield the classes of calls of a simulated step; times are means over its ranks."""
+    for entries, calls, times, exposed in classes_of_calls(step, _simulated_key):
+        first_entry = entries[0]
+        coarse_form = step.spans.lowered.coarse[first_entry][0]
+        yield SimulatedCalls(
+            *_simulated_key(step.spans.tape.entries[first_entry]),
+            calls=calls,
+            us=float(np.median(times)) * 1e6,
+            alone_us=coarse_form.seconds * 1e6,
+            total_us=float(times.mean()) * calls * 1e6,
+            exposed_us=exposed * 1e6,
+            algorithm=coarse_form.algorithm,
+            protocol=coarse_form.protocol,
+            channels=coarse_form.channels,
         )
 
 
-def _alike(entry: TapeEntry) -> Key:
+def _simulated_key(entry: TapeEntry) -> Key:
+    """The fields of `CallClass` by which entries of a tape are grouped."""
     return entry.collective, entry.kind, entry.groups.shape[1], entry.nbytes, entry.dtype
 
 
 def _matched(
-    measured: Iterable[Measured], simulated: Iterable[Simulated], *, replayed: bool
-) -> Iterable[Line]:
-    """Pairs of a collective among as many ranks of the nearest size; then what is left."""
-    left = list(simulated)
-    for one in measured:
-        near = [
-            other
-            for other in left
-            if (other.collective, other.ranks) == (one.collective, one.ranks)
-            and abs(other.size_bytes - one.size_bytes) <= NEAR * one.size_bytes
-            and (not replayed or (other.group, other.dtype) == (one.group, one.dtype))
-        ]
-        best = min(near, key=lambda o: abs(o.size_bytes - one.size_bytes), default=None)
-        if best is not None:
-            left.remove(best)
-        yield Line(one, best)
-    yield from (Line(None, one) for one in left)
+    measured: Iterable[MeasuredCalls], simulated: Iterable[SimulatedCalls], *, replayed: bool
+) -> Iterable[ComparedCalls]:
+    """Pair each measured class with the simulated class of the nearest size, then yield the rest.
+
+    Classes match if collective and number of ranks are equal and sizes differ by at most
+    `MAX_SIZE_DIFFERENCE`. In a replayed step the group and the data type must be equal as well.
+    """
+    unmatched = list(simulated)
+    for measured_class in measured:
+        size = measured_class.size_bytes
+        nearest = min(
+            (other for other in unmatched if _may_match(measured_class, other, replayed=replayed)),
+            key=lambda candidate: abs(candidate.size_bytes - size),
+            default=None,
+        )
+        if nearest is not None:
+            unmatched.remove(nearest)
+        yield ComparedCalls(measured_class, nearest)
+    for simulated_class in unmatched:
+        yield ComparedCalls(None, simulated_class)
+
+
+def _may_match(measured: MeasuredCalls, simulated: SimulatedCalls, *, replayed: bool) -> bool:
+    """Whether two classes of calls are of the same collective and of almost the same size."""
+    if (simulated.collective, simulated.ranks) != (measured.collective, measured.ranks):
+        return False
+    difference = abs(simulated.size_bytes - measured.size_bytes)
+    if difference > MAX_SIZE_DIFFERENCE * measured.size_bytes:
+        return False
+    same_group = (simulated.group, simulated.dtype) == (measured.group, measured.dtype)
+    return same_group or not replayed

@@ -1,8 +1,13 @@
-"""What the collectives of a step cost: each simulated once, and written in few rows that share.
+"""Simulate the collectives of a training step, and give each a coarse form of few rows.
 
-Simulated by itself, the coarse collective takes exactly as long as the real one, over the same
-links with the same bytes. Beside others it shares links as if its bytes were spread evenly over
-its time: that, and that nobody leaves it before the last, is the approximation."""
+A step runs many collectives beside each other and beside kernels. To simulate all their transfers
+would take too long. So each collective is simulated once by itself, and its rows are replaced by
+one flow for each pair of ranks, kind of transfer and route: the coarse form.
+
+The coarse form takes as long as the collective when nothing runs beside it, and moves the same
+bytes over the same links. Beside other work it shares links as if its bytes were spread evenly over
+its time and all its ranks finished together. That is the approximation.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -26,7 +31,7 @@ from netsim.extent.invariants import sound
 from netsim.extent.solve import solve
 from netsim.nccl.choice import nccl_plan, with_blocks
 from netsim.nccl.constants import nccl_launch
-from netsim.nccl.job import Job, Wishes, job_of
+from netsim.nccl.job import NcclJob, Wishes, job_of
 from netsim.nccl.schedules.plan import Plan
 from netsim.program.place import place
 from netsim.program.program import Program
@@ -51,13 +56,19 @@ from netsim.workloads.tape import TapeEntry
 from netsim.workloads.task import Task
 
 Floats = NDArray[np.float64]
-KEPT = ("hbm", "nic_msg", "nvls")  # what other collectives and kernels share with this one
-MOST_TARGETS = 8  # of one rank; more are stood for by some of them
+SHARED_RESOURCES = ("hbm", "nic_msg", "nvls")
+"""Resources that a collective shares with other collectives and with kernels."""
+
+MOST_TARGETS = 8
+"""Flows of one rank in a coarse form; with more targets, some of them carry all bytes."""
 
 
 @dataclass
-class _Way:
-    """All bytes of one way, and what they draw on, summed over rows."""
+class _Traffic:
+    """The sum of all bytes between two ranks over one route, and of the resources that they use.
+
+    `wire` is the bytes on the wire, headers included. `uses` is the work by resource and endpoint.
+    """
 
     style: Style
     src: int
@@ -69,124 +80,135 @@ class _Way:
         self.uses: dict[tuple[str, str], float] = defaultdict(float)
 
     def add(self, style: Style, nbytes: float) -> None:
+        """Add the bytes of one row of a style."""
         self.nbytes += nbytes
         self.wire += style.wire * nbytes
         for use in style.uses:
-            if use.resource in KEPT:
+            if use.resource in SHARED_RESOURCES:
                 self.uses[use.resource, use.end] += use.weight * nbytes
 
-    def join(self, other: "_Way", part: float = 1.0) -> None:
-        """Carry a part of the bytes of another way as well."""
-        self.nbytes += part * other.nbytes
-        self.wire += part * other.wire
-        for use, weight in other.uses.items():
-            self.uses[use] += part * weight
+    def join(self, joined: "_Traffic", fraction: float = 1.0) -> None:
+        """Add a fraction of the bytes of another flow."""
+        self.nbytes += fraction * joined.nbytes
+        self.wire += fraction * joined.wire
+        for use, weight in joined.uses.items():
+            self.uses[use] += fraction * weight
 
 
 def coarse_of(
     program: Program, seconds: float, launch: float, sms: Floats, *, scale: float
 ) -> Coarse:
-    """The coarse form of a collective that takes `seconds` after its launch, of which `program` is
-    a simulation, perhaps with fewer bytes: `scale` times as many are meant. `sms` is by rank the
-    fraction of its GPU's SMs that the channels hold."""
-    ways = _thinned(_ways(program), program.schedule.ranks)
-    held = _held(ways, seconds / scale, sms)
-    amounts = [max(1, round(way.nbytes * scale)) for way in ways]
+    """Return the coarse form of a collective, made from a simulation of it.
+
+    Args:
+        program: the simulated rows, perhaps of fewer loops than the collective has.
+        seconds: time of the collective after its launch.
+        launch: seconds from the launch to the first transfer.
+        sms: by rank, the fraction of its GPU's SMs that the channels hold.
+        scale: bytes of the collective divided by those of `program`.
+    """
+    traffic = _thinned(_traffic_of(program), program.schedule.ranks)
+    sms_per_byte = _sm_seconds_per_byte(traffic, seconds / scale, sms)
+    amounts = [max(1, round(flow.nbytes * scale)) for flow in traffic]
     styles = []
-    for way, amount in zip(ways, amounts, strict=True):
-        uses = [Use(what, end, w / way.nbytes) for (what, end), w in way.uses.items() if w > 0]
-        uses += [Use("sms", end, held[rank]) for end, rank in _ends(way) if held[rank] > 0]
+    for flow, nbytes in zip(traffic, amounts, strict=True):
+        uses = []
+        for (resource, end), work in flow.uses.items():
+            if work > 0:
+                uses.append(Use(resource, end, work / flow.nbytes))
+        for end, rank in _endpoints(flow):
+            if sms_per_byte[rank] > 0:
+                uses.append(Use("sms", end, sms_per_byte[rank]))
         styles.append(
             Style(
-                kind=way.style.kind,
-                channel=way.style.channel,
-                route=way.style.route,
+                kind=flow.style.kind,
+                channel=flow.style.channel,
+                route=flow.style.route,
                 latency=launch,
-                cap=amount / seconds,
-                wire=max(way.wire / way.nbytes, 1e-9),
+                cap=nbytes / seconds,
+                wire=max(flow.wire / flow.nbytes, 1e-9),
                 uses=tuple(uses),
             )
         )
     return Coarse(
         seconds=launch + seconds,
         styles=tuple(styles),
-        src=np.array([way.src for way in ways], np.int32),
-        dst=np.array([way.dst for way in ways], np.int32),
+        src=np.array([flow.src for flow in traffic], np.int32),
+        dst=np.array([flow.dst for flow in traffic], np.int32),
         amount=np.array(amounts, np.int64),
         groups=program.schedule.groups,
     )
 
 
-def _ways(program: Program) -> list[_Way]:
-    """Rows that move data, by kind, ends and wires; in order of their first row."""
+def _traffic_of(program: Program) -> list[_Traffic]:
+    """Sum the rows that move data by kind, ranks and wires, in order of the first row."""
     schedule = program.schedule
     amount = schedule.amount * schedule.style_column("multiplicity").astype(np.float64)
-    moving = np.flatnonzero((amount > 0) & ~np.isin(schedule.kind, (MARK, COMPUTE, LOCAL_COPY)))
-    path, styles = program.path[moving].astype(np.int64), len(schedule.styles)
-    key, first, place = np.unique(
-        path * styles + schedule.style[moving], return_index=True, return_inverse=True
+    is_transfer = ~np.isin(schedule.kind, (MARK, COMPUTE, LOCAL_COPY))
+    moving_rows = np.flatnonzero((amount > 0) & is_transfer)
+
+    # Rows of one path and style have the same ranks and wires: sum these first, as arrays.
+    path = program.path[moving_rows].astype(np.int64)
+    style_count = len(schedule.styles)
+    key, first_of_key, key_of_row = np.unique(
+        path * style_count + schedule.style[moving_rows], return_index=True, return_inverse=True
     )
-    bytes_of_key = np.bincount(place, amount[moving])
-    order = np.argsort(first)
-    rows = moving[first[order]]  # ranks of one path are the same: its wires are theirs
-    columns = (
-        key[order] // styles,
-        key[order] % styles,
-        schedule.src[rows],
-        schedule.dst[rows],
-        bytes_of_key[order],
-    )
+    bytes_of_key = np.bincount(key_of_row, amount[moving_rows])
+
     wires = {number: _wires(program, number) for number in np.unique(path).tolist()}
-    way_of_key: dict[object, _Way] = {}
-    for number, style_number, src, dst, nbytes in zip(
-        *(column.tolist() for column in columns), strict=True
-    ):
+    flow_of_key: dict[object, _Traffic] = {}
+    for position in np.argsort(first_of_key).tolist():
+        row = moving_rows[first_of_key[position]]
+        src = int(schedule.src[row])
+        dst = int(schedule.dst[row])
+        path_number, style_number = divmod(int(key[position]), style_count)
         style = schedule.styles[style_number]
-        name = (style.kind, src, dst, wires[number])
-        way = way_of_key.setdefault(name, _Way(style, src, dst))
-        way.add(style, nbytes)
-    return list(way_of_key.values())
+        flow_key = (style.kind, src, dst, wires[path_number])
+        flow = flow_of_key.setdefault(flow_key, _Traffic(style, src, dst))
+        flow.add(style, float(bytes_of_key[position]))
+    return list(flow_of_key.values())
 
 
 def _wires(program: Program, path: int) -> bytes:
-    """What tells the wires of a path from those of others."""
+    """A key that is equal for two paths if they cross the same wires."""
     span = slice(int(program.paths.ptr[path]), int(program.paths.ptr[path + 1]))
     links = program.paths.link[span]
     return links[links < program.links.wires].tobytes()
 
 
-def _thinned(ways: list[_Way], ranks: int) -> list[_Way]:
-    """Where a rank sends to very many others, ways to a few of them carry all of its bytes.
+def _thinned(flows: list[_Traffic], ranks: int) -> list[_Traffic]:
+    """Limit the targets of each rank: where it sends to very many, flows to some carry all bytes.
 
-    Those that go over NVLink and those that leave the node stay apart. All ranks choose targets at
-    the same distances where they can, so that every rank receives as much as in the collective."""
-    by_source: dict[int, list[_Way]] = defaultdict(list)
-    kept: list[_Way] = []
-    for way in ways:
-        (by_source[way.src] if way.style.kind == TRANSFER else kept).append(way)
+    Flows over NVLink and flows that leave the node are thinned separately. All ranks choose targets
+    at the same distances where possible, so that each rank receives as much as in the collective.
+    """
+    by_source: dict[int, list[_Traffic]] = defaultdict(list)
+    thinned: list[_Traffic] = []
+    for flow in flows:
+        (by_source[flow.src] if flow.style.kind == TRANSFER else thinned).append(flow)
     distances = _common_distances(by_source, ranks)
-    for of_source in by_source.values():
-        if len(of_source) <= MOST_TARGETS:
-            kept += of_source
+    for source_flows in by_source.values():
+        if len(source_flows) <= MOST_TARGETS:
+            thinned += source_flows
             continue
-        for route, of_route in grouped(of_source, lambda way: way.style.route).items():
-            few = max(1, MOST_TARGETS * len(of_route) // len(of_source))
+        for route, route_flows in grouped(source_flows, lambda flow: flow.style.route).items():
+            target_count = max(1, MOST_TARGETS * len(route_flows) // len(source_flows))
             common = distances[route]
-            if len(common) >= few:
-                kept += _at_distances(of_route, _spread(common, few), ranks)
+            if len(common) >= target_count:
+                thinned += _at_distances(route_flows, _spread(common, target_count), ranks)
             else:
-                kept += _evenly_chosen(of_route, few)
-    return kept
+                thinned += _evenly_chosen(route_flows, target_count)
+    return thinned
 
 
-def _common_distances(by_source: Mapping[int, list[_Way]], ranks: int) -> dict[str, list[int]]:
+def _common_distances(by_source: Mapping[int, list[_Traffic]], ranks: int) -> dict[str, list[int]]:
     """By route, the distances (target - source, modulo the ranks) to which all sources send."""
     sources: dict[tuple[str, int], set[int]] = defaultdict(set)
     sources_of_route: dict[str, set[int]] = defaultdict(set)
-    for source, ways in by_source.items():
-        for way in ways:
-            sources[way.style.route, (way.dst - source) % ranks].add(source)
-            sources_of_route[way.style.route].add(source)
+    for source, source_flows in by_source.items():
+        for flow in source_flows:
+            sources[flow.style.route, (flow.dst - source) % ranks].add(source)
+            sources_of_route[flow.style.route].add(source)
     return {
         route: sorted(
             distance
@@ -197,90 +219,104 @@ def _common_distances(by_source: Mapping[int, list[_Way]], ranks: int) -> dict[s
     }
 
 
-def _spread(values: list[int], few: int) -> list[int]:
-    """A few of the values, evenly spread over them.
+def _spread(values: list[int], count: int) -> list[int]:
+    """Return `count` of the values, evenly spread over them.
 
     >>> _spread([8, 9, 10, 11, 12, 13], 2)
     [9, 12]
     """
-    return [values[(2 * place + 1) * len(values) // (2 * few)] for place in range(few)]
+    return [values[(2 * place + 1) * len(values) // (2 * count)] for place in range(count)]
 
 
-def _at_distances(ways: list[_Way], distances: list[int], ranks: int) -> list[_Way]:
-    """The ways of one source to targets at some distances, which carry equal parts of all bytes."""
-    equal_part = _Way(ways[0].style, ways[0].src, ways[0].dst)
-    for way in ways:
-        equal_part.join(way, 1 / len(distances))
-    by_distance = {(way.dst - way.src) % ranks: way for way in ways}
-    chosen_ways = []
+def _at_distances(flows: list[_Traffic], distances: list[int], ranks: int) -> list[_Traffic]:
+    """Return the flows of one source to the targets at some distances, each with an equal part of
+    all bytes.
+    """
+    equal_part = _Traffic(flows[0].style, flows[0].src, flows[0].dst)
+    for flow in flows:
+        equal_part.join(flow, 1 / len(distances))
+    by_distance = {(flow.dst - flow.src) % ranks: flow for flow in flows}
+    chosen_flows = []
     for distance in distances:
-        way = by_distance[distance]
-        chosen = _Way(way.style, way.src, way.dst, equal_part.nbytes, equal_part.wire)
+        flow = by_distance[distance]
+        chosen = _Traffic(flow.style, flow.src, flow.dst, equal_part.nbytes, equal_part.wire)
         chosen.uses.update(equal_part.uses)
-        chosen_ways.append(chosen)
-    return chosen_ways
+        chosen_flows.append(chosen)
+    return chosen_flows
 
 
-def _evenly_chosen(ways: list[_Way], few: int) -> list[_Way]:
-    """A few of the ways of one source, in order of their targets; each carries the bytes of those
-    that follow it, too."""
-    ways.sort(key=lambda way: (way.dst < way.src, way.dst))
-    # Each rank begins elsewhere, so that what all choose together is spread over all ranks.
-    turn = ways[0].src % len(ways) if ways[0].style.route else 0
-    ordered = ways[turn:] + ways[:turn]
-    edges = [k * len(ordered) // few for k in range(few + 1)]
+def _evenly_chosen(flows: list[_Traffic], count: int) -> list[_Traffic]:
+    """Return some of the flows of one source; each also carries the bytes of the flows after it.
+
+    Flows are in order of their targets, starting at another target for each source.
+    """
+    flows.sort(key=lambda flow: (flow.dst < flow.src, flow.dst))
+    # Each source starts at another target, so that the chosen targets of all sources are spread
+    # over all ranks.
+    rotation = flows[0].src % len(flows) if flows[0].style.route else 0
+    ordered = flows[rotation:] + flows[:rotation]
+    edges = [k * len(ordered) // count for k in range(count + 1)]
     for first, after in pairwise(edges):
-        for other in ordered[first + 1 : after]:
-            ordered[first].join(other)
+        for joined in ordered[first + 1 : after]:
+            ordered[first].join(joined)
     return [ordered[first] for first in edges[:-1]]
 
 
-def _held(ways: list[_Way], seconds: float, sms: Floats) -> dict[int, float]:
-    """By rank, the work-seconds of its SMs a byte, of which all its ways add up to its `sms`."""
-    total: dict[int, float] = defaultdict(float)
-    for way in ways:
-        for _, rank in _ends(way):
-            total[rank] += way.nbytes
-    return {rank: float(sms[rank]) * seconds / nbytes for rank, nbytes in total.items()}
+def _sm_seconds_per_byte(flows: list[_Traffic], seconds: float, sms: Floats) -> dict[int, float]:
+    """By rank, the SM time per byte such that all bytes of the rank together hold its `sms`."""
+    total_bytes: dict[int, float] = defaultdict(float)
+    for flow in flows:
+        for _, rank in _endpoints(flow):
+            total_bytes[rank] += flow.nbytes
+    return {rank: float(sms[rank]) * seconds / nbytes for rank, nbytes in total_bytes.items()}
 
 
-def _ends(way: _Way) -> list[tuple[str, int]]:
-    if way.style.kind == MULTICAST:
-        return [("src", way.src)]
-    if way.style.kind == SWITCH_REDUCE:
-        return [("dst", way.dst)]
-    return [("src", way.src), ("dst", way.dst)]
+def _endpoints(flow: _Traffic) -> list[tuple[str, int]]:
+    """The endpoints of a flow at which a GPU's SMs work: of multicast and switch reductions one
+    only.
+    """
+    if flow.style.kind == MULTICAST:
+        return [("src", flow.src)]
+    if flow.style.kind == SWITCH_REDUCE:
+        return [("dst", flow.dst)]
+    return [("src", flow.src), ("dst", flow.dst)]
 
 
 # The collectives of a step as NCCL runs them: each is simulated once for equal groups.
-# Groups are equal if their ranks sit at the same places of equal hosts, in the same pattern, over
-# routes of the same latency and bandwidth.
 
 Group = tuple[int, ...]
 Key = tuple[object, ...]
 OVERLOAD = 1e-6
 """The fraction of a wire's capacity by which rows may exceed it: their bytes are rounded."""
-NOTABLE = 1e-3  # part by which rings may be off that is worth a word
-WORTH = 40  # loops that are left out of what is only to show which ways are taken
-WRITTEN = 3  # whole hosts, at least, that chunks go in rings that stand for longer ones
-STEADY = "large collectives from a part of their loops"
+MIN_STATED_ERROR = 1e-3
+"""Relative error bound of a ring from which the note on the step states it."""
+
+MIN_LOOPS_LEFT_OUT = 40
+"""If at least this many loops can be omitted, the schedule that shows the links has the fewest."""
+
+MIN_HOP_HOSTS = 3
+"""Hosts that chunks pass in a ring that is simulated in place of a longer one."""
+
+FEWER_LOOPS = "large collectives from a part of their loops"
 
 
 @dataclass(frozen=True)
-class Timed:
-    """A collective alone, after its launch: how long, and how it was simplified."""
+class CollectiveTime:
+    """The time of a collective from an idle cluster, without its launch, and how it was
+    simplified.
+    """
 
     seconds: float
     approximation: str = ""
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What was chosen for a collective of a step.
+class ChosenAlgorithm:
+    """How one collective of a step runs.
 
-    `columns` are the algorithm, protocol and channels as a coarse form names them.
-    `launch_seconds` is the time from the launch to the first transfer.
-    `sms` is, by rank of the group, the fraction of its GPU's SMs that the channels hold.
+    `columns` are the algorithm, protocol and channels as a coarse form names them. `launch_seconds`
+    is the time from the launch to the first transfer. `sms` is, by rank of the group, the fraction
+    of its GPU's SMs that the channels hold.
     """
 
     columns: dict[str, Any]
@@ -290,85 +326,110 @@ class Choice:
 
 @dataclass
 class Costs:
-    """The collectives of one cluster, by group, size and kind; `wishes` is what NCCL is told.
+    """Coarse forms of the collectives of one cluster, by group, size and kind.
 
-    `topology` is what they are simulated on, if that is not the cluster's own, by which NCCL
-    decides; `crossed` tells the kinds of links that each collective known crosses.
-
-    `budget` is what is allowed for the time of a collective. Without `holds_sms`, kernels beside
-    collectives are as fast as without: recorded ones have lost that time already."""
+    Calling it with an entry of a tape and a group returns the coarse form, from the cache if an
+    equal one was made before. Groups are equal if their ranks have the same places on equal hosts,
+    in the same pattern, over routes of the same latency and bandwidth.
+    """
 
     cluster: Cluster
     wishes: Wishes
+    """Version and environment variables of NCCL."""
     launch: str = "process_per_gpu"
     registered: bool = False
     holds_sms: bool = True
+    """Whether kernels lose the SMs of channels: recorded kernels have lost that time already."""
     topology: Topology | None = None
+    """Where collectives are simulated, if not on the cluster's topology. NCCL decides by that."""
     budget: Budget = budget_for(is_exact=False, is_step=True)
-    crossed: dict[Key, frozenset[str]] = field(default_factory=dict)
-    known: dict[Key, Coarse] = field(default_factory=dict)
-    times: dict[Key, Timed] = field(default_factory=dict)
+    """How much of a collective may be simulated to find its time."""
+    crossed_kinds: dict[Key, frozenset[str]] = field(default_factory=dict)
+    """The kinds of links that each coarse form crosses."""
+    coarse_forms: dict[Key, Coarse] = field(default_factory=dict)
+    times: dict[Key, CollectiveTime] = field(default_factory=dict)
     jobs: Memo = field(default_factory=Memo)
     patterns: dict[Group, tuple[Key, Key]] = field(default_factory=dict)
+    """The keys of a group in `coarse_forms` and in `times`."""
 
     def __call__(self, entry: TapeEntry, group: Group) -> Coarse:
-        """The coarse form of the entry's collective in one group."""
-        if group not in self.patterns:  # nor those of its entry, as a rule
-            groups = [tuple(one) for one in np.asarray(entry.groups).tolist()]
+        """Return the coarse form of an entry's collective in one group."""
+        if group not in self.patterns:  # then usually none of the entry's groups is
+            groups = [tuple(members) for members in np.asarray(entry.groups).tolist()]
             self._look_up(groups if group in groups else [group])
         key = (self.patterns[group][0], entry.collective, entry.nbytes, entry.dtype)
-        if key not in self.known:
-            self.known[key], self.crossed[key] = self._made(entry, group)
-        return self.known[key]
+        if key not in self.coarse_forms:
+            self.coarse_forms[key], self.crossed_kinds[key] = self._coarse_form(entry, group)
+        return self.coarse_forms[key]
 
-    def on(self, topology: Topology, kind: str) -> "Costs":
-        """The same decisions where links of one kind are others; only what crosses them is new."""
-        kept_costs = {
-            key: made for key, made in self.known.items() if kind not in self.crossed[key]
+    def with_links(self, topology: Topology, kind: str) -> "Costs":
+        """Return costs on a topology that differs in one kind of links; NCCL decides as before.
+
+        Coarse forms that do not cross this kind of links are kept.
+        """
+        kept_forms = {
+            key: form
+            for key, form in self.coarse_forms.items()
+            if kind not in self.crossed_kinds[key]
         }
-        crossed = {key: self.crossed[key] for key in kept_costs}
-        return replace(self, topology=topology, known=kept_costs, crossed=crossed, times={})
+        crossed = {key: self.crossed_kinds[key] for key in kept_forms}
+        return replace(
+            self, topology=topology, coarse_forms=kept_forms, crossed_kinds=crossed, times={}
+        )
 
     def forget_simulations(self) -> None:
-        """Free the memory of what was simulated for the forms of collectives, before the rows of a
-        step need it; what is asked again is found again."""
+        """Free the memory of the simulations from which the coarse forms were made.
+
+        Call it before the rows of a large step need the memory. What is needed again is made again.
+        """
         self.jobs.clear()
         (self.topology or self.cluster.topology).memo.clear()
         give_back_memory()
 
     def _look_up(self, groups: Sequence[Group]) -> None:
-        """Places of groups of one size, whose routes are asked for at once; and what groups have in
-        common that take as long: with one GPU a host, not which it is."""
+        """Compute the two cache keys of each group, all of one size, with one request for all
+        routes.
+
+        The first key decides on the coarse form: places of the GPUs in their hosts, pattern of
+        hosts, classes of hosts, and length, latency and bandwidth of the route to the next GPU. The
+        second decides on the time; it omits the places if each rank is on a host of its own.
+        """
         cluster, gpus = self.cluster, np.array(groups, np.int32)
         hosts = cluster.gpu_host[gpus]
         places = gpus - np.searchsorted(cluster.gpu_host, hosts)
-        near = np.roll(gpus, -1, axis=1).ravel()
-        routes = cluster.topology.routes(gpus.ravel(), near, np.zeros(gpus.size, np.int32))
+        next_gpus = np.roll(gpus, -1, axis=1).ravel()
+        routes = cluster.topology.routes(gpus.ravel(), next_gpus, np.zeros(gpus.size, np.int32))
         bandwidth = cluster.topology.links.bandwidth[routes.link]
-        least = np.minimum.reduceat(bandwidth, routes.ptr[:-1])
-        of_ranks = (
+        least_bandwidth = np.minimum.reduceat(bandwidth, routes.ptr[:-1])
+        rank_columns = (
             cluster.host_class[hosts],
             np.diff(routes.ptr),
             np.round(routes.latency * 1e12),
-            np.round(least),
+            np.round(least_bandwidth),
         )
-        columns: list[Any] = [column.reshape(gpus.shape).tolist() for column in of_ranks]
-        for group, at, on, *ways in zip(
+        columns: list[Any] = [column.reshape(gpus.shape).tolist() for column in rank_columns]
+        for group, slots, group_hosts, *columns_of_group in zip(
             groups, places.tolist(), hosts.tolist(), *columns, strict=True
         ):
-            seen = {host: number for number, host in enumerate(dict.fromkeys(on))}
-            common = (tuple(seen[host] for host in on), *map(tuple, ways))
-            one_each = common if len(seen) == len(group) else (tuple(at), *common)
-            self.patterns[group] = (tuple(at), *common), one_each
+            host_numbers = {host: number for number, host in enumerate(dict.fromkeys(group_hosts))}
+            common = (
+                tuple(host_numbers[host] for host in group_hosts),
+                *map(tuple, columns_of_group),
+            )
+            timing_key = common if len(host_numbers) == len(group) else (tuple(slots), *common)
+            self.patterns[group] = (tuple(slots), *common), timing_key
 
-    def _job(self, group: Group) -> Job:
+    def _job(self, group: Group) -> NcclJob:
+        """NCCL's communicator of a group, one for all groups with the same key."""
         gpus = np.array(group, np.int32)
         key = self.patterns[group][0]
         return self.jobs.of(key, lambda: job_of(self.cluster, gpus, self.wishes))
 
-    def _made(self, entry: TapeEntry, group: Group) -> tuple[Coarse, frozenset[str]]:
-        """The coarse form of a collective in one group, and the kinds of links that it crosses."""
-        task, choice = self._resolved(entry, group)
+    def _coarse_form(self, entry: TapeEntry, group: Group) -> tuple[Coarse, frozenset[str]]:
+        """Make the coarse form of a collective in one group; also return the kinds of links it
+        crosses.
+        """
+        task, chosen = self._resolved(entry, group)
         router = task.topology.router
         has_fixed_paths = not router.by_load
         budget = replace(self.budget, may_fold=has_fixed_paths, has_equal_hops=has_fixed_paths)
@@ -376,19 +437,23 @@ class Costs:
         if key not in self.times:
             self.times[key] = _timed(task, budget)
         timed = self.times[key]
-        work, part = _written(form_of(task, budget), budget)
-        loops = work.least if work.loops - work.least >= WORTH else work.loops
-        program = place(work.schedule(loops), task.topology, group)
-        scale = _scale(work, loops) / part
-        made = coarse_of(program, timed.seconds, choice.launch_seconds, choice.sms, scale=scale)
-        made = _within_links(made, task.topology, group)
+        loop_schedule, hop_fraction = _schedule_of_links(form_of(task, budget), budget)
+        loops = (
+            loop_schedule.least
+            if loop_schedule.loops - loop_schedule.least >= MIN_LOOPS_LEFT_OUT
+            else loop_schedule.loops
+        )
+        program = place(loop_schedule.schedule(loops), task.topology, group)
+        scale = _scale(loop_schedule, loops) / hop_fraction
+        form = coarse_of(program, timed.seconds, chosen.launch_seconds, chosen.sms, scale=scale)
+        form = _within_links(form, task.topology, group)
         kinds = link_kinds(program)
         loads = _loads(program, kinds, timed.seconds, scale)
-        made = replace(made, **choice.columns, approximation=timed.approximation, loads=loads)
-        return made, frozenset(kinds[program.paths.link].tolist())
+        form = replace(form, **chosen.columns, approximation=timed.approximation, loads=loads)
+        return form, frozenset(kinds[program.paths.link].tolist())
 
-    def _resolved(self, entry: TapeEntry, group: Group) -> tuple[Task, Choice]:
-        """The task of one collective of a step in one group, and what was chosen for it."""
+    def _resolved(self, entry: TapeEntry, group: Group) -> tuple[Task, ChosenAlgorithm]:
+        """Return the task of one collective of a step in one group, and how it runs."""
         collective = _collective(entry, len(group))
         topology = self.topology or self.cluster.topology
         task = Task(
@@ -400,15 +465,15 @@ class Costs:
         )
         if not self.cluster.hosts:  # a graph, of which NCCL knows nothing
             algorithm = next(iter(ALGORITHMS[collective.name]))
-            choice = Choice({"algorithm": algorithm}, 0.0, np.zeros(len(group)))
+            choice = ChosenAlgorithm({"algorithm": algorithm}, 0.0, np.zeros(len(group)))
             return replace(task, algorithm=algorithm), choice
         job = self._job(group)
         plan = nccl_plan(job, collective, entry.dtype, registered=self.registered)
         task = replace(task, topology=with_blocks(topology, job.mechanism), plans=(plan,))
         return task, self._chosen(job, plan)
 
-    def _chosen(self, job: Job, plan: Plan) -> Choice:
-        """What NCCL chose by a plan: its columns, launch, and the SMs that its channels hold."""
+    def _chosen(self, job: NcclJob, plan: Plan) -> ChosenAlgorithm:
+        """Return the columns, launch time and SMs of a plan of NCCL."""
         begin = plan.start(job.mechanism, job.comm.n_nodes)
         launch_seconds = nccl_launch(self.launch, job.comm.version, begin=begin).kernel
         columns = {
@@ -417,79 +482,87 @@ class Costs:
             "channels": plan.n_channels,
         }
         if not self.holds_sms:
-            return Choice(columns, launch_seconds, np.zeros(len(job.gpus)))
+            return ChosenAlgorithm(columns, launch_seconds, np.zeros(len(job.gpus)))
         sms_of_class = np.array([host.machine.gpu.sms for host in self.cluster.hosts])
         sms = sms_of_class[self.cluster.host_class[self.cluster.gpu_host[job.gpus]]]
-        return Choice(columns, launch_seconds, plan.n_channels / sms)
+        return ChosenAlgorithm(columns, launch_seconds, plan.n_channels / sms)
 
 
-def _within_links(made: Coarse, topology: Topology, group: Group) -> Coarse:
-    """The coarse form, with less load on wires where its rows ask for more than a wire has.
+def _within_links(form: Coarse, topology: Topology, group: Group) -> Coarse:
+    """Return a coarse form whose flows overload no wire, by less load per byte where they would.
 
-    The collective itself overloads no wire in its time. But few targets may be spread over the
-    links of a fabric less evenly than all targets are. Rows that cross an overloaded wire then put
-    less on wires, so that the coarse form alone takes as long as the collective."""
+    The collective itself overloads no wire in its time. But a few targets may be spread over the
+    links of a fabric less evenly than all targets are. Flows that cross an overloaded wire then put
+    less on wires, so that the coarse form alone takes as long as the collective.
+    """
     builder = Builder(len(group))
-    groups = np.array([builder.group(list(members)) for members in made.groups], np.int32)
-    kinds = np.array([style.kind for style in made.styles])
-    src, dst = made.src.copy(), made.dst.copy()
+    groups = np.array([builder.group(list(members)) for members in form.groups], np.int32)
+    kinds = np.array([style.kind for style in form.styles])
+    src, dst = form.src.copy(), form.dst.copy()
     for column, kind in ((src, SWITCH_REDUCE), (dst, MULTICAST)):
         column[kinds == kind] = groups[column[kinds == kind]]
-    numbers = [builder.style(style) for style in made.styles]
-    builder.rows(numbers, src, dst, builder.pieces(made.amount))
+    numbers = [builder.style(style) for style in form.styles]
+    builder.rows(numbers, src, dst, builder.pieces(form.amount))
     program = place(builder.finish(), topology, group)
     if program.paths.choices is not None:  # messages avoid links that are full
-        return made
+        return form
     row, entries = entries_of(program.paths.ptr, program.path)
     link = program.paths.link[entries]
-    rates = np.array([style.cap for style in made.styles])
+    rates = np.array([style.cap for style in form.styles])
     demand = np.bincount(link, program.paths.weight[entries] * rates[row], len(program.links))
     overload = demand / program.links.capacity
     overload[program.links.wires :] = 0.0
     worst_of_row = np.ones(len(program))
     np.maximum.at(worst_of_row, row, overload[link])
     if worst_of_row.max() <= 1 + OVERLOAD:
-        return made
+        return form
     styles = tuple(
         replace(style, wire=style.wire / worst)
-        for style, worst in zip(made.styles, worst_of_row.tolist(), strict=True)
+        for style, worst in zip(form.styles, worst_of_row.tolist(), strict=True)
     )
-    return replace(made, styles=styles)
+    return replace(form, styles=styles)
 
 
 def _loads(
     program: Program, kinds: NDArray[np.str_], seconds: float, scale: float
 ) -> tuple[tuple[str, float], ...]:
-    """How far the busiest link of each kind is loaded, by the `kinds` of all links."""
+    """Return, by kind of links, the utilization (0 to 1) of the busiest link.
+
+    Args:
+        kinds: the kind of each link of the program.
+        seconds: time of the collective.
+        scale: bytes of the collective divided by those of `program`.
+    """
     schedule, paths = program.schedule, program.paths
     amount = schedule.amount * schedule.style_column("multiplicity").astype(np.float64)
     wire = amount * schedule.style_column("wire").astype(np.float64) * (scale / seconds)
-    sent = program.path >= 0
-    by_path = np.bincount(program.path[sent], wire[sent], minlength=len(paths.ptr) - 1)
+    has_path = program.path >= 0
+    by_path = np.bincount(program.path[has_path], wire[has_path], minlength=len(paths.ptr) - 1)
     rates = np.bincount(
         paths.link, np.repeat(by_path, np.diff(paths.ptr)), minlength=len(program.links)
     )
-    parts = rates / program.links.capacity
+    loads = rates / program.links.capacity
     names = [name for name in LINK_KINDS if (kinds == name).any()]
-    return tuple((name, min(1.0, float(parts[kinds == name].max()))) for name in names)
+    return tuple((name, min(1.0, float(loads[kinds == name].max()))) for name in names)
 
 
-def _timed(task: Task, budget: Budget) -> Timed:
+def _timed(task: Task, budget: Budget) -> CollectiveTime:
+    """Simulate a collective; return its time and a note on what was extrapolated."""
     collective = task.collective
     title = f"{collective.name} of {collective.size_bytes} B"
     result = sound(solve(task, budget, "compiled"), collective, title)
     if not result.hops:
-        return Timed(result.seconds, STEADY if result.approximation else "")
-    words = "long rings from what a few hosts add"
-    if result.uncertainty > NOTABLE:
-        words += f", off by up to {result.uncertainty:.1%}"
-    return Timed(result.seconds, words)
+        return CollectiveTime(result.seconds, FEWER_LOOPS if result.approximation else "")
+    note = "long rings from what a few hosts add"
+    if result.uncertainty > MIN_STATED_ERROR:
+        note += f", off by up to {result.uncertainty:.1%}"
+    return CollectiveTime(result.seconds, note)
 
 
-def _written(form: Form, budget: Budget) -> tuple[LoopSchedule, float]:
-    """A schedule that sends over the same links, and the fraction of the hops that it has.
+def _schedule_of_links(form: Form, budget: Budget) -> tuple[LoopSchedule, float]:
+    """Return a schedule that uses the same links as the task, and the fraction of hops that it has.
 
-    In rings of many rows chunks travel a few hosts far, as each rank sends the same in every hop.
+    In rings of many rows chunks travel only some hosts far: a rank sends the same in every hop.
     """
     if not form.task.is_nccl:
         return form.loop_schedule, 1.0
@@ -498,25 +571,30 @@ def _written(form: Form, budget: Budget) -> tuple[LoopSchedule, float]:
     has_few_rows = form.ring_rows <= thresholds.min_folded_ring_rows
     if has_few_rows or why_not_fewer_hops(form.collective, plan, min_step):
         return form.loop_schedule, 1.0
-    hops = next(islice(ring_distances(form.collective, plan, min_step), WRITTEN - 1, None))
+    hops = next(islice(ring_distances(form.collective, plan, min_step), MIN_HOP_HOSTS - 1, None))
     shorter = form.without_empty_chunks[0].with_distance(hops)
     return shorter.loop_schedule, hops / (len(plan.node) - 1)
 
 
 def _scale(call: LoopSchedule, loops: int) -> float:
-    """How many times more bytes the call moves than with so many loops."""
+    """Return the bytes of all loops divided by the bytes of a schedule of `loops` loops."""
     if loops == call.loops:
         return 1.0
-    few, more = _moved(call.schedule(loops)), _moved(call.schedule(loops + 1))
-    return (few + (more - few) * (call.loops - loops)) / few
+    fewer_bytes, more_bytes = (
+        _moved_bytes(call.schedule(loops)),
+        _moved_bytes(call.schedule(loops + 1)),
+    )
+    return (fewer_bytes + (more_bytes - fewer_bytes) * (call.loops - loops)) / fewer_bytes
 
 
-def _moved(schedule: Schedule) -> float:
+def _moved_bytes(schedule: Schedule) -> float:
+    """The bytes that all rows of a schedule move."""
     times = schedule.style_column("multiplicity").astype(np.float64)
     return float((schedule.amount * times).sum())
 
 
 def _collective(entry: TapeEntry, ranks: int) -> Collective:
+    """The collective of an entry, its size rounded up to a multiple of ranks x 16 bytes."""
     element = DTYPES[entry.dtype]
     even = ranks * max(element, 16)
     size = -(-entry.nbytes // even) * even

@@ -1,8 +1,10 @@
-"""Why a step takes as long as it does: its critical path, and its time with parts faster or free.
+"""Explain the time of a training step: its critical path, and its time if parts were faster or
+free.
 
-Every moment of the step falls to one entry of it: a kernel, or a collective from when its last rank
-has come. A kernel is slowed by what NCCL's channels hold of its SMs, a collective by what shares
-its links."""
+Every moment of the step belongs to one entry of the critical path: a kernel, or a collective from
+the moment its last rank has joined. Kernels are slowed by the SMs that NCCL's channels hold,
+collectives by transfers that share their links.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -31,20 +33,24 @@ from netsim.training.run import (
     family,
     launch_waits,
     pass_title,
+    seconds_by_stages,
     simulate_step,
-    told_seconds,
 )
 from netsim.workloads.lower import Coarse, Realise, lower
 from netsim.workloads.tape import COMPUTE, Tape, TapeEntry
 from netsim.yamlio.models import override
 
 HOST = "host"
-ROUNDING = 1e-9  # of a time: what adding up floats leaves over
+ROUNDING = 1e-9  # relative error of sums of times; smaller differences count as zero
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """An entry on the path: when, seconds alone, and the `rank` that runs or began it."""
+    """An entry of the tape on the critical path, with the rank that runs or starts it.
+
+    `begin` and `end` are in seconds since the start of the step; `alone` is how long the entry
+    takes if nothing runs beside it.
+    """
 
     entry: TapeEntry
     rank: int
@@ -54,13 +60,13 @@ class Visit:
 
     @property
     def slowed(self) -> float:
-        """What others cost it."""
+        """Seconds that the entry takes longer because of what runs beside it."""
         lost = self.end - self.begin - self.alone
         return lost if lost > ROUNDING * (self.end - self.begin) else 0.0
 
 
 def visits_of(step: Step) -> list[Visit]:
-    """The entries of the critical path, first to last."""
+    """Return the entries of the critical path, first to last."""
     spans, timeline = step.spans, step.spans.timeline
     rows = critical_path(step.program, timeline).rows
     if not len(rows):
@@ -84,23 +90,34 @@ def visits_of(step: Step) -> list[Visit]:
 
 
 def _visit(
-    step: Step, number: int, rows: NDArray[np.int64], when: tuple[float, float], before: int
+    step: Step, number: int, rows: NDArray[np.int64], times: tuple[float, float], before: int
 ) -> Visit:
+    """Make the visit of an entry from its rows on the critical path.
+
+    Args:
+        number: number of the entry on the tape.
+        times: begin and end in seconds.
+        before: rank of the visit before; it is kept if it takes part in this collective.
+    """
     entry, lowered = step.spans.tape.entries[number], step.spans.lowered
     if not entry.collective:
         rank = int(step.program.schedule.src[rows[0]])
         slowdown = slowdowns_of(step.resolved.topology).get(rank, 1.0)
         alone = step.spans.tape.kernel_time(entry, rank).seconds * slowdown
-        return Visit(entry, rank, *when, min(alone, when[1] - when[0]))
+        return Visit(entry, rank, *times, min(alone, times[1] - times[0]))
     group = int(np.flatnonzero(lowered.begin[number] == rows[0])[0])
     members = entry.groups[group].tolist()
     alone = lowered.coarse[number][int(lowered.class_of[number][group])].seconds
     rank = before if before in members else int(members[0])
-    return Visit(entry, rank, *when, min(alone, when[1] - when[0]))
+    return Visit(entry, rank, *times, min(alone, times[1] - times[0]))
 
 
 def causes_of(visits: Sequence[Visit]) -> dict[str, float]:
-    """Seconds of the path by cause: compute by phase, communication by kind, what slows both."""
+    """Return the seconds of the critical path by cause, largest first.
+
+    Causes are compute by phase, communication by kind, launches by the host, and the slowdown of
+    either.
+    """
     seconds_of: dict[str, float] = {}
     for visit in visits:
         entry = visit.entry
@@ -117,8 +134,11 @@ def causes_of(visits: Sequence[Visit]) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
-    """Entries of the path that belong together: a pass on one rank, or one handing over."""
+class PathSection:
+    """Consecutive entries of the critical path that belong together; times in seconds.
+
+    For example a forward pass on one rank, or the send to the next pipeline stage.
+    """
 
     name: str
     rank: int
@@ -127,13 +147,16 @@ class Hop:
     communicating: float
 
 
-def hops_of(visits: Sequence[Visit]) -> Iterator[Hop]:
-    """The path in passes: `F mb 0` on rank 0, then the send to the next stage, and so on."""
-    for _, hop_visits in groupby(visits, key=_hop):
-        yield _together([*hop_visits])
+def path_sections(visits: Sequence[Visit]) -> Iterator[PathSection]:
+    """Yield the critical path in sections: `F mb 0` on rank 0, the send to the next stage, and so
+    on.
+    """
+    for _, hop_visits in groupby(visits, key=_section_key):
+        yield _section([*hop_visits])
 
 
-def _hop(visit: Visit) -> tuple[object, ...]:
+def _section_key(visit: Visit) -> tuple[object, ...]:
+    """A key that is equal for consecutive visits of one section."""
     entry = visit.entry
     if entry.collective == "p2p":
         return ("p2p", entry.name, entry.micro_batch)
@@ -142,7 +165,8 @@ def _hop(visit: Visit) -> tuple[object, ...]:
     return (pass_title(entry), visit.rank)
 
 
-def _together(visits: Sequence[Visit]) -> Hop:
+def _section(visits: Sequence[Visit]) -> PathSection:
+    """Join the visits of one section."""
     entry = visits[0].entry
     name = pass_title(entry)
     if entry.collective == "p2p":
@@ -151,7 +175,7 @@ def _together(visits: Sequence[Visit]) -> Hop:
         names = dict.fromkeys(visit.entry.collective for visit in visits)
         name = f"{entry.kind}: {', '.join(names)}"
     spent = sum(visit.end - visit.begin for visit in visits if visit.entry.collective)
-    return Hop(name, visits[0].rank, visits[0].begin, visits[-1].end, spent)
+    return PathSection(name, visits[0].rank, visits[0].begin, visits[-1].end, spent)
 
 
 # How long a step would take with computing, one kind of communication, or one kind of links
@@ -159,50 +183,60 @@ def _together(visits: Sequence[Visit]) -> Hop:
 
 FASTER = 1 / 1.1
 FREE = 0.0
-MOST_ROWS = 4_000_000  # simulated again in all
-STILL = 1e-4  # of a step: what changes it by less changes nothing
-ALL = "all communication"
+MOST_ROWS = 4_000_000  # of all runs that answer "what if" together
+MIN_EFFECT = 1e-4  # relative change of a step's time that counts as an effect
+ALL_COMMUNICATION = "all communication"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A step (seconds) with something 10 % faster, and with it free; None if not simulated."""
+class StepWhatIf:
+    """The time of a step in seconds with something 10 % faster, and with it free of cost.
 
-    what: str
+    A time is None if it was not simulated.
+    """
+
+    changed: str
     faster: float | None
     free: float | None
 
 
-def answers_of(
+def what_ifs_of(
     step: Step, kinds: Sequence[str], *, engine: str, most_rows: int = MOST_ROWS
-) -> list[Answer]:
-    """An answer for computing, every kind of communication, and all of it; the first ones first,
-    as long as no more than `most_rows` rows are simulated. One that has less effect than the
-    rounding of the step is kept: that something does not matter is an answer."""
-    several = [ALL] if len(kinds) > 1 else []
-    able = most_rows // max(1, len(step.program))
-    answers = []
-    for done, what in enumerate(every := (*kinds, *several, COMPUTE)):
-        at(f"{what} changed", done, len(every))
-        names = set(kinds) if what == ALL else {what}
+) -> list[StepWhatIf]:
+    """Return the time of the step with each of its parts faster or free.
+
+    The parts are each kind of communication, all communication, compute, each kind of links, and
+    the stragglers. The step is simulated again for each, in this order, as long as the rows of all
+    runs do not exceed `most_rows`. A part without effect is listed too: that it does not matter is
+    an answer.
+    """
+    all_kinds = [ALL_COMMUNICATION] if len(kinds) > 1 else []
+    remaining_runs = most_rows // max(1, len(step.program))
+    what_ifs = []
+    parts = (*kinds, *all_kinds, COMPUTE)
+    for done_count, changed in enumerate(parts):
+        at(f"{changed} changed", done_count, len(parts))
+        changed_kinds = set(kinds) if changed == ALL_COMMUNICATION else {changed}
         times: list[float | None] = [None, None]
         for number, factor in enumerate((FREE, FASTER)):
-            if able > 0:
-                times[number] = _time(step, names, factor, engine)
-                able -= 1
-        answers.append(Answer(what, times[1], times[0]))
-    crossed: set[str] = set().union(*step.costs.crossed.values())
-    for kind in [one for one in LINK_KINDS if one in crossed] if able > 0 else []:
+            if remaining_runs > 0:
+                times[number] = _time(step, changed_kinds, factor, engine)
+                remaining_runs -= 1
+        what_ifs.append(StepWhatIf(changed, times[1], times[0]))
+    crossed: set[str] = set().union(*step.costs.crossed_kinds.values())
+    kinds_of_links = [kind for kind in LINK_KINDS if kind in crossed]
+    for kind in kinds_of_links if remaining_runs > 0 else []:
         at(f"{LABELS[kind]} rate changed")
-        able -= 2
-        answers.append(_with_links(step, kind, engine))
+        remaining_runs -= 2
+        what_ifs.append(_with_links(step, kind, engine))
     if step.resolved.work.stragglers:
-        seconds = _without_stragglers(step, engine) if able > 0 else None
-        answers.append(Answer("stragglers", None, seconds))
-    return answers
+        seconds = _without_stragglers(step, engine) if remaining_runs > 0 else None
+        what_ifs.append(StepWhatIf("stragglers", None, seconds))
+    return what_ifs
 
 
 def _time(step: Step, kinds: set[str], factor: float, engine: str) -> float:
+    """Seconds of the step if communication of some kinds, or compute, took `factor` of its time."""
     tape = step.spans.tape
     if COMPUTE in kinds:
         entries = [entry if entry.collective else entry.scaled(factor) for entry in tape.entries]
@@ -217,51 +251,59 @@ def _without_stragglers(step: Step, engine: str) -> float:
     return simulate_step(resolve_step(cell_of(source, cell.axes)), engine=engine).seconds
 
 
-def _with_links(step: Step, kind: str, engine: str) -> Answer:
-    """The step with links of a kind that carry 10 % more, or all that comes; NCCL decides as it
-    does now. Links that are free and change nothing change nothing with 10 % more, either."""
+def _with_links(step: Step, kind: str, engine: str) -> StepWhatIf:
+    """The step with links of one kind 10 % faster, and with unlimited ones; NCCL decides as before.
+
+    If unlimited links change nothing, 10 % faster ones are not simulated.
+    """
     label = f"{LABELS[kind]} rate"
-    free = _on(step, kind, inf, engine)
-    if abs(free - step.seconds) <= STILL * step.seconds:
-        return Answer(label, free, free)
-    return Answer(label, _on(step, kind, 1 / FASTER, engine), free)
+    free_seconds = _on(step, kind, inf, engine)
+    if abs(free_seconds - step.seconds) <= MIN_EFFECT * step.seconds:
+        return StepWhatIf(label, free_seconds, free_seconds)
+    return StepWhatIf(label, _on(step, kind, 1 / FASTER, engine), free_seconds)
 
 
 def _on(step: Step, kind: str, factor: float, engine: str) -> float:
+    """Seconds of the step if links of one kind had `factor` of their bandwidth."""
     resolved = step.resolved
     topology = resolved.topology
-    links, is_kind = topology.links, topology.links.kind == LINK_KINDS.index(kind)
+    links = topology.links
+    is_kind = links.kind == LINK_KINDS.index(kind)
     rate = np.where(is_kind & (links.bandwidth > 0), links.bandwidth * factor, links.bandwidth)
     layout = replace(topology.layout, links=replace(links, bandwidth=rate))
-    also = [name for name, whose in ONE_FIGURE.items() if whose == kind]
-    room = {n: r * factor if n in also else r for n, r in topology.capacities.items()}
-    changed = replace(topology, description=layout, capacities=room)
-    return _run(step, step.spans.tape, step.costs.on(changed, kind), engine, on=changed)
+    figure_names = [name for name, whose in ONE_FIGURE.items() if whose == kind]
+    capacities = {n: r * factor if n in figure_names else r for n, r in topology.capacities.items()}
+    changed_topology = replace(topology, description=layout, capacities=capacities)
+    costs = step.costs.with_links(changed_topology, kind)
+    return _run(step, step.spans.tape, costs, engine, on=changed_topology)
 
 
 def _run(
     step: Step, tape: Tape, realise: Realise, engine: str, *, on: Topology | None = None
 ) -> float:
+    """Seconds of a changed tape or with changed costs, simulated as the step itself was."""
     if not step.engine:
-        return told_seconds(step.resolved, tape, realise)
+        return seconds_by_stages(step.resolved, tape, realise)
     lowered = lower(tape, step.spans.ranks, realise)
     return simulate(place(lowered.schedule, on or step.resolved.topology), engine).makespan
 
 
 def _scaling(realise: Realise, kinds: set[str], factor: float) -> Realise:
-    part = cache(partial(_part_of, factor=factor))
+    """Return costs whose collectives of some kinds take `factor` of their time."""
+    scaled_form = cache(partial(_part_of, factor=factor))
 
     def scaled(entry: TapeEntry, group: tuple[int, ...]) -> Coarse:
         coarse = realise(entry, group)
-        return part(coarse) if entry.kind in kinds else coarse
+        return scaled_form(coarse) if entry.kind in kinds else coarse
 
     return scaled
 
 
 def _part_of(coarse: Coarse, factor: float) -> Coarse:
-    amount = np.maximum(1, np.rint(coarse.amount * factor)).astype(np.int64)
+    """A coarse form with `factor` of its bytes and times."""
+    nbytes = np.maximum(1, np.rint(coarse.amount * factor)).astype(np.int64)
     styles = tuple(replace(style, latency=style.latency * factor) for style in coarse.styles)
-    return replace(coarse, seconds=coarse.seconds * factor, styles=styles, amount=amount)
+    return replace(coarse, seconds=coarse.seconds * factor, styles=styles, amount=nbytes)
 
 
 # Why a step takes as long as it does, as plain values: its critical path, how GPUs spend their
@@ -273,14 +315,18 @@ MICRO = 1e6
 def explained_step(
     step: Step, *, engine: str = "auto", most_rows: int = MOST_ROWS
 ) -> dict[str, Any]:
-    """All of it; times in µs. No more than `most_rows` rows are simulated again for what-ifs."""
+    """Return the explanation of a step as plain values for JSON; times in microseconds.
+
+    The runs that answer "what if" simulate at most `most_rows` rows together.
+    """
     visits = visits_of(step)
     causes = causes_of(visits)
     kinds = [kind for kind in step.spans.kinds if kind != COMPUTE]
     kinds.sort(key=lambda kind: -causes.get(f"{kind} communication", 0.0))
     return {
         "title": step.resolved.cell.title(
-            f"{step.resolved.work.what} {step.resolved.work.label} on {step.spans.ranks} GPUs"
+            f"{step.resolved.work.title_start} {step.resolved.work.label} "
+            f"on {step.spans.ranks} GPUs"
         ),
         "time_us": step.seconds * MICRO,
         "bound_by": bound_of(step.breakdown),
@@ -289,8 +335,12 @@ def explained_step(
         "gpus_us": list(_gpus(step)),
         "calls": _calls(step, visits),
         "answers": [
-            {"what": one.what, "faster_10pct_us": _micro(one.faster), "free_us": _micro(one.free)}
-            for one in answers_of(step, kinds, engine=engine, most_rows=most_rows)
+            {
+                "what": what_if.changed,
+                "faster_10pct_us": _micro(what_if.faster),
+                "free_us": _micro(what_if.free),
+            }
+            for what_if in what_ifs_of(step, kinds, engine=engine, most_rows=most_rows)
         ],
         "path": [
             {
@@ -301,13 +351,13 @@ def explained_step(
                 "end_us": hop.end * MICRO,
                 "communicating_us": hop.communicating * MICRO,
             }
-            for hop in hops_of(visits)
+            for hop in path_sections(visits)
         ],
     }
 
 
 def explained_messages(step: Step, *, engine: str) -> dict[str, Any]:
-    """Why the messages and calculations of an application take as long as they do."""
+    """Explain the time of an application's messages and calculations, as plain values for JSON."""
     timeline = step.spans.timeline
     case = Case(step.program.as_run(timeline), 0.0)
     values = as_values(explain(case, timeline, engine=engine))
@@ -315,10 +365,12 @@ def explained_messages(step: Step, *, engine: str) -> dict[str, Any]:
 
 
 def _micro(seconds: float | None) -> float | None:
+    """Seconds in microseconds; None stays None."""
     return None if seconds is None else seconds * MICRO
 
 
 def _gpus(step: Step) -> Iterator[dict[str, Any]]:
+    """Yield the mean times in microseconds of all GPUs, and of those of each pipeline stage."""
     breakdown, grid = step.breakdown, step.resolved.setting.grid
     launching = np.minimum(launch_waits(step.spans), breakdown.idle)
     named, stages = dict[str, Any]({"all GPUs": slice(None)}), grid.degrees["pp"]
@@ -338,6 +390,9 @@ def _gpus(step: Step) -> Iterator[dict[str, Any]]:
 
 
 def _calls(step: Step, visits: Sequence[Visit]) -> list[dict[str, Any]]:
+    """Return totals by class of collective calls, those with most time on the critical path
+    first.
+    """
     call_of_key: dict[tuple[Any, ...], dict[str, Any]] = {}
 
     def totals_of(entry: Any) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""A training cell whose parts fit: from what a scenario says to a Setting, or why not."""
+"""Resolve a training cell: from the scenario to the cluster and the Setting of its step.
+
+Everything that does not fit is refused here, with its place in the scenario, before anything runs.
+"""
 
 import csv
 from collections.abc import Iterator
@@ -22,7 +25,8 @@ from netsim.extent.budget import budget_for
 from netsim.extent.memory import BYTES_A_ROW, BYTES_A_TASK, needed
 from netsim.nccl.facts import parse_version
 from netsim.nccl.job import Wishes
-from netsim.program.symmetry import Where, odd_one
+from netsim.program.odd_parts import first_odd_part
+from netsim.program.partition import Placement
 from netsim.scenario.cells import Cell
 from netsim.scenario.training import LayerConfig, Recorded, Training, TransformerConfig
 from netsim.topology.cluster import Cluster, build_at, build_cluster
@@ -33,7 +37,13 @@ from netsim.topology.network import Ports
 from netsim.trace.goal import read_goal, replayed
 from netsim.training.costs import Costs
 from netsim.training.recorded.chakra import is_execution_trace, ran_alone, tape_of_trace
-from netsim.training.recorded.kineto import StepError, is_trace, read_profile, step_of, tape_of
+from netsim.training.recorded.kineto import (
+    StepNotRecorded,
+    is_trace,
+    read_profile,
+    step_of,
+    tape_of,
+)
 from netsim.training.recorded.layers import layer_times
 from netsim.training.warnings import step_warnings
 from netsim.workloads.lower import Lowered
@@ -55,7 +65,7 @@ from netsim.workloads.setting import (
     NARROW,
     ONE_TILE_A_BLOCK,
     STORED,
-    Extra,
+    ExtraCollective,
     GpuKinds,
     Grid,
     Roofline,
@@ -66,25 +76,28 @@ from netsim.workloads.tape import Tape
 
 Misfit = tuple[tuple[str | int, ...], str]
 MOST_TASKS = 5_000_000
-"""Tasks of a step on all GPUs up to which each is run: with more it takes minutes and gigabytes."""
-TOLD = 5_000  # bytes a task that one rank of a stage tells for all
+"""Entries x GPUs up to which all ranks of a step are simulated: more take minutes and gigabytes."""
+BYTES_A_TASK_OF_STAGES = 5_000
+"""Bytes of memory per entry if one rank of each stage is simulated."""
 
 
 def check_fits(cell: Cell, work: Training, setting: Setting) -> None:
-    """Refuse what does not fit, all of it, each at its place."""
+    """Refuse settings that do not fit together, all of them at once, each at its place."""
     if isinstance(setting.model, Transformer):
-        own = _transformer_misfits(setting, setting.model)
+        model_misfits = _transformer_misfits(setting, setting.model)
     else:
-        own = _layer_list(setting, setting.model)
-    misfits = chain(_batch(setting), own, _pipeline(setting), _replicas(work, setting))
-    wrong = dict(reversed([*misfits]))  # of each key the first
-    if wrong:
+        model_misfits = _layer_list(setting, setting.model)
+    misfits = chain(_batch(setting), model_misfits, _pipeline(setting), _replicas(work, setting))
+    message_of_key = dict(reversed([*misfits]))  # the first message of each key stays
+    if message_of_key:
         raise joined(
-            cell.source.error(("workload", *path), wrong[path]) for path in reversed(wrong)
+            cell.source.error(("workload", *path), message_of_key[path])
+            for path in reversed(message_of_key)
         )
 
 
 def _batch(s: Setting) -> Iterator[Misfit]:
+    """Yield the reason why the batch cannot be divided into micro-batches."""
     samples_per_batch = s.micro * s.replicas
     if s.batch % samples_per_batch:
         message = (
@@ -95,6 +108,7 @@ def _batch(s: Setting) -> Iterator[Misfit]:
 
 
 def _transformer_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
+    """Yield the reasons why a transformer cannot be divided as wanted."""
     tp, ep, pp = (s.degree(axis) for axis in ("tp", "ep", "pp"))
     where = ("parallelism",)
     if m.heads % tp:
@@ -126,7 +140,9 @@ def _sequence_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
     """Why the tokens or heads of a sequence cannot be divided by cp or tp."""
     tp, cp = s.degree("tp"), s.degree("cp")
     where = ("parallelism",)
-    halves = 2 * cp if cp > 1 and m.causal else 1  # each rank has an early and a late part
+    halves = (
+        2 * cp if cp > 1 and m.causal else 1
+    )  # a rank has an early and a late part, for balance
     if s.sequence % halves or s.sequence % cp:
         yield (
             (*where, "cp"),
@@ -142,6 +158,7 @@ def _sequence_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
 
 
 def _layer_list(s: Setting, m: LayerList) -> Iterator[Misfit]:
+    """Yield the reasons why a list of layers cannot be divided as wanted."""
     for axis in ("tp", "cp", "ep"):
         if s.degree(axis) > 1:
             yield (
@@ -154,6 +171,7 @@ def _layer_list(s: Setting, m: LayerList) -> Iterator[Misfit]:
 
 
 def _pipeline(s: Setting) -> Iterator[Misfit]:
+    """Yield the reasons why the pipeline does not fit."""
     pp, m = s.degree("pp"), s.micro_batches
     yield from _stages(s)
     if s.chunks > 1 and pp == 1:
@@ -171,6 +189,7 @@ def _pipeline(s: Setting) -> Iterator[Misfit]:
 
 
 def _stages(s: Setting) -> Iterator[Misfit]:
+    """Yield the reason why `pipeline.stages` does not fit the number of stages or layers."""
     where = ("pipeline", "stages")
     stage_layers, parts = s.stage_layers, s.degree("pp") * s.chunks
     layers = s.model.layers if isinstance(s.model, Transformer) else len(s.model.layers)
@@ -185,6 +204,7 @@ def _stages(s: Setting) -> Iterator[Misfit]:
 
 
 def _example(layers: int, parts: int) -> str:
+    """An even division of layers into parts, as a value that `pipeline.stages` may have."""
     layers_per_part, more = divmod(layers, parts)
     example = [layers_per_part + (number < more) for number in range(parts)]
     shown = [str(one) for one in (example if parts <= 8 else example[:3])]
@@ -192,6 +212,7 @@ def _example(layers: int, parts: int) -> str:
 
 
 def _replicas(work: Training, s: Setting) -> Iterator[Misfit]:
+    """Yield the reasons why the division of weights, gradients and replicas does not fit."""
     pp = s.degree("pp")
     if s.data in ("zero2", "zero3") and pp > 1:
         message = (
@@ -234,23 +255,23 @@ REMEDIES = {
 
 
 def memories(setting: Setting) -> tuple[Memory, ...]:
-    """The memory of a GPU of every pipeline stage."""
+    """Return the memory of a GPU of every pipeline stage."""
     return tuple(memory_of(setting, stage) for stage in range(setting.degree("pp")))
 
 
 def memory_of_gpus(cluster: Cluster) -> NDArray[np.float64]:
-    """The memory in bytes of the GPU of every rank."""
+    """Return the memory in bytes of the GPU of every rank."""
     by_class = np.array([float(host.machine.gpu.memory) for host in cluster.hosts])
     return by_class[cluster.host_class[cluster.gpu_host]]
 
 
 def check_memory(cell: Cell, work: Training, setting: Setting, cluster: Cluster) -> None:
-    """Refuse what does not fit, unless it is wanted all the same."""
+    """Refuse a step that does not fit into GPU memory, unless the scenario allows it."""
     if work.allow_oom:
         return
     gpu_memory = memory_of_gpus(cluster)
     by_stage = memories(setting)
-    # Each stage is held against the smallest GPU memory among its own ranks.
+    # A stage must fit into the smallest GPU memory among its ranks.
     smallest = [gpu_memory[setting.grid.stage(stage)].min() for stage in range(len(by_stage))]
     stage = max(range(len(by_stage)), key=lambda n: by_stage[n].total - smallest[n])
     worst, room = by_stage[stage], float(smallest[stage])
@@ -274,8 +295,11 @@ def check_memory(cell: Cell, work: Training, setting: Setting, cluster: Cluster)
 
 
 def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
-    """The degree of every axis; dp is what is left if it is not given. `ep` is an axis of its own
-    where the product says so, else a part of dp, as Megatron has it."""
+    """Return the degree of every axis; a missing dp follows from the number of GPUs.
+
+    If the product of all degrees is the number of GPUs, ep is an axis of its own. If the product
+    without ep is, ep divides dp, as in Megatron.
+    """
     parallelism = work.parallelism
     others = parallelism.tp * parallelism.pp * parallelism.cp
     place = ("workload", "parallelism")
@@ -304,10 +328,10 @@ def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
 
 
 def model_flops(model: Model, batch: int, sequence: int) -> float:
-    """FLOPs of forward and backward for a batch: the model FLOPs that MFU counts.
+    """Return the FLOPs of forward and backward for a batch: the model FLOPs of MFU.
 
-    As in Megatron-LM's num_floating_point_operations: three times the forward pass, of which the
-    logits are a part and recomputation is not. 0 for a list of layers that have times only.
+    As in Megatron-LM's num_floating_point_operations: three times the forward pass, which includes
+    the logits and excludes recomputation. 0 for a list of layers that only have times.
     """
     if not isinstance(model, Transformer):
         return batch * sum(one.plain.flops + one.plain.backward_flops for one in model.layers)
@@ -316,13 +340,13 @@ def model_flops(model: Model, batch: int, sequence: int) -> float:
 
 
 def layer_flops(model: Transformer, layer: Layer, sequence: int) -> float:
-    """FLOPs of the forward pass of one layer for one token.
+    """Return the FLOPs of the forward pass of one layer for one token.
 
-    Two for each parameter that a token passes through: of experts only those that it is sent to,
-    of the embedding none, as a token reads a row of that table. The logits count in full (also
-    where their matrix is that of the embedding, `tied`), once for each token that is predicted.
-    Attention adds 2 x keys x features of a key and a value, with half of the keys where it is
-    causal.
+    They are 2 per parameter that the token passes through. Of the experts only the `top_k` that the
+    token is sent to count; the embedding has none, as a token reads one row of its table. The
+    logits count in full, also if they share the matrix of the embedding (`tied`), once for each
+    token that is predicted. Attention adds 2 x keys x features of a key and a value, with half of
+    the keys if it is causal.
     """
     if layer.kind == "embedding":
         return 0.0
@@ -338,15 +362,17 @@ def layer_flops(model: Transformer, layer: Layer, sequence: int) -> float:
     return 2.0 * active + attention
 
 
-def extras_of(work: Training, model: Model, grid: Grid) -> tuple[Extra, ...]:
-    """Presets by name, and those that are written out; what is given replaces the preset's."""
+def extras_of(work: Training, model: Model, grid: Grid) -> tuple[ExtraCollective, ...]:
+    """Return the additional collectives of a step: presets by name, with the keys that the user
+    sets.
+    """
     extras = []
     for number, extra in enumerate(work.extras):
         cost = None
         if extra.preset is not None:
             held = model.parameters // (grid.degrees["tp"] * grid.degrees["pp"])
             cost = preset(extra.preset, held, work.micro_batch)
-        usual = cost or Extra(f"extra {number}", "all_reduce", AXES_OF["all"], 4, "step")
+        usual = cost or ExtraCollective(f"extra {number}", "all_reduce", AXES_OF["all"], 4, "step")
         keywords: dict[str, Any] = {
             "collective": extra.collective,
             "nbytes": extra.bytes,
@@ -362,7 +388,11 @@ PLACE = ("workload", "compute", "times")
 
 
 def read_times(cell: Cell, work: Training, model: Model) -> dict[str, tuple[float, float]]:
-    """Seconds forward and backward by layer; `block` is for layers without a line."""
+    """Return the seconds forward and backward by layer, from a CSV file or a trace; {} without
+    either.
+
+    In a CSV file the line `block` is for all blocks without a line of their own.
+    """
     if work.compute.times is None:
         return {}
     path = Path(work.compute.times)
@@ -379,6 +409,7 @@ def read_times(cell: Cell, work: Training, model: Model) -> dict[str, tuple[floa
 
 
 def _lines(path: Path) -> list[dict[str, str]]:
+    """The lines of a CSV file of times by column."""
     try:
         reader = csv.DictReader(text_of(path, LARGEST_TABLE).splitlines())
         if missing := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
@@ -391,6 +422,9 @@ def _lines(path: Path) -> list[dict[str, str]]:
 def _named(
     path: Path, lines: list[dict[str, str]], names: list[str], blocks: list[str]
 ) -> dict[str, tuple[float, float]]:
+    """The times of the lines of a CSV file by layer; `names` and `blocks` are those of the
+    model.
+    """
     seconds_of: dict[str, tuple[float, float]] = {}
     for number, line in enumerate(lines, 2):
         try:
@@ -410,13 +444,13 @@ def _named(
     return seconds_of
 
 
-GRAPH = "cuda_graph"  # the host launches a whole step
+GRAPH = "cuda_graph"  # style of launch: the host launches the complete step as one CUDA graph
 USUAL_SCALING = {"mxfp8": "block", "nvfp4": "block"}
-BACKWARD = 0.8  # of what attention reaches forward, where only that is given
+BACKWARD = 0.8  # efficiency of attention backward / forward, if the user sets only the latter
 
 
 def setting_of(cell: Cell, cluster: Cluster) -> Setting:
-    """The Setting of a training cell on its cluster."""
+    """Return the Setting of a training cell on its cluster."""
     work = cell.scenario.workload
     assert isinstance(work, Training)
     model = model_of(work)
@@ -429,21 +463,22 @@ def setting_of(cell: Cell, cluster: Cluster) -> Setting:
 
 
 def _setting(cell: Cell, work: Training, model: Model, grid: Grid, cluster: Cluster) -> Setting:
+    """Fill in what the scenario leaves open, as Megatron, DeepSpeed and PyTorch do."""
     parallel, pipeline, replicas = work.parallelism, work.pipeline, work.replicas
     data = parallel.data or "ddp"
     schedule = pipeline.schedule or ("interleaved" if pipeline.chunks > 1 else "1f1b")
     sequential = parallel.sequence_parallel
-    if sequential is None:  # Megatron refuses experts with tp but without it
+    if sequential is None:  # Megatron refuses experts with tp without sequence parallelism
         sequential = grid.degrees["tp"] > 1 and isinstance(model, Transformer) and model.experts > 0
     launches = cell.scenario.launch_costs()
-    graph = launches.style == GRAPH
-    late = value("kernel.host") if launches.host is None else launches.host
+    is_graph = launches.style == GRAPH
+    host_seconds = value("kernel.host") if launches.host is None else launches.host
     blocking, overlap, no_sync = pipeline.blocking_sends, replicas.overlap, replicas.no_sync
     sequence = work.sequence or (model.sequence if isinstance(model, Transformer) else 1)
-    again = work.recompute
-    roofline, gpu_kinds = _rooflines(work, cluster, graph)
-    # Megatron reduces in fp32; everyone else in the type of the weights.
-    usual = "float" if data == "distributed-optimizer" else STORED.get(work.dtype, work.dtype)
+    recompute = work.recompute
+    roofline, gpu_kinds = _rooflines(work, cluster, is_graph)
+    # Megatron reduces gradients in fp32, other frameworks in the type of the weights.
+    usual_type = "float" if data == "distributed-optimizer" else STORED.get(work.dtype, work.dtype)
     return Setting(
         model=model,
         grid=grid,
@@ -453,14 +488,16 @@ def _setting(cell: Cell, work: Training, model: Model, grid: Grid, cluster: Clus
         micro=work.micro_batch,
         sequence=sequence,
         dtype=work.dtype,
-        gradient_dtype=replicas.gradient_dtype or usual,
+        gradient_dtype=replicas.gradient_dtype or usual_type,
         gather_dtype=CAST.get(work.dtype, "") if replicas.gather == "fp8" else "",
         scaling=work.scaling or USUAL_SCALING.get(work.dtype, "delayed"),
         data=data,
         sequence_parallel=sequential and grid.degrees["tp"] > 1,
         tensor_overlap=parallel.tensor_overlap,
         context=parallel.context,
-        recompute=again if isinstance(again, tuple) else (again,) * (again != "none"),
+        recompute=recompute
+        if isinstance(recompute, tuple)
+        else (recompute,) * (recompute != "none"),
         loss=work.loss or ("eager" if work.elementwise == "eager" else "fused"),
         attention=work.attention,
         elementwise=work.elementwise,
@@ -495,18 +532,21 @@ def _setting(cell: Cell, work: Training, model: Model, grid: Grid, cluster: Clus
         extras=extras_of(work, model, grid),
         layer_seconds=read_times(cell, work, model),
         connections=work.connections,
-        launch=0.0 if graph else late,
-        wait=0.0 if graph else value("kernel.wait"),
+        launch=0.0 if is_graph else host_seconds,
+        wait=0.0 if is_graph else value("kernel.wait"),
     )
 
 
 def _sites(cell: Cell) -> int:
+    """The number of sites that the cluster has; 2 if it has none."""
     sites = cell.scenario.cluster.sites
     return len(sites.nodes or ()) or sites.count or 2 if sites else 2
 
 
 def recorded_setting(ranks: int) -> Setting:
-    """The setting of a step of which only the kernels are known: no model, no degrees, no rates."""
+    """Return the setting of a recorded step, of which neither model nor degrees nor rates are
+    known.
+    """
     grid = Grid({axis: ranks if axis == "dp" else 1 for axis in AXES})
     roofline = Roofline({}, 1.0, 1)
     model = LayerList(name="recorded", layers=())
@@ -514,19 +554,21 @@ def recorded_setting(ranks: int) -> Setting:
 
 
 def _joined_gpus(cluster: Cluster) -> int:
-    """GPUs of an NVLink domain; of the smallest kind of domain, where machines differ."""
+    """GPUs of an NVLink domain; of the smallest kind of domain if machines differ."""
     machines = [host.machine for host in cluster.hosts]
     return min(one.gpu.count * (one.scale_up.hosts if one.scale_up else 1) for one in machines)
 
 
-def _rooflines(work: Training, cluster: Cluster, graph: bool) -> tuple[Roofline, GpuKinds | None]:
-    """The roofline of the slowest kind of GPU, and all kinds where there are several.
+def _rooflines(
+    work: Training, cluster: Cluster, is_graph: bool
+) -> tuple[Roofline, GpuKinds | None]:
+    """Return the roofline of the slowest kind of GPU, and all kinds if there are several.
 
-    All ranks compute in the same data types, so that a narrow type counts only where every GPU has
-    it: a step in FP8 on H100 and A100 is one in 16 bits, as on A100 alone.
+    All ranks compute in the same data types, so a narrow type counts only if every GPU has it: a
+    step in FP8 on H100 and A100 runs in 16 bits, as on A100 alone.
     """
     gpus = len(cluster.topology)
-    of_class = [_roofline(work, host.machine.gpu, gpus, graph) for host in cluster.hosts]
+    of_class = [_roofline(work, host.machine.gpu, gpus, is_graph) for host in cluster.hosts]
     shared = set.intersection(*({*roofline.flops} for roofline in of_class))
     missing = {*NARROW} - shared
     kinds: list[Roofline] = []
@@ -544,31 +586,39 @@ def _rooflines(work: Training, cluster: Cluster, graph: bool) -> tuple[Roofline,
     return slowest, GpuKinds(tuple(kinds), tuple(of_rank.tolist()))
 
 
-def _roofline(work: Training, gpu: Gpu, gpus: int, graph: bool) -> Roofline:
+def _roofline(work: Training, gpu: Gpu, gpus: int, is_graph: bool) -> Roofline:
+    """The roofline of a kind of GPU: its peak rates and the fractions of them that kernels reach.
+
+    Args:
+        gpus: GPUs of the cluster. A step waits for the slowest of them.
+        graph: whether kernels are launched by CUDA graphs.
+    """
     compute = work.compute
     flops = {str(name): rate for name, rate in gpu.flops.items()}
-    if "fp4" in flops:  # units that scale by blocks came with FP4
+    if "fp4" in flops:  # GPUs with FP4 also scale by blocks in hardware (MXFP8, NVFP4)
         flops |= {"mxfp8": flops["fp8"], "nvfp4": flops["fp4"]}
-    # What the clock under products and attention is of that of one GPU in a usual server; a step
-    # waits for the slowest of all, by some standard deviations (Blom, Statistical Estimates).
-    last = NormalDist().inv_cdf((gpus - 0.375) / (gpus + 0.25))
+    # Clocks of GPUs vary. A step waits for the slowest of `gpus`, which is about `deviations`
+    # standard deviations below the mean (Blom's estimate of the largest of n normal values).
+    deviations = NormalDist().inv_cdf((gpus - 0.375) / (gpus + 0.25))
     limit = usual_power(gpu) ** value("power.exponent")
-    clock = float(limit) / (1 + value("spread") * last)
-    looking = float(limit) / (1 + _part(f"{gpu.arch}.attention.spread", "spread") * last)
+    clock = float(limit) / (1 + value("spread") * deviations)
+    attention_clock = float(limit) / (
+        1 + _constant_or(f"{gpu.arch}.attention.spread", "spread") * deviations
+    )
     gemm, attention = compute.gemm_efficiency, compute.attention_efficiency
     narrow = {name: gemm or clock * _narrow(gpu.arch, work, name) for name in NARROW}
-    back = BACKWARD * attention if attention else 0.0
-    ahead, behind, exponents = _attention(gpu.arch, work.attention)
-    usual_gap = value("kernel.graph_gap" if graph else "kernel.gap")
+    backward_efficiency = BACKWARD * attention if attention else 0.0
+    forward, backward, exponents = _attention(gpu.arch, work.attention)
+    usual_gap = value("kernel.graph_gap" if is_graph else "kernel.gap")
     return Roofline(
         flops=flops,
         bandwidth=gpu.memory_bandwidth,
         sms=gpu.sms,
         narrow=narrow,
-        gemm=gemm or clock * _part(f"{gpu.arch}.gemm", "gemm.other"),
+        gemm=gemm or clock * _constant_or(f"{gpu.arch}.gemm", "gemm.other"),
         attention=(
-            attention or looking * ahead,
-            back or looking * behind,
+            attention or attention_clock * forward,
+            backward_efficiency or attention_clock * backward,
         ),
         memory=compute.memory_efficiency or value("memory.usable"),
         routed=value("memory.routed"),
@@ -579,35 +629,40 @@ def _roofline(work: Training, gpu: Gpu, gpus: int, graph: bool) -> Roofline:
     )
 
 
-def _part(name: str, fallback: str) -> float:
+def _constant_or(name: str, fallback: str) -> float:
+    """The value of a constant, or of a more general one if the table lacks it."""
     return TABLE.get(name, TABLE[fallback]).value
 
 
 def _attention(arch: str, kernel: str) -> tuple[float, float, float]:
-    """What kernels of attention reach, forward and backward, and the part of exponents. Those up to
-    FlashAttention-2 use Ampere's instructions for products, on whatever GPU."""
+    """Return the efficiency of attention forward and backward, and its fraction of exponentials.
+
+    Kernels up to FlashAttention-2 use Ampere's matrix instructions on every GPU.
+    """
     name, mma = f"{arch}.attention", f"{arch}.mma"
     if mma in TABLE and (kernel in ("flash2", "unpadded") or name not in TABLE):
         back = value("unpadded.backward" if kernel == "unpadded" else "flash2.backward")
         return value(mma) * value("flash2"), value(mma) * back, value("flash2.exponents")
     return (
-        _part(name, "attention.other"),
-        _part(f"{name}.backward", "attention.other.backward"),
-        _part(f"{name}.exponents", "flash2.exponents"),
+        _constant_or(name, "attention.other"),
+        _constant_or(f"{name}.backward", "attention.other.backward"),
+        _constant_or(f"{name}.exponents", "flash2.exponents"),
     )
 
 
 def _narrow(arch: str, work: Training, name: str) -> float:
+    """The fraction of its peak rate that a matrix product in FP8 or FP4 reaches."""
     if name == "nvfp4":
-        return _part(f"{arch}.gemm.fp4", "gemm.other")
+        return _constant_or(f"{arch}.gemm.fp4", "gemm.other")
     if work.scaling == "row" and f"{arch}.gemm.fp8.row" in TABLE:
         return value(f"{arch}.gemm.fp8.row")
-    return _part(f"{arch}.gemm.fp8", "gemm.other")
+    return _constant_or(f"{arch}.gemm.fp8", "gemm.other")
 
 
 def usual_power(gpu: Gpu) -> float:
-    """What a GPU may draw beyond what it does idle, over what those of its generation's servers
-    may."""
+    """Return the power limit of a GPU relative to that of its generation's servers, idle power
+    deducted.
+    """
     usual = f"power.{gpu.arch}"
     if gpu.power is None or usual not in TABLE:
         return 1.0
@@ -616,7 +671,7 @@ def usual_power(gpu: Gpu) -> float:
 
 
 def model_of(work: Training) -> Model:
-    """The model that a scenario names or describes."""
+    """Return the model that a scenario names or describes."""
     model = work.model
     if isinstance(model, str):
         return model_named(model)
@@ -633,6 +688,7 @@ def model_of(work: Training) -> Model:
 
 
 def _repeated(number: int, layer: LayerConfig) -> list[Layer]:
+    """The layers of one entry of a list of layers, `repeat` times."""
     name, flops, back = layer.name or f"layer {number}", layer.flops or 0.0, layer.backward_flops
     plain = Plain(
         flops,
@@ -647,65 +703,76 @@ def _repeated(number: int, layer: LayerConfig) -> list[Layer]:
     return [Layer(one, "plain", tensors, plain=plain) for one in names]
 
 
-# A training cell whose parts fit: its cluster, its Setting, the settings of NCCL.
-# What does not fit is said here, with its place in the scenario, before anything runs.
-
-
 @dataclass(frozen=True)
 class Replay:
-    """A step from a trace, and in words what was chosen of it and left out."""
+    """A step from a trace, and notes on what was chosen and left out.
+
+    `alone` is set if the kernels of the trace ran without collectives beside them. `lowered` is set
+    if the trace has messages: it is their schedule.
+    """
 
     tape: Tape
     notes: tuple[str, ...] = ()
-    alone: bool = False  # its kernels have lost nothing to collectives yet
+    alone: bool = False
     lowered: Lowered | None = None
 
 
 @dataclass(frozen=True)
 class ResolvedStep:
-    """A cell that asks for a training step; rank i runs on GPU i of the cluster."""
+    """A training step on its cluster, ready to simulate; rank i runs on GPU i.
+
+    `lowered` is the schedule of a step that consists of messages instead of collectives.
+    """
 
     cell: Cell
     cluster: Cluster
     setting: Setting
     recorded: Replay | None = None
-    lowered: Lowered | None = None  # of what is rows already: messages, no collectives
+    lowered: Lowered | None = None
 
     @property
     def work(self) -> Training | Recorded:
-        """What the scenario says of the step."""
+        """The `workload` section of the scenario."""
         work = self.cell.scenario.workload
         assert isinstance(work, Training | Recorded)
         return work
 
     def memory_needed(self, size: int) -> int:
-        """About how many bytes a process needs for the step at most; a step has no sizes."""
+        """Return an upper estimate in bytes of the memory that simulating the step takes.
+
+        `size` has no meaning for a step; other tasks have the same method.
+        """
         gpus = len(self.topology)
         if self.lowered is not None:
             return needed(gpus, 0, len(self.lowered.schedule) * BYTES_A_ROW)
         is_estimated = self.large and not self.why_in_full
         return needed(
-            gpus, 0, len(self.tape().entries) * (TOLD if is_estimated else gpus * BYTES_A_TASK)
+            gpus,
+            0,
+            len(self.tape().entries)
+            * (BYTES_A_TASK_OF_STAGES if is_estimated else gpus * BYTES_A_TASK),
         )
 
     @cached_property
     def large(self) -> bool:
-        """Whether a step has more tasks on all GPUs than each is run of, if one may do."""
+        """Whether entries x GPUs exceed `MOST_TASKS`, so that one rank of a stage is simulated if
+        possible.
+        """
         tasks = 0 if self.lowered is not None else len(self.tape().entries)
         return tasks * self.setting.grid.size > MOST_TASKS
 
     @cached_property
     def why_in_full(self) -> str:
-        """Why one rank of a stage cannot tell what all do; "" where it can."""
+        """Why all ranks must be simulated instead of one of each stage; "" if that is not so."""
         scenario = self.cell.scenario
         if scenario.exact or self.recorded or scenario.timed or scenario.disturbances:
-            return "it is to be exact, recorded, or disturbed over time"
+            return "the step is to be exact, is recorded, or is disturbed over time"
         if slowdowns_of(self.topology) or len(different(self.cluster.host_class)) > 1:
             return "some GPUs or hosts are slower"
-        return odd_one(Where(self.topology, self.gpus))
+        return first_odd_part(Placement(self.topology, self.gpus))
 
     def tape(self) -> Tape:
-        """The tasks of the step."""
+        """Return the entries of the step: kernels and collectives with their dependencies."""
         return training_step(self.setting) if self.recorded is None else self.recorded.tape
 
     @property
@@ -715,17 +782,17 @@ class ResolvedStep:
 
     @property
     def gpus(self) -> NDArray[np.int32]:
-        """The device of every rank."""
+        """The GPU of every rank."""
         return np.arange(len(self.topology), dtype=np.int32)
 
     @property
     def gpus_per_node(self) -> int:
-        """GPUs of a host; of the first, where they differ."""
+        """GPUs of the first host."""
         return int(np.count_nonzero(self.cluster.gpu_host == 0))
 
     @cached_property
     def costs(self) -> Costs:
-        """The costs of collectives as NCCL runs them here."""
+        """The coarse forms of the step's collectives with these settings of NCCL."""
         scenario, nccl = self.cell.scenario, self.cell.scenario.nccl
         wishes = Wishes(parse_version(nccl.version), nccl.env)
         return Costs(
@@ -738,16 +805,17 @@ class ResolvedStep:
         )
 
 
-STEP_WARNINGS: dict[str, tuple[str, ...]] = {}  # of resolved steps, by the id of a cell
+STEP_WARNINGS: dict[str, tuple[str, ...]] = {}
+"""Warnings about each step that was resolved, by the id of its cell."""
 
 
 def warnings_of_step(cell: Cell) -> tuple[str, ...]:
-    """What the user should know of a training step that has been resolved."""
+    """Return the warnings about a training step that has been resolved."""
     return STEP_WARNINGS.get(cell.id, ())
 
 
 def resolve_step(cell: Cell) -> ResolvedStep:
-    """Build the cluster of a training cell and settle everything about its step."""
+    """Build the cluster of a training cell and resolve its step."""
     work = cell.scenario.workload
     cluster = _cluster(cell, isinstance(work, Recorded))
     assert isinstance(work, Training | Recorded)
@@ -769,10 +837,11 @@ def resolve_step(cell: Cell) -> ResolvedStep:
 
 
 def _recorded(cell: Cell, work: Recorded, cluster: Cluster) -> ResolvedStep:
+    """Resolve a step that is recorded in a trace."""
     place, gpus = ("workload", "trace"), len(cluster.topology)
     try:
         replay = _replay(work, gpus)
-    except StepError as error:
+    except StepNotRecorded as error:
         key = "step" if work.step is not None else "rendezvous"
         raise cell.source.error(("workload", key), error.message) from None
     except InputError as error:
@@ -786,13 +855,14 @@ def _recorded(cell: Cell, work: Recorded, cluster: Cluster) -> ResolvedStep:
 
 
 def _replay(work: Recorded, gpus: int) -> Replay:
+    """Read the step of a trace: GOAL messages, an execution trace, or a profile of PyTorch."""
     path = Path(work.trace)
     goal = path.suffix in GOAL
     alone = not goal and is_execution_trace(path)
     if work.step is not None and (goal or alone):
-        raise StepError("only profiles of PyTorch's have steps")
+        raise StepNotRecorded("only profiles of PyTorch's have steps")
     if work.rendezvous is not None and not goal:
-        raise StepError("only GOAL's messages have it")
+        raise StepNotRecorded("only GOAL's messages have it")
     if goal:
         tape, lowered = replayed(read_goal(path), gpus, work.rendezvous)
         return Replay(tape, lowered=lowered)
@@ -806,7 +876,11 @@ def _replay(work: Recorded, gpus: int) -> Replay:
 
 
 def _cluster(cell: Cell, recorded: bool) -> Cluster:
-    """The cluster of a cell; of a graph, for what is recorded with its times, one host."""
+    """Build the cluster of a cell.
+
+    A graph without machines does for a recorded step, whose kernels have their times; all GPUs are
+    then on one host.
+    """
     config = cell.scenario.cluster
     if config.graph is not None and recorded:
         topology = build_at(config, cell.source)
@@ -818,5 +892,5 @@ def _cluster(cell: Cell, recorded: bool) -> Cluster:
     try:
         return build_cluster(config)
     except TopologyError:
-        build_at(config, cell.source)  # raises it with its place
+        build_at(config, cell.source)  # raises the same error with its place in the file
         raise

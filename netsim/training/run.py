@@ -1,4 +1,8 @@
-"""One training cell, from question to row: its tape and time, where the time and memory go."""
+"""Simulate the training step of a cell, and say where its time and memory go.
+
+The result becomes a row of results.csv and the files collectives.csv, memory.csv and
+memory_over_time.csv.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,9 +46,9 @@ from netsim.workloads.lower import (
     nothing_to_do,
 )
 from netsim.workloads.memory import FULL, activation_bytes, full_activation_bytes
-from netsim.workloads.passes import EXPERT, Part
+from netsim.workloads.passes import EXPERT, PassPart
 from netsim.workloads.setting import Setting
-from netsim.workloads.step import Pass, empty_tape, synchronised, training_step
+from netsim.workloads.step import ChunkPass, empty_tape, synchronised, training_step
 from netsim.workloads.tape import COMPUTE, Deps, Tape, TapeEntry, emit
 
 Times = NDArray[np.float64]
@@ -53,36 +57,43 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Spans:
-    """A step that has run. By entry, begin and end are those of each row of its groups."""
+    """The entries of a simulated step with their times in seconds.
+
+    An entry of the tape is a kernel or a collective; it has a row for each group of ranks that runs
+    it.
+    """
 
     tape: Tape
     lowered: Lowered
     timeline: Timeline
     ranks: int
-    first: Ints  # of the ranks that take as long, by rank
+    first: Ints
+    """By rank, its representative: the lowest rank that spends its time in the same way."""
 
     @property
     def makespan(self) -> float:
-        """The end of the step."""
+        """The finish time of the step in seconds."""
         return self.timeline.makespan
 
     def begin(self, entry: int) -> Times:
-        """When the last rank of each group had come; of kernels, when they began."""
+        """By group, when the last rank had joined the collective; of kernels, when they started."""
         return self.timeline.start[self.lowered.begin[entry]]
 
     def end(self, entry: int) -> Times:
-        """When each group was done."""
+        """By group, when the entry was finished."""
         return self.timeline.end[self.lowered.end[entry]]
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of entries there are, kernels first."""
+        """The kinds of entries on the tape, with kernels first."""
         names = dict.fromkeys(entry.kind for entry in self.tape.entries)
         return (COMPUTE, *(name for name in names if name != COMPUTE))
 
     @cached_property
     def columns(self) -> tuple[Ints, Ints, Ints, Times, Times]:
-        """Rank, kind, entry, begin and end of everything that representatives take part in."""
+        """Rank, kind, entry, begin and end of every entry that a representative takes part in, by
+        rank.
+        """
         parts = [self._parts(number, entry) for number, entry in enumerate(self.tape.entries)]
         columns = zip(*parts, strict=True)
         rank, kind, entry, begin, end = (np.concatenate(column) for column in columns)
@@ -90,31 +101,38 @@ class Spans:
         return rank[order], kind[order], entry[order], begin[order], end[order]
 
     def of_rank(self, rank: int) -> tuple[Ints, Times, Times]:
-        """The entries that a rank takes part in, in order, and when they begin and end for it."""
+        """Return the entries that a rank takes part in, in order, with their begins and ends."""
         ranks, _, entry, begin, end = self.columns
         part = slice(*np.searchsorted(ranks, self.first[rank] + np.arange(2)))
         return entry[part], begin[part], end[part]
 
     def _parts(self, number: int, entry: TapeEntry) -> tuple[Ints, Ints, Ints, Times, Times]:
+        """The `columns` of one entry."""
         groups = entry.groups
-        mine = self._known.of(Same(groups), lambda: np.argwhere(self.first[groups] == groups))
-        group, place = mine.T
+        members_here = self._member_places.of(
+            Same(groups), lambda: np.argwhere(self.first[groups] == groups)
+        )
+        group, place = members_here.T
         kind = np.full(len(group), self.kinds.index(entry.kind), np.int32)
         begin, end = (times[group] for times in (self.begin(number), self.end(number)))
         return groups[group, place], kind, np.full(len(group), number, np.int32), begin, end
 
-    _known: Memo = field(default_factory=Memo, repr=False)
+    _member_places: Memo = field(default_factory=Memo, repr=False)
 
 
-# Where the time of every GPU goes: computing, communication that nothing hides, waiting.
-# At every moment a GPU computes, or else a collective of its own is under way (exposed, by kind; of
-# several kinds at once, the one that was there first), or else it waits: in a pipeline that is the
-# bubble, and the wait for slower GPUs.
+# Where the time of every GPU goes. At every moment a GPU computes; or a collective that it takes
+# part in runs while it does not compute (exposed communication, by kind; if collectives of several
+# kinds run, the first kind in `kinds` counts); or it is idle. Idle time is the pipeline bubble and
+# the wait for slower GPUs.
 
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Seconds by rank: computing, exposed and hidden by kind of communication, idle."""
+    """How each rank spends the step, in seconds.
+
+    `exposed` and `hidden` are communication without and with computing at the same time, as arrays
+    [kind, rank]. `exposed_by_entry` is the sum over ranks of the exposed time of each entry.
+    """
 
     kinds: tuple[str, ...]
     computing: Times
@@ -125,79 +143,104 @@ class Breakdown:
 
     @property
     def overlap(self) -> float:
-        """The part of all time with communication under way that computing hides."""
+        """The fraction of communication time that is hidden by computing."""
         hidden, exposed = float(self.hidden.sum()), float(self.exposed.sum())
         return hidden / (hidden + exposed) if hidden + exposed > 0 else 0.0
 
 
 def breakdown_of(spans: Spans) -> Breakdown:
-    """Where the time of each rank goes."""
+    """Return how each rank spends the step."""
     kinds = tuple(kind for kind in spans.kinds if kind != COMPUTE)
-    by_entry, found = np.zeros(len(spans.tape.entries)), []
+    by_entry, times_of_rank = np.zeros(len(spans.tape.entries)), []
     rank, kind, entry, begin, end = spans.columns
-    told, like, count = np.unique(spans.first, return_inverse=True, return_counts=True)
-    edges = (np.searchsorted(rank, told, side) for side in ("left", "right"))
+    representatives, class_of_rank, count = np.unique(
+        spans.first, return_inverse=True, return_counts=True
+    )
+    edges = (np.searchsorted(rank, representatives, side) for side in ("left", "right"))
     for part, times in zip(map(slice, *edges), count.tolist(), strict=True):
-        *one, bare = _of_rank(kind[part], begin[part], end[part], len(kinds) + 1, spans.makespan)
-        found.append(one)
-        np.add.at(by_entry, entry[part], bare * times)
-    columns = (np.array(column)[like].T.copy() for column in zip(*found, strict=True))
-    computing, exposed, hidden, idle = columns
+        *spent, exposed_by_task = _of_rank(
+            kind[part], begin[part], end[part], len(kinds) + 1, spans.makespan
+        )
+        times_of_rank.append(spent)
+        np.add.at(by_entry, entry[part], exposed_by_task * times)
+    computing, exposed, hidden, idle = (
+        np.array(column)[class_of_rank].T.copy() for column in zip(*times_of_rank, strict=True)
+    )
     return Breakdown(kinds, computing, exposed, hidden, idle, by_entry)
 
 
 def launch_waits(spans: Spans) -> Times:
-    """Seconds by rank in which nothing runs because the host has not launched what comes next.
+    """Return the seconds by rank in which nothing runs because the host has not launched the next
+    entry.
 
-    They are a part of the idle time of the breakdown: a gap between all that came before and an
-    entry that begins at the very moment at which it is launched.
+    They are part of the idle time of the breakdown: the gap between all that came before and an
+    entry that begins at the moment at which it is launched.
     """
     launched_of_task = np.array([entry.launched for entry in spans.tape.entries])
     rank, _, entry, begin, end = spans.columns
-    of_told_rank = np.zeros(spans.ranks)
-    for told in np.unique(spans.first).tolist():
-        part = slice(*np.searchsorted(rank, [told, told + 1]))
+    wait_of_representative = np.zeros(spans.ranks)
+    for representative in np.unique(spans.first).tolist():
+        part = slice(*np.searchsorted(rank, [representative, representative + 1]))
         launched = launched_of_task[entry[part]]
-        # Of entries that begin together, one that was only just launched comes first.
+        # Among entries that begin together, the one that was launched last comes first.
         order = np.lexsort((-launched, begin[part]))
         starts = begin[part][order]
         busy_until = np.maximum.accumulate(end[part][order])
         gaps = starts - np.concatenate([[0.0], busy_until[:-1]])
         just_launched = launched[order] >= starts * (1 - 1e-12)
-        of_told_rank[told] = gaps[(gaps > 0) & just_launched].sum()
-    return of_told_rank[spans.first]
+        wait_of_representative[representative] = gaps[(gaps > 0) & just_launched].sum()
+    return wait_of_representative[spans.first]
 
 
 def bound_of(breakdown: Breakdown) -> str:
-    """What takes most of the time of all GPUs together, and which part of it."""
+    """Name what takes most of the time of all GPUs, with its percentage: `compute 61%`."""
     spent = {"compute": float(breakdown.computing.sum()), "waiting": float(breakdown.idle.sum())}
     for kind, seconds in zip(breakdown.kinds, breakdown.exposed.sum(axis=1), strict=True):
         spent[f"{kind} communication"] = float(seconds)
     total = sum(spent.values())
-    name = max(spent, key=lambda one: spent[one])
+    name = max(spent, key=spent.__getitem__)
     return f"{name} {spent[name] / total:.0%}" if total > 0 else ""
 
 
 def _of_rank(
     kind: NDArray[np.int32], begin: Times, end: Times, kinds: int, makespan: float
 ) -> tuple[float, Times, Times, float, Times]:
-    """Seconds of computing, exposed and hidden by kind, idle; and exposed by entry."""
+    """Return the seconds of computing, exposed and hidden by kind, idle, and exposed by entry, of
+    one rank.
+
+    Args:
+        kind: kind of each entry, 0 for kernels.
+        begin: start of each entry.
+        end: finish time of each entry.
+        kinds: number of kinds.
+        makespan: finish time of the step.
+    """
+    # The begins and ends of entries divide the step into intervals in which nothing changes.
     edges = np.unique(np.concatenate([begin, end, [0.0, makespan]]))
     lengths = np.diff(edges)
-    first, last = np.searchsorted(edges, begin), np.searchsorted(edges, end)
-    count = np.zeros((kinds, len(edges)), np.int32)
-    np.add.at(count, (kind, first), 1)
-    np.add.at(count, (kind, last), -1)
-    busy: NDArray[np.bool_] = np.cumsum(count, axis=1)[:, :-1] > 0
-    free = ~busy[0]
-    shown = busy[1:] & free
-    shown &= np.cumsum(shown, axis=0) == 1  # of the kinds under way, the first of the list
-    exposed, hidden = (shown * lengths).sum(axis=1), (busy[1:] & busy[0]) @ lengths
-    idle = float(lengths[free & ~busy[1:].any(axis=0)].sum())
-    # Of one kind, exposed time is that of the entry that is under way: streams run one at a time.
-    bare = np.concatenate([[0.0], np.cumsum(np.where(free, lengths, 0.0))])
-    by_entry = np.where(kind > 0, bare[last] - bare[first], 0.0)
-    return float(lengths[busy[0]].sum()), exposed, hidden, idle, by_entry
+    first_interval = np.searchsorted(edges, begin)
+    end_interval = np.searchsorted(edges, end)
+    count_change = np.zeros((kinds, len(edges)), np.int32)
+    np.add.at(count_change, (kind, first_interval), 1)
+    np.add.at(count_change, (kind, end_interval), -1)
+    is_active: NDArray[np.bool_] = np.cumsum(count_change, axis=1)[:, :-1] > 0
+    is_computing = is_active[0]
+    is_communicating = is_active[1:]
+
+    computing = float(lengths[is_computing].sum())
+    hidden = (is_communicating & is_computing) @ lengths
+    is_exposed = is_communicating & ~is_computing
+    is_exposed &= np.cumsum(is_exposed, axis=0) == 1  # of several kinds, only the first counts
+    exposed = (is_exposed * lengths).sum(axis=1)
+    idle = float(lengths[~is_computing & ~is_communicating.any(axis=0)].sum())
+
+    # Entries of one kind do not overlap, as a stream runs one at a time: the exposed time within
+    # the span of an entry is its own.
+    time_without_kernels = np.where(is_computing, 0.0, lengths)
+    before_edge = np.concatenate([[0.0], np.cumsum(time_without_kernels)])
+    exposed_of_entry = before_edge[end_interval] - before_edge[first_interval]
+    by_entry = np.where(kind > 0, exposed_of_entry, 0.0)
+    return computing, exposed, hidden, idle, by_entry
 
 
 ISLANDS = "dp sync"
@@ -206,14 +249,14 @@ COARSE = "collectives as flows of the rate that each reaches alone"
 
 @dataclass(frozen=True)
 class Rates:
-    """The time of a resolved step, and what follows from it."""
+    """The time of a step in seconds, and the rates that follow from it."""
 
     resolved: ResolvedStep
     seconds: float
 
     @property
     def mfu(self) -> float:
-        """Model FLOPs a second, as a fraction of the peak of all GPUs."""
+        """Model FLOPs per second as a fraction of the peak of all GPUs."""
         setting = self.resolved.setting
         peak = setting.peak_flops
         flops = model_flops(setting.model, setting.batch, setting.sequence)
@@ -221,14 +264,18 @@ class Rates:
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens of the whole job; samples, where there are no sequences."""
+        """Tokens per second of the job; samples per second if there are no sequences."""
         setting = self.resolved.setting
         return setting.batch * setting.sequence / self.seconds if self.seconds > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class Step(Rates):
-    """A simulated training step; without an engine, by one rank of each stage."""
+    """A simulated training step.
+
+    `engine` is empty if one rank of each stage was simulated for all. `sync` is the time in seconds
+    that the exchange between islands adds to an average step if nothing hides it.
+    """
 
     program: Program
     spans: Spans
@@ -238,59 +285,71 @@ class Step(Rates):
 
     @cached_property
     def breakdown(self) -> Breakdown:
-        """Where the time goes."""
-        found, bare = breakdown_of(self.spans), self.seconds - self.spans.makespan
+        """How each rank spends the step; the exchange between islands is a kind of its own."""
+        breakdown, exposed_sync = breakdown_of(self.spans), self.seconds - self.spans.makespan
         if not self.sync:
-            return found
-        exposed = np.vstack([found.exposed, np.full(self.spans.ranks, bare)])
-        hidden = np.vstack([found.hidden, np.full(self.spans.ranks, self.sync - bare)])
-        return replace(found, kinds=(*found.kinds, ISLANDS), exposed=exposed, hidden=hidden)
+            return breakdown
+        exposed = np.vstack([breakdown.exposed, np.full(self.spans.ranks, exposed_sync)])
+        hidden = np.vstack([breakdown.hidden, np.full(self.spans.ranks, self.sync - exposed_sync)])
+        return replace(breakdown, kinds=(*breakdown.kinds, ISLANDS), exposed=exposed, hidden=hidden)
 
     @property
     def approximation(self) -> str:
-        """What was done to have few rows."""
-        found = {one.approximation for group in self.spans.lowered.coarse for one in group}
-        recorded = self.resolved.recorded
-        notes = () if recorded is None else recorded.notes
-        every = self.resolved.setting.sync_every
-        told = [COARSE] * (self.resolved.lowered is None)
-        told += [f"one rank of each stage stands for all {self.spans.ranks}"] * (not self.engine)
-        told += [f"1/{every} of the exchange of islands after {every} steps"] * bool(self.sync)
-        return "; ".join([*told, *notes, *sorted(found - {""})])
+        """What is approximate in the time of the step, as one line of text."""
+        remarks = []
+        if self.resolved.lowered is None:
+            remarks.append(COARSE)
+        if not self.engine:
+            remarks.append(f"one rank of each stage simulated for all {self.spans.ranks}")
+        if self.sync:
+            every = self.resolved.setting.sync_every
+            remarks.append(f"1/{every} of the exchange of islands after {every} steps")
+        if self.resolved.recorded is not None:
+            remarks += self.resolved.recorded.notes
+        coarse_forms = chain.from_iterable(self.spans.lowered.coarse)
+        approximations = {coarse_form.approximation for coarse_form in coarse_forms}
+        return "; ".join([*remarks, *sorted(approximations - {""})])
 
 
 MIN_TASKS_TO_FORGET = 2_000_000
-"""Tasks of a step on all GPUs from which its rows need the memory of what its collectives took."""
+"""Entries x GPUs of a step from which the simulations of its collectives are freed first.
 
-_KEPT = Memo(1)  # the last, by cell, engine and what files held
+The rows of such a step need the memory.
+"""
+
+_LAST_STEP = Memo(1)  # the last step that was simulated, by cell, engine and contents of files
 
 
 def simulate_step(
     resolved: ResolvedStep, *, engine: str = "auto", progress: Progress | None = None
 ) -> Step:
-    """Simulate the step of a cell; the last one is kept, for it is asked for again."""
+    """Simulate the step of a cell. The last result is cached, as several outputs need the same
+    step.
+    """
     if progress is not None and engine == "simpy":
         return _simulated(resolved, engine, progress)
-    told = resolved.recorded and (resolved.recorded.tape.entries, resolved.recorded.alone)
-    asked = (resolved.cell.id, engine, dumps((resolved.setting, resolved.lowered, told)))
-    return _KEPT.of(asked, lambda: _simulated(resolved, engine, None))
+    recorded_part = resolved.recorded and (resolved.recorded.tape.entries, resolved.recorded.alone)
+    key = (resolved.cell.id, engine, dumps((resolved.setting, resolved.lowered, recorded_part)))
+    return _LAST_STEP.of(key, lambda: _simulated(resolved, engine, None))
 
 
 def _simulated(resolved: ResolvedStep, engine: str, progress: Progress | None) -> Step:
-    tape, lowered = resolved.tape(), resolved.lowered
+    """Simulate a step in full, or by one rank of each stage if it is too large for that."""
+    tape = resolved.tape()
+    lowered = resolved.lowered
+    size = resolved.setting.grid.size
     if resolved.large:
-        if not (why := resolved.why_in_full):
-            return _told(resolved, tape)
-        if (most := resolved.memory_needed(0)) > (room := available_memory()):
-            needs = f"{resolved.setting.grid.size} ranks may need {most / 1e9:.0f} GB"
-            told = f"{needs}, {room / 1e9:.0f} GB are free, and one does not stand for all: {why}"
-            raise InputError(told, hint="fewer GPUs, or GPUs that are alike")
+        reason = resolved.why_in_full
+        if not reason:
+            return _simulated_by_stages(resolved, tape)
+        _check_memory(resolved, reason)
     if lowered is None:
-        costs, size = resolved.costs, resolved.setting.grid.size
+        costs = resolved.costs
         has_many_rows = len(tape.entries) * size > MIN_TASKS_TO_FORGET
         when_realised = costs.forget_simulations if has_many_rows else nothing_to_do
         lowered = lower(tape, size, costs, when_realised)
-    scenario, topology = resolved.cell.scenario, resolved.topology
+    scenario = resolved.cell.scenario
+    topology = resolved.topology
     if scenario.timed:
         topology = in_time(topology, scenario.retries)
     program = place(lowered.schedule, topology)
@@ -298,25 +357,40 @@ def _simulated(resolved: ResolvedStep, engine: str, progress: Progress | None) -
     timeline = simulate(program, chosen, progress=progress or _tell_rows)
     program = program.as_run(timeline)
     sound_step(program, timeline, f"{cluster_label(resolved.cell.scenario.cluster)}: a step")
-    size = resolved.setting.grid.size
     spans = Spans(tape, lowered, timeline, size, np.arange(size, dtype=np.int32))
     return _step(resolved, program, spans, chosen, resolved.costs)
 
 
+def _check_memory(resolved: ResolvedStep, reason: str) -> None:
+    """Refuse a step whose ranks must all be simulated but do not fit into the free memory."""
+    needed_bytes = resolved.memory_needed(0)
+    free_bytes = available_memory()
+    if needed_bytes > free_bytes:
+        message = (
+            f"{resolved.setting.grid.size} ranks may need {needed_bytes / 1e9:.0f} GB, but "
+            f"{free_bytes / 1e9:.0f} GB are free; each rank must be simulated, as {reason}"
+        )
+        raise InputError(message, hint="use fewer GPUs, or equal GPUs without disturbances")
+
+
 def _tell_rows(done: int, rows: int, _: float) -> None:
-    """Show how much of a step is done by the rows that were simulated."""
+    """Report the progress of a step by the rows that were simulated."""
     tell_share(SHARE_OF_COLLECTIVES + (1 - SHARE_OF_COLLECTIVES) * done / rows)
 
 
 def _step(
     resolved: ResolvedStep, program: Program, spans: Spans, engine: str, costs: Costs
 ) -> Step:
+    """Return the result of a simulation, with the exchange between islands added."""
     seconds, sync = _with_sync(resolved, spans.makespan, engine or "auto")
     return Step(resolved, seconds, program, spans, engine, sync, costs)
 
 
 def sync_seconds(resolved: ResolvedStep, engine: str) -> float:
-    """The part of a step in what islands exchange each `sync_every` steps, with nothing beside."""
+    """Return the time of the exchange between islands divided by the `sync_every` steps it follows.
+
+    Nothing runs beside the exchange. 0 if there is one island.
+    """
     setting = resolved.setting
     if setting.islands == 1:
         return 0.0
@@ -326,9 +400,13 @@ def sync_seconds(resolved: ResolvedStep, engine: str) -> float:
 
 
 def _with_sync(resolved: ResolvedStep, step: float, engine: str = "auto") -> tuple[float, float]:
-    """A step with the seconds that it waits for the exchange of islands, and those of all of it."""
+    """Return the time of a step with the exchange between islands, and the time of that exchange.
+
+    If `overlap_sync` is set, the step hides the exchange up to its own length.
+    """
     sync = sync_seconds(resolved, engine)
-    return step + (max(0.0, sync - step) if resolved.setting.overlap_sync else sync), sync
+    exposed_sync = max(0.0, sync - step) if resolved.setting.overlap_sync else sync
+    return step + exposed_sync, sync
 
 
 KINDS = ("tp", "cp", "ep", "dp", "pp", "extra")
@@ -344,9 +422,9 @@ NAMES = (
     *OF_MODEL,
 )
 WORD = re.compile(r"[a-z]+")
-# In the order in which they count: an expert-data-parallel group exchanges gradients, one of tensor
-# and context parallelism does what the first of both does.
-MEANT = {
+# By axis, the words of a group's name that mean it. The first axis that fits counts: a group
+# "expert_data_parallel" exchanges gradients (dp), a group "tensor_context" is of tp.
+AXIS_WORDS = {
     "dp": ("dp", "data", "fsdp", "shard", "replicate", "default"),
     "tp": ("tp", "tensor"),
     "cp": ("cp", "context", "sequence"),
@@ -356,28 +434,31 @@ MEANT = {
 
 
 def details_of(step: Step) -> dict[str, float]:
-    """Means over GPUs, in µs: computing, exposed communication by kind, idle; and what follows.
-    `hidden_us` is communication that computing hides, `bubble_pct` idle time in % of computing."""
-    found = step.breakdown
+    """Return mean times over GPUs in microseconds, and figures that follow from them.
+
+    `hidden_us` is communication at the same time as computing, `bubble_pct` idle time in percent of
+    computing.
+    """
+    breakdown = step.breakdown
     exposed = dict.fromkeys(KINDS, 0.0)
-    for kind, seconds in zip(found.kinds, found.exposed.mean(axis=1), strict=True):
+    for kind, seconds in zip(breakdown.kinds, breakdown.exposed.mean(axis=1), strict=True):
         exposed[axis_of(kind)] += float(seconds)
-    computing, idle = float(found.computing.mean()), float(found.idle.mean())
-    told = {
+    computing, idle = float(breakdown.computing.mean()), float(breakdown.idle.mean())
+    details = {
         "step_time_us": step.seconds * 1e6,
         "computing_us": computing * 1e6,
         **{f"exposed_{kind}_us": seconds * 1e6 for kind, seconds in exposed.items()},
         "idle_us": idle * 1e6,
-        "hidden_us": float(found.hidden.sum(axis=0).mean()) * 1e6,
-        "overlap_pct": found.overlap * 100,
+        "hidden_us": float(breakdown.hidden.sum(axis=0).mean()) * 1e6,
+        "overlap_pct": breakdown.overlap * 100,
         "bubble_pct": idle / computing * 100 if computing > 0 else 0.0,
     }
     if step.resolved.recorded is not None:
-        return told
+        return details
     worst = max(memories(step.resolved.setting), key=lambda memory: memory.total)
     memory = (worst.total / 1e9, worst.states / 1e9, worst.activations / 1e9)
-    known = (step.mfu * 100, step.tokens_per_second, *memory)
-    details = told | dict(zip(OF_MODEL, known, strict=True))
+    model_details = (step.mfu * 100, step.tokens_per_second, *memory)
+    details = details | dict(zip(OF_MODEL, model_details, strict=True))
     if not step.mfu:  # layers that have times only, without FLOPs
         del details["mfu_pct"]
     return details
@@ -386,26 +467,35 @@ def details_of(step: Step) -> dict[str, float]:
 def row_of_step(
     resolved: ResolvedStep, *, engine: str = "auto", progress: Progress | None = None
 ) -> Row:
-    """The row of a resolved step, simulated."""
+    """Simulate a resolved step and return its row."""
     step = simulate_step(resolved, engine=engine, progress=progress)
     return replace(step_row(step), details=details_of(step))
 
 
 def axis_of(group: str) -> str:
-    """The parallelism of a kind of communication; of a recorded group, by the words of its name.
-    What a trace calls the default group is taken as data parallel: DDP and FSDP use no other."""
+    """Return the axis of parallelism of a kind of communication, or of a recorded group by its
+    name.
+
+    The default group of a trace counts as data parallel: DDP and FSDP use no other.
+    """
     words = WORD.findall(group.lower())
-    for axis, meant in MEANT.items():
+    for axis, meant in AXIS_WORDS.items():
         if any(word in meant for word in words):
             return axis
     return "extra"
 
 
 def step_row(step: Step) -> Row:
-    """The line of results.csv; what a step has beside its time is in its other files."""
-    given, samples, resolved = step.resolved.cell.scenario.disturbances, np.zeros(0), step.resolved
-    if given is not None:
-        longer = disturbed(step.program, NoiseDraws(*given), step.engine) - step.spans.makespan
+    """The row of results.csv for a step."""
+    disturbances, samples, resolved = (
+        step.resolved.cell.scenario.disturbances,
+        np.zeros(0),
+        step.resolved,
+    )
+    if disturbances is not None:
+        longer = (
+            disturbed(step.program, NoiseDraws(*disturbances), step.engine) - step.spans.makespan
+        )
         samples = 1e6 * (step.seconds + longer)
     scenario, work = resolved.cell.scenario, resolved.work
     return Row(
@@ -432,20 +522,26 @@ def step_row(step: Step) -> Row:
     )
 
 
-# Memory over the step: what a GPU of each pipeline stage holds at every moment.
-# Weights, gradients, optimizer states and buffers are there all the time. Activations of a layer
-# are kept from the beginning of its forward pass to the end of what its backward pass needs them
-# for.
+# Memory over the step: the bytes that a GPU of each pipeline stage holds at every moment.
+# Weights, gradients, optimizer states and buffers are held all the time, the activations of a layer
+# from the start of its forward pass to the end of its backward pass.
 
 MEMORY_OVER_TIME = "memory_over_time.csv"
 COLUMNS = ("stage", "rank", "time_us", "bytes", "activations_bytes", "gpu_bytes")
-MOST_MOMENTS = 2_000  # of a stage; of more, those between are left out where less is held
+MOST_MOMENTS = 2_000  # lines of a stage; of more moments, only extremes are written
 Layers = dict[str, tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Held:
-    """What one GPU of a stage holds over time: bytes, those of activations, and its room."""
+class MemoryOverTime:
+    """The memory of one GPU of a stage over time, in bytes.
+
+    Args:
+        seconds: moments at which the activations change.
+        activations: bytes of activations from each moment on.
+        constant: bytes of everything else.
+        room: memory of the GPU.
+    """
 
     stage: int
     rank: int
@@ -456,12 +552,12 @@ class Held:
 
     @property
     def peak(self) -> float:
-        """The most activations that are kept at one time."""
+        """The largest number of bytes of activations at one time."""
         return float(self.activations.max(initial=0.0))
 
 
-def held_over_time(step: Step) -> list[Held]:
-    """The memory of a rank of every stage: the first of those with the smallest GPU memory."""
+def held_over_time(step: Step) -> list[MemoryOverTime]:
+    """Return the memory over time of one rank of every stage: that with the smallest GPU memory."""
     setting = step.resolved.setting
     gpu_memory = memory_of_gpus(step.resolved.cluster)
     layers = _bytes_of_layers(setting)
@@ -472,21 +568,29 @@ def held_over_time(step: Step) -> list[Held]:
         when, change = _changes(step, rank, layers)
         constant = memory.total - memory.activations
         room = float(gpu_memory[rank])
-        held_by_stage.append(Held(stage, rank, when, np.cumsum(change), constant, room))
+        held_by_stage.append(MemoryOverTime(stage, rank, when, np.cumsum(change), constant, room))
     return held_by_stage
 
 
 def _bytes_of_layers(setting: Setting) -> Layers:
+    """By layer, bytes of activations that are stored, and additional ones that recomputation
+    makes.
+    """
     layers = [layer for stage in setting.stages() for chunk in stage for layer in chunk]
-    found = {}
+    bytes_of_layer = {}
     for layer in layers:
-        kept = activation_bytes(setting, layer)
-        again = full_activation_bytes(setting, layer) if FULL & {*setting.recompute} else kept
-        found[layer.name] = (kept, max(0.0, again - kept))
-    return found
+        stored_bytes = activation_bytes(setting, layer)
+        recomputed_bytes = (
+            full_activation_bytes(setting, layer) if FULL & {*setting.recompute} else stored_bytes
+        )
+        bytes_of_layer[layer.name] = (stored_bytes, max(0.0, recomputed_bytes - stored_bytes))
+    return bytes_of_layer
 
 
 def _changes(step: Step, rank: int, layers: Layers) -> tuple[Times, Times]:
+    """Return the moments at which activations of a rank are stored or freed, and the change in
+    bytes.
+    """
     spans: dict[tuple[str, int], dict[str, tuple[float, float]]] = {}
     columns = (column.tolist() for column in step.spans.of_rank(rank))
     for number, begin, end in zip(*columns, strict=True):
@@ -498,27 +602,32 @@ def _changes(step: Step, rank: int, layers: Layers) -> tuple[Times, Times]:
         phases[entry.phase] = (min(first, begin), max(last, end))
     events: list[tuple[float, float]] = [(0.0, 0.0), (step.seconds, 0.0)]
     for (layer, _), phases in spans.items():
-        kept, again = layers[layer]
-        events += [(phases["forward"][0], kept), (max(end for _, end in phases.values()), -kept)]
-        if again and "backward" in phases:
-            events += [(phases["backward"][0], again), (phases["backward"][1], -again)]
-    events.sort()  # at one moment, what is given up comes first
+        stored, recomputed = layers[layer]
+        events += [
+            (phases["forward"][0], stored),
+            (max(end for _, end in phases.values()), -stored),
+        ]
+        if recomputed and "backward" in phases:
+            events += [(phases["backward"][0], recomputed), (phases["backward"][1], -recomputed)]
+    events.sort()  # at one moment, memory is freed (negative) before it is taken
     when, change = np.array(events).T
     return when, change
 
 
 def write_memory_over_time(path: Path, step: Step) -> Path:
-    """memory_over_time.csv: from each moment on, what a GPU of each stage holds."""
+    """Write memory_over_time.csv: the memory of a GPU of each stage from each moment on."""
     lines = []
     for held in held_over_time(step):
-        kept = held.activations
-        when = np.column_stack([held.seconds * 1e6, held.constant + kept, kept])[_shown(kept)]
+        activations = held.activations
+        when = np.column_stack([held.seconds * 1e6, held.constant + activations, activations])[
+            _shown(activations)
+        ]
         lines += [(held.stage, held.rank, *one, held.room) for one in when.tolist()]
     return _write(path / MEMORY_OVER_TIME, COLUMNS, lines)
 
 
 def _shown(activations: Times) -> NDArray[np.intp]:
-    """Moments that tell the course: of many, the most and the least of every stretch."""
+    """Choose the moments to write: all, or the maximum and minimum of each of many stretches."""
     if len(activations) <= MOST_MOMENTS:
         return np.arange(len(activations))
     stretches = np.array_split(np.arange(len(activations)), MOST_MOMENTS // 2)
@@ -531,8 +640,13 @@ PASSES = {"forward": "F", "backward": "B", "weights": "W"}
 
 
 def entry_title(entry: TapeEntry, rank: int, members: tuple[int, ...], *, several: bool) -> str:
-    """A slice: `layer 3 norm+mlp (mb 0)`, `all_gather layer 3 weights`, `send activations`.
-    `several`: there is more than one micro-batch."""
+    """Return the title of an entry in a timeline: `layer 3 norm+mlp (mb 0)`, `send activations`.
+
+    Args:
+        rank: rank in whose timeline it is shown.
+        members: ranks of its group.
+        several: whether the step has more than one micro-batch.
+    """
     words = [entry.layer] if entry.layer and not entry.name.startswith(entry.layer) else []
     words.append(entry.name)
     if entry.collective == "p2p":
@@ -544,7 +658,7 @@ def entry_title(entry: TapeEntry, rank: int, members: tuple[int, ...], *, severa
 
 
 def pass_title(entry: TapeEntry) -> str:
-    """The pass that a kernel belongs to: `F mb 2`, `B mb 0 chunk 1`, `step`."""
+    """Return the title of the pass that a kernel belongs to: `F mb 2`, `B mb 0 chunk 1`, `step`."""
     if entry.micro_batch < 0 or entry.phase not in PASSES:
         return entry.phase
     chunk = f" chunk {entry.chunk}" if entry.chunk >= 0 else ""
@@ -552,7 +666,9 @@ def pass_title(entry: TapeEntry) -> str:
 
 
 def stream_title(stream: str, stage: int | None) -> str:
-    """A stream as a rank of a stage sees it: `compute`, `NCCL tp`, `NCCL pp recv from stage 0`."""
+    """Return the title of a stream in the timeline of a stage: `compute`, `NCCL pp recv from stage
+    0`.
+    """
     if stream == COMPUTE:
         return stream
     kind, _, way = stream.partition(" ")
@@ -564,7 +680,7 @@ def stream_title(stream: str, stage: int | None) -> str:
 
 
 def family(name: str) -> str:
-    """A name without its number: `bucket 3` is one of the buckets."""
+    """Return a name without its numbers: `bucket` for `bucket 3`."""
     return " ".join(word for word in name.split() if not word.isdigit())
 
 
@@ -575,27 +691,29 @@ COLLECTIVE_COLUMNS = (
     "dtype", "algorithm", "protocol", "channels", "time_us", "alone_us", "total_us", "exposed_us",
     "sent_bytes", "measured_us",
 )  # fmt: skip
-WHOLE = ("sendrecv", "p2p", "broadcast", "reduce")
+FULL_SIZE_COLLECTIVES = ("sendrecv", "p2p", "broadcast", "reduce")
 
 
 def sent_bytes(collective: str, nbytes: int, ranks: int) -> float:
-    """Bytes that a rank sends (the closed form of each collective), from its size."""
+    """Return the bytes that a rank sends in a collective of a size, by the closed form of each."""
     if collective == "all_reduce":
         return 2 * (ranks - 1) / ranks * nbytes
-    return float(nbytes) if collective in WHOLE else (ranks - 1) / ranks * nbytes
+    return float(nbytes) if collective in FULL_SIZE_COLLECTIVES else (ranks - 1) / ranks * nbytes
 
 
 def write_collectives(path: Path, step: Step) -> Path:
-    """Write a line for each class of equal calls: where, how often, bytes, times of a call.
+    """Write collectives.csv, a line for each class of equal calls.
 
-    `time_us` is the mean beside everything else, `alone_us` that without it; `total_us` and
-    `exposed_us` are sums over the calls of one rank, the mean of ranks that take part."""
+    `time_us` is the mean time of a call beside everything else, `alone_us` that of a call with
+    nothing beside it. `total_us` and `exposed_us` are sums over the calls of one rank, as means
+    over the ranks that take part.
+    """
     lines, hosts = list[Sequence[object]](), step.resolved.cluster.gpu_host
-    for numbers, calls, times, exposed in alike_calls(step, _key):
+    for numbers, calls, times, exposed in classes_of_calls(step, _key):
         entries = [step.spans.tape.entries[number] for number in numbers]
         entry, coarse = entries[0], step.spans.lowered.coarse[numbers[0]][0]
         groups, ranks = entry.groups.shape
-        mean, told = float(np.mean(times)), [one.measured for one in entries]
+        mean, measured_times = float(np.mean(times)), [one.measured for one in entries]
         line = (
             entry.kind,
             family(entry.name),
@@ -615,27 +733,32 @@ def write_collectives(path: Path, step: Step) -> Path:
             mean * calls * 1e6,
             exposed * 1e6,
             sent_bytes(entry.collective, entry.nbytes, ranks),
-            float(np.mean(told)) * 1e6 if any(told) else "",
+            float(np.mean(measured_times)) * 1e6 if any(measured_times) else "",
         )
         lines.append(line)
     return _write(path / COLLECTIVES, COLLECTIVE_COLUMNS, lines)
 
 
-def alike_calls(
+def classes_of_calls(
     step: Step, key: Callable[[TapeEntry], object]
 ) -> Iterator[tuple[list[int], float, Times, float]]:
-    """Classes of equal calls: entries, number on a rank, seconds of each, exposed seconds."""
+    """Yield the classes of calls with equal keys.
+
+    Each is a list of entries, the number of calls per rank, the seconds of each call, and the
+    exposed seconds per rank.
+    """
     spans, entries = step.spans, step.spans.tape.entries
     calls = (number for number, entry in enumerate(entries) if entry.collective)
-    for some in grouped(calls, lambda number: key(entries[number])).values():
-        where = {Same(entries[n].groups): entries[n].groups for n in some}
-        members = len(np.unique(np.concatenate([one.ravel() for one in where.values()])))
-        times = np.concatenate([spans.end(n) - spans.begin(n) for n in some])
-        exposed = float(step.breakdown.exposed_by_entry[some].sum()) / members
-        yield some, sum(entries[n].groups.size for n in some) / members, times, exposed
+    for numbers in grouped(calls, lambda number: key(entries[number])).values():
+        distinct_groups = {Same(entries[n].groups): entries[n].groups for n in numbers}
+        members = len(np.unique(np.concatenate([one.ravel() for one in distinct_groups.values()])))
+        times = np.concatenate([spans.end(n) - spans.begin(n) for n in numbers])
+        exposed = float(step.breakdown.exposed_by_entry[numbers].sum()) / members
+        yield numbers, sum(entries[n].groups.size for n in numbers) / members, times, exposed
 
 
 def _key(entry: TapeEntry) -> tuple[object, ...]:
+    """What calls of one line of collectives.csv have in common."""
     return (
         entry.kind,
         family(entry.name),
@@ -648,10 +771,10 @@ def _key(entry: TapeEntry) -> tuple[object, ...]:
 
 
 def write_memory(path: Path, step: Step) -> Path:
-    """A line for the GPUs of every pipeline stage, in bytes."""
+    """Write memory.csv: the memory in bytes of a GPU of every pipeline stage."""
     lines = [
-        (stage, *(getattr(one, name) for name in PARTS), one.total)
-        for stage, one in enumerate(memories(step.resolved.setting))
+        (stage, *(getattr(memory, name) for name in PARTS), memory.total)
+        for stage, memory in enumerate(memories(step.resolved.setting))
     ]
     columns = ("stage", *(f"{name}_bytes" for name in PARTS), "total_bytes")
     return _write(path / MEMORY, columns, lines)
@@ -661,117 +784,147 @@ def _write(path: Path, columns: Sequence[str], lines: Iterable[Sequence[object]]
     return write_text(path, csv_of([columns, *lines]))
 
 
-# A step simulated by one rank of each pipeline stage, if all ranks of a stage are equal: a column
-# for each stage, in which kernels and collectives take their time alone. Kernels lose the SMs that
-# collectives beside them hold; collectives that load a kind of links more than fully share it.
-# Passes beside which nothing happens are run once and stand as one entry.
+# Simulation of a step by one rank of each pipeline stage, if all ranks of a stage are equal.
+#
+# Each stage is a column. Entries of the tape run in the columns of their ranks and take their
+# standalone time, except that kernels lose the SMs of collectives that run beside them, and that
+# collectives which together load a kind of links by more than 100 % share it. A pass beside which
+# nothing else runs is simulated once and becomes one entry (`pass_seconds`).
 
-LEAST = 0.02  # of a kernel's rate, however many SMs collectives hold
-LAUNCH = -2  # in the place of a version: the host has launched an entry
-LARGE = 8 << 20  # bytes of collectives, from which on their time is a line between powers of two
-MOST_IN_FULL = 300_000  # rows of a ring; of longer ones a few hosts are run
-MOST_SHARED = 4096  # GPUs; of larger clusters, which take up to 2 GB, only one is kept
-SHARED_COSTS = Memo(8)  # by the clusters whose collectives are kept for other steps
+MIN_KERNEL_RATE = 0.02  # fraction of its rate that a kernel keeps if collectives hold all SMs
+LAUNCH = -2  # in the queue, in place of a version: the host launches the entry now
+INTERPOLATED_FROM_BYTES = 8 << 20
+"""Collectives of more bytes are simulated at powers of two, with times interpolated linearly."""
+MAX_RING_ROWS = 300_000  # of a ring with more rows only some hosts are simulated
+MAX_SHARED_GPUS = 4096  # costs of larger clusters take up to 2 GB; only one of them is kept
+SHARED_COSTS = Memo(8)  # costs of collectives by cluster and settings of NCCL, for several steps
 Cost = tuple[float, float, tuple[tuple[str, float], ...]]
 
 
 def folded_step(resolved: ResolvedStep) -> Rates:
-    """The step of a resolved cell, if all ranks of a stage are equal."""
-    fold = _Fold(resolved)
-    seconds = fold.run(training_step(resolved.setting, fold.pass_seconds))
+    """Return the time of a step simulated by one rank of each stage, if all ranks of a stage are
+    equal.
+    """
+    costs = _StageCosts(resolved)
+    seconds = costs.run(training_step(resolved.setting, costs.pass_seconds))
     return Rates(resolved, _with_sync(resolved, seconds)[0])
 
 
-def _told(resolved: ResolvedStep, tape: Tape) -> Step:
-    """A step simulated by one rank of each stage, with the times of all its entries."""
-    fold, grid = _Fold(resolved), resolved.setting.grid
-    run = _Run(fold, tape.entries)
+def _simulated_by_stages(resolved: ResolvedStep, tape: Tape) -> Step:
+    """Simulate a step by one rank of each stage; return the times of all its entries."""
+    costs = _StageCosts(resolved)
+    grid = resolved.setting.grid
+    run = _StageRun(costs, tape.entries)
     run.finished()
-    lowered, times = fold.listed(tape, run.before), Timeline(np.array(run.begin), np.array(run.end))
-    heads = np.array([grid.stage(k)[0] for k in range(grid.degrees["pp"])], np.int32)
+    lowered = costs.listed(tape, run.awaited)
+    timeline = Timeline(np.array(run.begin), np.array(run.end))
+    stage_count = grid.degrees["pp"]
+    first_ranks = np.array([grid.stage(stage)[0] for stage in range(stage_count)], np.int32)
     program = place(lowered.schedule, resolved.topology)
-    spans = Spans(tape, lowered, times, grid.size, heads[grid.stages])
-    return _step(resolved, program, spans, "", fold.costs)
+    spans = Spans(tape, lowered, timeline, grid.size, first_ranks[grid.stages])
+    return _step(resolved, program, spans, "", costs.costs)
 
 
-def told_seconds(resolved: ResolvedStep, tape: Tape, realise: Realise) -> float:
-    """How long it takes with collectives that are others."""
-    return _Run(_Fold(resolved, realise), tape.entries).finished()
+def seconds_by_stages(resolved: ResolvedStep, tape: Tape, realise: Realise) -> float:
+    """Return the time of a tape simulated by one rank of each stage, with other costs of
+    collectives.
+    """
+    return _StageRun(_StageCosts(resolved, realise), tape.entries).finished()
 
 
 @dataclass
-class _Fold:
-    """What entries of a step cost in their columns, and the passes that are known."""
+class _StageCosts:
+    """The time and load of entries in the columns of their stages, and the times of passes.
+
+    `realise` replaces the costs of the resolved step.
+    """
 
     resolved: ResolvedStep
     realise: Realise | None = None  # in the place of its costs
-    known: dict[object, float] = field(default_factory=dict)
+    pass_times: dict[object, float] = field(default_factory=dict)
     loads: Memo = field(default_factory=Memo)
 
     @cached_property
     def costs(self) -> Costs:
-        """The costs of collectives as NCCL runs them here; steps on equal clusters share them."""
-        scenario, own = self.resolved.cell.scenario, self.resolved.costs
-        asked = (scenario.cluster.model_dump_json(), scenario.nccl.model_dump_json(), own.launch)
-        budget = own.budget.with_thresholds(max_ring_rows=MOST_IN_FULL)
-        if len(own.cluster.topology) > MOST_SHARED:
-            SHARED_COSTS.keep_only(asked)
-        return SHARED_COSTS.of(asked, lambda: replace(own, budget=budget))
+        """The costs of collectives of these settings of NCCL; steps on equal clusters share
+        them.
+        """
+        scenario, step_costs = self.resolved.cell.scenario, self.resolved.costs
+        key = (
+            scenario.cluster.model_dump_json(),
+            scenario.nccl.model_dump_json(),
+            step_costs.launch,
+        )
+        budget = step_costs.budget.with_thresholds(max_ring_rows=MAX_RING_ROWS)
+        if len(step_costs.cluster.topology) > MAX_SHARED_GPUS:
+            SHARED_COSTS.keep_only(key)
+        return SHARED_COSTS.of(key, lambda: replace(step_costs, budget=budget))
 
-    def pass_seconds(self, one: Pass) -> float:
-        """How long a pass takes by itself, its collectives of tp, cp and ep included."""
-        key = (one.kind, *map(Same, one.parts))
-        if key not in self.known:
-            beside = self.resolved.setting.expert_overlap
-            tape = self._tape(one, lambda part: not (beside and part.axis == EXPERT))
-            self.known[key] = self.run(tape)
-            if beside:  # as long as its exchanges, or the rest of it with the SMs that are left
-                costs = [self.cost(t) for t in self._tape(one, lambda p: p.axis == EXPERT).entries]
-                held = min(self.known[key], sum(sms * seconds for seconds, sms, _ in costs))
+    def pass_seconds(self, step_pass: ChunkPass) -> float:
+        """Return the time of one pass by itself, with its collectives of tp, cp and ep."""
+        key = (step_pass.kind, *map(Same, step_pass.parts))
+        if key not in self.pass_times:
+            overlaps = self.resolved.setting.expert_overlap
+            tape = self._tape(step_pass, lambda part: not (overlaps and part.axis == EXPERT))
+            self.pass_times[key] = self.run(tape)
+            if overlaps:  # as long as its exchanges, or the rest of it with the SMs that are left
+                costs = [
+                    self.cost(t) for t in self._tape(step_pass, lambda p: p.axis == EXPERT).entries
+                ]
+                held = min(self.pass_times[key], sum(sms * seconds for seconds, sms, _ in costs))
                 exchanged = sum(seconds for seconds, *_ in costs)
-                self.known[key] = max(self.known[key] + held, exchanged)
-        return self.known[key]
+                self.pass_times[key] = max(self.pass_times[key] + held, exchanged)
+        return self.pass_times[key]
 
-    def _tape(self, one: Pass, kept: Callable[[Part], bool]) -> Tape:
+    def _tape(self, step_pass: ChunkPass, is_included: Callable[[PassPart], bool]) -> Tape:
+        """A tape of the parts of a pass that are included."""
         after: Deps = ()
         tape = empty_tape(self.resolved.setting)
-        for parts in one.parts:
-            some = tuple(filter(kept, parts))
-            after = emit(tape, one.at, some, after, self.resolved.setting.stored).ends
+        for parts in step_pass.parts:
+            parts_here = tuple(filter(is_included, parts))
+            after = emit(tape, step_pass.at, parts_here, after, self.resolved.setting.stored).ends
         return tape
 
     def run(self, tape: Tape) -> float:
-        """The end of the last entry."""
-        return _Run(self, tape.entries).finished()
+        """Return the finish time of the last entry of a tape."""
+        return _StageRun(self, tape.entries).finished()
 
     def cost(self, entry: TapeEntry) -> Cost:
-        """Seconds alone, the part of the SMs that it holds, what it loads of kinds of links."""
+        """Return the standalone time of an entry, the fraction of SMs it holds, and its load by
+        kind of links.
+        """
         if not entry.collective:
             return entry.seconds, 0.0, ()
-        coarse = self.coarse(entry)
+        coarse = self.coarse_form(entry)
         return coarse.seconds, coarse.channels / self.resolved.setting.roofline.sms, coarse.loads
 
-    def coarse(self, entry: TapeEntry) -> Coarse:
-        """What a collective is made of in the group in which it takes longest."""
-        asked = (Same(entry.groups), entry.collective, entry.nbytes, entry.dtype, entry.kind)
-        return self.loads.of(asked, lambda: self._between(entry))
+    def coarse_form(self, entry: TapeEntry) -> Coarse:
+        """The coarse form of an entry in the group in which it takes longest."""
+        key = (Same(entry.groups), entry.collective, entry.nbytes, entry.dtype, entry.kind)
+        return self.loads.of(key, lambda: self._interpolated(entry))
 
-    def _between(self, entry: TapeEntry) -> Coarse:
-        if entry.nbytes <= LARGE:
-            return self._asked(entry)
+    def _interpolated(self, entry: TapeEntry) -> Coarse:
+        """The coarse form of an entry; the time of a large one is interpolated between powers of
+        two.
+        """
+        if entry.nbytes <= INTERPOLATED_FROM_BYTES:
+            return self._slowest_coarse(entry)
         low = 1 << (entry.nbytes.bit_length() - 1)
-        lower, upper = (self._asked(replace(entry, nbytes=size)) for size in (low, 2 * low))
+        lower, upper = (
+            self._slowest_coarse(replace(entry, nbytes=size)) for size in (low, 2 * low)
+        )
         part = entry.nbytes / low - 1
         return replace(lower, seconds=lower.seconds + part * (upper.seconds - lower.seconds))
 
-    def _asked(self, entry: TapeEntry) -> Coarse:
-        """The slowest of its groups: those of one kind of GPU are equal, so one is simulated."""
+    def _slowest_coarse(self, entry: TapeEntry) -> Coarse:
+        """The coarse form in the slowest group; groups on the same kinds of GPU are equal."""
         realise = self.realise or self.costs
         groups = self._groups_of_kinds(entry)
-        return max((realise(entry, group) for group in groups), key=lambda one: one.seconds)
+        coarse_forms = (realise(entry, group) for group in groups)
+        return max(coarse_forms, key=lambda coarse_form: coarse_form.seconds)
 
     def _groups_of_kinds(self, entry: TapeEntry) -> list[tuple[int, ...]]:
-        """One group for each pattern of kinds of GPU that the groups of an entry have."""
+        """One group of an entry for each distinct sequence of kinds of GPU that its groups have."""
         gpu_kinds = self.resolved.setting.gpu_kinds
         if gpu_kinds is None:
             return [tuple(entry.groups[0].tolist())]
@@ -779,56 +932,65 @@ class _Fold:
         _, first = np.unique(kinds, axis=0, return_index=True)
         return [tuple(entry.groups[number].tolist()) for number in sorted(first.tolist())]
 
-    def listed(self, tape: Tape, before: Sequence[Sequence[int]]) -> Lowered:
-        """A row for each entry, on the first of its ranks, which waits for all that it does."""
+    def listed(self, tape: Tape, awaited: Sequence[Sequence[int]]) -> Lowered:
+        """Return a schedule with one row per entry, on the first of its ranks, and the same
+        dependencies.
+        """
         entries, builder = tape.entries, Builder(self.resolved.setting.grid.size)
-        joins = np.cumsum([0, *map(len, before)]), [*chain(*before)], IN_ORDER
-        rows = builder.marks([entry.groups[0, 0] for entry in entries], joins=joins)
+        dependencies = np.cumsum([0, *map(len, awaited)]), [*chain(*awaited)], IN_ORDER
+        rows = builder.marks([entry.groups[0, 0] for entry in entries], joins=dependencies)
         row = [np.broadcast_to(rows[n], len(entry.groups)) for n, entry in enumerate(entries)]
-        coarse = [(self.coarse(entry),) if entry.collective else () for entry in entries]
+        coarse = [(self.coarse_form(entry),) if entry.collective else () for entry in entries]
         classes = [np.broadcast_to(np.int32(0), len(entry.groups)) for entry in entries]
         return Lowered(builder.finish(), (*row,), (*row,), (*coarse,), (*classes,))
 
     def columns(self, entry: TapeEntry) -> tuple[int, ...]:
-        """The stages that an entry runs in."""
+        """The pipeline stages that an entry runs in."""
         stages = self.resolved.setting.grid.stages
         return tuple(sorted({stages[rank] for rank in entry.groups[0].tolist()}))
 
 
-class _Run:
-    def __init__(self, fold: _Fold, entries: Sequence[TapeEntry]) -> None:
+class _StageRun:
+    """A discrete-event simulation of entries in the columns of pipeline stages.
+
+    An entry runs at `rate` times its normal speed. When entries start or finish in a column, the
+    rates of all entries there may change: each gets a new finish time and a new version, and events
+    of an older version are ignored.
+    """
+
+    def __init__(self, fold: _StageCosts, entries: Sequence[TapeEntry]) -> None:
         self.now, self.queue = 0.0, list[tuple[float, int, int]]()
         count = len(entries)
-        self.columns, self.left, self.sms, self.loads = [], [], [], list[dict[str, float]]()
-        self.waits, self.then = [0] * count, [list[int]() for _ in entries]
-        self.rate, self.since, self.version = [1.0] * count, [0.0] * count, [0] * count
-        self.begin, self.end, self.before = [0.0] * count, [0.0] * count, list[list[int]]()
+        self.columns, self.work_left, self.sms, self.loads = [], [], [], list[dict[str, float]]()
+        self.wait_count, self.dependents = [0] * count, [list[int]() for _ in entries]
+        self.rate, self.updated_at, self.version = [1.0] * count, [0.0] * count, [0] * count
+        self.begin, self.end, self.awaited = [0.0] * count, [0.0] * count, list[list[int]]()
         self.active: dict[int, list[int]] = {}
-        last: dict[tuple[int, str], int] = {}
-        where = Memo()
+        last_of_stream: dict[tuple[int, str], int] = {}
+        stages_of_groups = Memo()
         for number, entry in enumerate(entries):
-            columns = where.of(Same(entry.groups), partial(fold.columns, entry))
+            columns = stages_of_groups.of(Same(entry.groups), partial(fold.columns, entry))
             seconds, sms, loads = fold.cost(entry)
             self.columns.append(columns)
-            self.left.append(seconds)
+            self.work_left.append(seconds)
             self.sms.append(sms)
             self.loads.append(dict(loads))
-            before = set(entry.after)
+            awaited = set(entry.after)
             for column in columns:
-                if (column, entry.stream) in last:
-                    before.add(last[column, entry.stream])
-                last[column, entry.stream] = number
-            self.before.append(sorted(before))
-            for one in before:
-                self.then[one].append(number)
-            self.waits[number] = len(before)
-        self.kernel = [entry.kind == COMPUTE for entry in entries]
+                if (column, entry.stream) in last_of_stream:
+                    awaited.add(last_of_stream[column, entry.stream])
+                last_of_stream[column, entry.stream] = number
+            self.awaited.append(sorted(awaited))
+            for awaited_entry in awaited:
+                self.dependents[awaited_entry].append(number)
+            self.wait_count[number] = len(awaited)
+        self.is_kernel = [entry.kind == COMPUTE for entry in entries]
         self.moving = [entry.moving / entry.seconds if entry.seconds else 0.0 for entry in entries]
         self.launched = [entry.launched for entry in entries]
 
     def finished(self) -> float:
-        """Run all entries; the end of the last."""
-        self._start([n for n, waits in enumerate(self.waits) if not waits])
+        """Run all entries; return the finish time of the last one."""
+        self._start([n for n, waits in enumerate(self.wait_count) if not waits])
         while self.queue:
             when, number, version = heappop(self.queue)
             if version == LAUNCH:
@@ -839,50 +1001,60 @@ class _Run:
                 self._finish(number)
         return self.now
 
-    def _start(self, numbers: Sequence[int], left: Sequence[int] = ()) -> None:
-        """Begin with some entries, in columns of which some may have been `left` just now."""
-        touched = set(left)
-        for number in (late := [one for one in numbers if self.launched[one] > self.now]):
+    def _start(self, numbers: Sequence[int], left_columns: Sequence[int] = ()) -> None:
+        """Start entries, or schedule those that the host has not launched yet.
+
+        `left_columns` are columns in which an entry has just finished.
+        """
+        changed_columns = set(left_columns)
+        for number in (not_launched := [one for one in numbers if self.launched[one] > self.now]):
             heappush(self.queue, (self.launched[number], number, LAUNCH))
-        numbers = [one for one in numbers if one not in late] if late else numbers
+        numbers = [one for one in numbers if one not in not_launched] if not_launched else numbers
         for number in numbers:
-            self.begin[number] = self.since[number] = self.now
+            self.begin[number] = self.updated_at[number] = self.now
             for column in self.columns[number]:
                 self.active.setdefault(column, []).append(number)
-                touched.add(column)
-        self._shared(touched, numbers)
+                changed_columns.add(column)
+        self._shared(changed_columns, numbers)
 
     def _finish(self, number: int) -> None:
+        """Finish an entry and start those that waited for it last."""
         ready = []
-        for one in self.then[number]:
-            self.waits[one] -= 1
-            if not self.waits[one]:
-                ready.append(one)
+        for dependent in self.dependents[number]:
+            self.wait_count[dependent] -= 1
+            if not self.wait_count[dependent]:
+                ready.append(dependent)
         for column in self.columns[number]:
             self.active[column].remove(number)
         self.version[number], self.end[number] = -1, self.now
         self._start(ready, self.columns[number])
 
-    def _shared(self, columns: set[int], fresh: Sequence[int]) -> None:
+    def _shared(self, columns: set[int], started: Sequence[int]) -> None:
+        """Recompute the rates of all entries in some columns."""
         concerned = {number for column in columns for number in self.active.get(column, ())}
-        new = set(fresh)
+        started_now = set(started)
         for number in concerned:
             rate = self._rate(number)
-            if number not in new:
+            if number not in started_now:
                 if rate == self.rate[number]:
                     continue
-                self.left[number] -= (self.now - self.since[number]) * self.rate[number]
-                self.since[number] = self.now
+                self.work_left[number] -= (self.now - self.updated_at[number]) * self.rate[number]
+                self.updated_at[number] = self.now
             self.rate[number] = rate
             self.version[number] += 1
-            end = self.now + max(0.0, self.left[number]) / rate
+            end = self.now + max(0.0, self.work_left[number]) / rate
             heappush(self.queue, (end, number, self.version[number]))
 
     def _rate(self, number: int) -> float:
-        if self.kernel[number]:
+        """The speed of an entry: kernels lose the SMs of collectives, collectives share overloaded
+        links.
+        """
+        if self.is_kernel[number]:
             (column,) = self.columns[number]
-            left = max(LEAST, 1.0 - sum(self.sms[one] for one in self.active[column]))
-            return left / (1.0 - self.moving[number] * (1.0 - left))
+            free_fraction = max(
+                MIN_KERNEL_RATE, 1.0 - sum(self.sms[one] for one in self.active[column])
+            )
+            return free_fraction / (1.0 - self.moving[number] * (1.0 - free_fraction))
         rate = 1.0
         for column in self.columns[number]:
             for kind, load in self.loads[number].items():

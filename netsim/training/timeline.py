@@ -15,7 +15,7 @@ from netsim.scenario.names import DTYPES
 from netsim.trace import rank_files
 from netsim.trace.chrome import Event, busiest_load, counter_events, named
 from netsim.trace.names import (
-    Operation,
+    TracedOperation,
     Written,
     distributed_info,
     kineto_args,
@@ -83,7 +83,7 @@ def write_step_trace(path: Path, step: Step) -> Written:
             "simulator": "netsim",
             "approximation": step.approximation,
             "cell": cell.id,
-            "title": cell.title(f"{step.resolved.work.what} {step.resolved.work.label}"),
+            "title": cell.title(f"{step.resolved.work.title_start} {step.resolved.work.label}"),
         },
         "traceEvents": [*seen.names(), *counter_names, *shown, *counters],
     }
@@ -105,7 +105,7 @@ def write_step_rank_files(folder: Path, step: Step) -> list[Path]:
     about = {
         "approximation": step.approximation,
         "cell": cell.id,
-        "title": cell.title(f"{step.resolved.work.what} {step.resolved.work.label}"),
+        "title": cell.title(f"{step.resolved.work.title_start} {step.resolved.work.label}"),
     }
     paths = []
     for rank in range(step.spans.ranks):
@@ -134,7 +134,7 @@ class _Seen:
 
     def __init__(self, step: Step, ranks: Sequence[int]) -> None:
         self.step, self.ranks = step, ranks
-        self.groups: dict[str, Operation] = {}
+        self.groups: dict[str, TracedOperation] = {}
         self.threads = self._threads()
         all_streams = (entry.stream for entry in step.spans.tape.entries)
         self.stream_numbers = stream_numbers(all_streams, COMPUTE)
@@ -234,7 +234,7 @@ class _Seen:
         count = entry.nbytes // DTYPES[entry.dtype]
         part = max(1, count // len(members))
         group = f"{entry.kind} {' '.join(map(str, members[:2]))}".strip()
-        operation = Operation(
+        operation = TracedOperation(
             entry.collective,
             coarse.algorithm,
             coarse.protocol,

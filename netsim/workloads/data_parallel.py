@@ -212,7 +212,7 @@ class Zero(Alone):
     def finish(self) -> Deps:
         """What was not scattered on the way is scattered now."""
         if not self.replica.setting.overlap:
-            end = self.replica.tape.last_of(self.replica.stage.ranks)
+            end = self.replica.tape.last_kernel(self.replica.stage.ranks)
             for bucket in self.buckets:
                 self._scatter(bucket, end)
         return super().finish()
@@ -437,7 +437,7 @@ class Server(Alone):
     def finish(self) -> Deps:
         """Gather, average, broadcast."""
         replica, s = self.replica, self.replica.setting
-        end = replica.tape.last_of(replica.stage.ranks)
+        end = replica.tape.last_kernel(replica.stage.ranks)
         made: list[int] = []
         for expert, count in replica.elements.items():
             groups = replica.groups[expert]
@@ -480,7 +480,7 @@ def _narrow(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
         name, "all_reduce", bucket.count * SIZES[dtype], (cast,), expert=bucket.expert, dtype=dtype
     )
     if made:
-        replica.tape.later(f"cast {name} back", ranks, seconds, made)
+        replica.tape.defer(f"cast {name} back", ranks, seconds, made)
     return made
 
 
@@ -508,7 +508,7 @@ def _largest(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
             dtype=dtype,
         )
     if made:
-        replica.tape.later(f"add {name}", ranks, add, tuple(made))
+        replica.tape.defer(f"add {name}", ranks, add, tuple(made))
     return tuple(made)
 
 
@@ -562,7 +562,7 @@ class Ddp(Alone):
     def finish(self) -> Deps:
         """What was not reduced on the way is reduced now."""
         if not self.replica.setting.delayed and not self.within:
-            self._all(self.replica.tape.last_of(self.replica.stage.ranks))
+            self._all(self.replica.tape.last_kernel(self.replica.stage.ranks))
         return super().finish()
 
     def _all(self, after: Deps) -> None:
@@ -598,5 +598,5 @@ class Ddp(Alone):
             after = (replica.tape.compute("copy in", ranks, seconds, after, len(counts), seconds),)
         made = REDUCED[s.compression](replica, bucket, name, after)
         if copied:
-            replica.tape.later("copy out", ranks, seconds, made)
+            replica.tape.defer("copy out", ranks, seconds, made)
         self.reduced += made

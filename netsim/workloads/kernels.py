@@ -1,4 +1,6 @@
-"""Kernels of layers on a roofline: matrix products, passes over memory, the optimizer."""
+"""Times of kernels of layers on a roofline: matrix products, element-wise kernels, the
+optimizer.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -10,8 +12,10 @@ from netsim.workloads.setting import BLOCK, NARROW, Roofline, Setting
 
 
 @dataclass(frozen=True, slots=True)
-class Linear:
-    """A linear layer on one rank: `rows` tokens, `inputs` and `outputs` features, `batch` of it."""
+class LinearLayer:
+    """A linear layer on one rank: `rows` tokens, `inputs` and `outputs` features, `batch`
+    copies.
+    """
 
     rows: int
     inputs: int
@@ -20,53 +24,66 @@ class Linear:
 
     @property
     def flops(self) -> float:
-        """FLOPs of the forward pass; each of the two products of backward has as many."""
+        """FLOPs of the forward pass; each of the two products of the backward pass has the same
+        number.
+        """
         return 2.0 * self.rows * self.inputs * self.outputs * self.batch
 
 
-def forward(roofline: Roofline, dtype: str, layers: Iterable[Linear], pieces: int = 1) -> float:
-    """Seconds of the forward products, whose rows come in `pieces` parts."""
+def forward(
+    roofline: Roofline, dtype: str, layers: Iterable[LinearLayer], pieces: int = 1
+) -> float:
+    """Return the seconds of the forward products, with rows divided into `pieces` parts."""
     return sum(
         roofline.gemm_seconds(
-            one.rows // pieces, one.outputs, one.inputs, dtype, one.batch * pieces
+            linear.rows // pieces, linear.outputs, linear.inputs, dtype, linear.batch * pieces
         )
         + (pieces - 1) * roofline.kernel
-        for one in layers
+        for linear in layers
     )
 
 
 def input_gradients(
-    roofline: Roofline, dtype: str, layers: Iterable[Linear], pieces: int = 1
+    roofline: Roofline, dtype: str, layers: Iterable[LinearLayer], pieces: int = 1
 ) -> float:
-    """Seconds of the products that make gradients of inputs."""
-    turned = (replace(one, inputs=one.outputs, outputs=one.inputs) for one in layers)
-    return forward(roofline, dtype, turned, pieces)
+    """Return the seconds of the products that make gradients of inputs."""
+    transposed = (
+        replace(linear, inputs=linear.outputs, outputs=linear.inputs) for linear in layers
+    )
+    return forward(roofline, dtype, transposed, pieces)
 
 
 def weight_gradients(
-    roofline: Roofline, dtype: str, layers: Iterable[Linear], result: float | None = None
+    roofline: Roofline, dtype: str, layers: Iterable[LinearLayer], result: float | None = None
 ) -> float:
-    """Seconds of the products that make gradients of weights; `result` is what an element of them
-    moves in memory, where it is not written in 16 bits but added up."""
+    """Return the seconds of the products that make gradients of weights.
+
+    `result` is set if gradients are added up in memory instead of written in 16 bits: the bytes
+    that an element then moves.
+    """
     return sum(
-        roofline.gemm_seconds(one.inputs, one.outputs, one.rows, dtype, one.batch, result)
-        for one in layers
+        roofline.gemm_seconds(
+            linear.inputs, linear.outputs, linear.rows, dtype, linear.batch, result
+        )
+        for linear in layers
     )
 
 
-# Kernels between products: how often each goes over the features of a token, fused or not.
-# A pass reads or writes one activation. Fused kernels read their inputs and write their results
-# once. Run op by op (`eager`), RMSNorm converts to fp32, squares, averages, scales, converts back
-# and multiplies by its weight, each in a kernel of its own, and so do rotary embeddings and SwiGLU.
-# LayerNorm and GELU are one kernel each in either case. Kernels that sum up rows are slower than
-# streams: what they take is in passes of streams (tests/bench/kernels.py on an H100).
+# Kernels between products, measured in passes: a pass reads or writes one activation. Fused kernels
+# read their inputs and write their results once. Run op by op (`eager`), RMSNorm converts to fp32,
+# squares, averages, scales, converts back and multiplies by its weight, each in a kernel of its
+# own; rotary embeddings and SwiGLU likewise. LayerNorm and GELU are one kernel each in either case.
+# Kernels that sum rows are slower than copies; their figures are the passes of a copy that takes
+# as long (tests/bench/kernels.py on an H100).
 
-RESIDUAL = 3  # two in, their sum out
+RESIDUAL = 3  # passes of a sum: two inputs, one result
 
 
 @dataclass(frozen=True)
 class Elementwise:
-    """Passes of each kind of kernel, forward and backward."""
+    """How often each kind of kernel reads or writes its activations (passes), forward and
+    backward.
+    """
 
     norm: float = 2
     norm_backward: float = 2
@@ -78,11 +95,13 @@ class Elementwise:
 
 
 FUSED = Elementwise()
-# RMSNorm in bytes a feature: to fp32 6, square 8, mean 4, scale 8, from fp32 6, weight 4; its
-# autograd: weight 12, conversion 6, scale and its sum 20, square 20, sum 12, conversion 6; saved
-# inputs are read again by each: 36 and 76, which take as long as 46 and 106 of streams. LayerNorm
-# takes as long as 5.4 and 14.4. Rotary: two products, half turned (negate, join), sum.
-# SwiGLU: sigmoid's product 2, product 3; backward two products and the function's own, 3 each.
+# Eager kernels in bytes per feature (2 bytes are one pass):
+#   RMSNorm: to fp32 6, square 8, mean 4, scale 8, from fp32 6, weight 4: 36, which take as long as
+#   46 bytes of a copy. Backward: weight 12, conversion 6, scale and its sum 20, square 20, sum 12,
+#   conversion 6: 76, as long as 106. LayerNorm takes as long as 5.4 and 14.4.
+#   Rotary: two products, one half rotated (negate, join), sum.
+#   SwiGLU in passes: product with the sigmoid 2, product 3; backward two products and the function,
+#   3 each.
 # PyTorch's own models rotate complex numbers, which no compiler fuses: to fp32, product, back.
 EAGER = Elementwise(norm=23, norm_backward=53, rotary=10, gated=5, gated_backward=9)
 COMPILED = Elementwise(rotary=10)
@@ -90,36 +109,39 @@ LAYER_NORM = Elementwise(norm=2.7, norm_backward=7.2)
 
 
 def elementwise_of(setting: Setting, *, gated: bool) -> Elementwise:
-    """The passes of a setting's kernels; models with gated MLPs are those with RMSNorm."""
+    """Return the passes of a setting's kernels; models with gated MLPs are those with RMSNorm."""
     if setting.elementwise == "fused":
         return COMPILED if setting.apart else FUSED
     return EAGER if gated else LAYER_NORM
 
 
-# Inputs of narrow products are cast from 16 bits, once for the product and once turned for the
-# gradient of weights. A norm writes its output so (`fused`); others take a kernel that reads 2
-# bytes and writes 2, and scales that follow from the tensor one that looks for its largest element.
+# Bytes per element of casting inputs of narrow products from 16 bits, once for the product and once
+# transposed for the gradient of weights: after a norm, which writes its output cast (`fused`), and
+# elsewhere in a kernel that reads 2 bytes and writes 2. If the scale follows from the tensor,
+# another kernel first finds its largest element.
 
 CASTS = {"delayed": (0.0, 4.0), "block": (0.0, 4.0), "row": (7.0, 10.3), "tensor": (5.8, 7.8)}
 CAST_FP4 = (4.0, 8.0)  # Hadamard transform and largest element of the tensor first
 
 
 def cast_bytes(setting: Setting, *, fused: bool = False) -> float:
-    """What casting an element of an input of products moves; nothing where they are not narrow."""
+    """Return the bytes that casting one element of a product's input moves; 0 if it is not
+    narrow.
+    """
     if not setting.narrow:
         return 0.0
     return (CAST_FP4 if setting.dtype == "nvfp4" else CASTS[setting.scaling])[not fused]
 
 
 def cast_seconds(setting: Setting, elements: float, *, fused: bool = False) -> float:
-    """Seconds of casting this number of elements of the inputs of products."""
+    """Return the seconds of casting this number of elements of inputs of products."""
     bytes_per_element = cast_bytes(setting, fused=fused)
     return setting.roofline.stream_seconds(elements * bytes_per_element, bytes_per_element > 0)
 
 
 @dataclass(frozen=True)
 class Shapes:
-    """What one rank sees of a transformer in one micro-batch."""
+    """Sizes of what one rank computes of a transformer in one micro-batch."""
 
     model: Transformer
     setting: Setting
@@ -146,18 +168,22 @@ class Shapes:
 
     @property
     def message(self) -> int:
-        """Bytes M of all activations between blocks, undivided by sequence parallelism."""
+        """Bytes of all activations between blocks, not divided by sequence parallelism."""
         return self.tokens * self.model.hidden * self.setting.element
 
     @property
     def cast_message(self) -> int:
-        """Bytes of the same as inputs of products, which narrow recipes gather after the cast."""
+        """Bytes of the same activations as inputs of products; narrow recipes gather them after
+        the cast.
+        """
         if self.setting.cast == self.setting.stored:
             return self.message
         return int(self.tokens * self.model.hidden * NARROW[self.setting.dtype])
 
     def width(self, passes: float, features: int, tokens: int) -> float:
-        """Bytes that element-wise kernels move: `passes` over `features` of each token."""
+        """Return the bytes that element-wise kernels move: `passes` over `features` of each
+        token.
+        """
         return passes * features * tokens * self.setting.element
 
     @cached_property
@@ -173,101 +199,109 @@ class Shapes:
         return max(self.model.kv_width // self.tp, self.model.head)
 
     @cached_property
-    def attention_in(self) -> tuple[Linear, ...]:
+    def attention_in(self) -> tuple[LinearLayer, ...]:
         """The products before attention."""
         m, t, latent = self.model, self.tokens, self.model.latent
         if latent is None:
             return self._sharing(self.query_width, self.kv_width, self.kv_width)
         heads = m.heads // self.tp
         return (
-            Linear(t, m.hidden, latent.q_rank + latent.kv_rank + latent.rope),
-            Linear(t, latent.q_rank, heads * (latent.nope + latent.rope)),
-            Linear(t, latent.kv_rank, heads * (latent.nope + latent.value)),
+            LinearLayer(t, m.hidden, latent.q_rank + latent.kv_rank + latent.rope),
+            LinearLayer(t, latent.q_rank, heads * (latent.nope + latent.rope)),
+            LinearLayer(t, latent.kv_rank, heads * (latent.nope + latent.value)),
         )
 
-    def _sharing(self, *outputs: int) -> tuple[Linear, ...]:
-        """Products of one input with several weights, which may be one."""
+    def _sharing(self, *outputs: int) -> tuple[LinearLayer, ...]:
+        """Products of one input with several weights, which may be joined to one."""
         widths = outputs if self.setting.apart else (sum(outputs),)
-        return tuple(Linear(self.tokens, self.model.hidden, one) for one in widths)
+        return tuple(LinearLayer(self.tokens, self.model.hidden, width) for width in widths)
 
-    def added(self, layers: Sequence[Linear]) -> float:
-        """Seconds of adding up the gradients of one input that products apart make."""
+    def added(self, layers: Sequence[LinearLayer]) -> float:
+        """Return the seconds of adding up the gradients of one input of several separate
+        products.
+        """
         more = (len(layers) - 1) * (self.setting.apart and self.model.latent is None)
         moved = self.width(RESIDUAL * more, self.model.hidden, self.tokens)
         return self.setting.roofline.stream_seconds(moved, more)
 
     @cached_property
-    def attention_out(self) -> tuple[Linear, ...]:
+    def attention_out(self) -> tuple[LinearLayer, ...]:
         """The product after attention."""
         inputs = self.model.heads * self.head[1] // self.tp
-        return (Linear(self.tokens, inputs, self.model.hidden),)
+        return (LinearLayer(self.tokens, inputs, self.model.hidden),)
 
     @property
     def given_width(self) -> int:
-        """Features of the keys that attention is given: PyTorch's own models repeat those that
-        several heads of queries share."""
+        """Features of the keys that the attention kernel gets: PyTorch's own models repeat
+        shared keys.
+        """
         return self.query_width if self.setting.apart else self.kv_width
 
     @property
     def in_turns(self) -> bool:
-        """Whether attention takes what each rank of cp has by a kernel of its own, as rings do;
-        PyTorch's also where all is gathered."""
+        """Whether attention uses one kernel for the keys of each rank of cp, as rings do.
+
+        PyTorch's fsdp2 does so also if all keys are gathered.
+        """
         s = self.setting
         return s.context == "p2p" or (s.context == "all_gather" and s.data == "fsdp2")
 
     @cached_property
     def keys(self) -> float:
-        """Keys that a query meets in one kernel of attention."""
+        """Keys per query in one kernel of attention."""
         turns = self.cp if self.in_turns else 1
         return self.model.keys(self.setting.sequence, BLOCK) / turns
 
     @property
     def head(self) -> tuple[int, int]:
-        """Features of a key and of a value, of one head."""
+        """Features of a key and of a value of one head."""
         latent = self.model.latent
         return (latent.nope + latent.rope, latent.value) if latent else (self.model.head,) * 2
 
     @property
     def attention_width(self) -> int:
-        """Both together."""
+        """Features of a key and a value together."""
         return sum(self.head)
 
     @cached_property
     def attention_flops(self) -> float:
-        """FLOPs of scores and their use on this rank, forward."""
+        """FLOPs of scores and of their use on this rank, forward."""
         keys = self.model.keys(self.setting.sequence, BLOCK)
         return 2.0 * self.tokens * keys * self.attention_width * self.model.heads / self.tp
 
     @property
-    def scores(self) -> tuple[Linear, Linear]:
-        """The products with all keys and with all values, which kernels that store scores make."""
+    def scores(self) -> tuple[LinearLayer, LinearLayer]:
+        """The products with all keys and with all values, of kernels that store the scores."""
         heads, (width, value) = self.model.heads // self.tp * self.setting.micro, self.head
         rows, keys = self.tokens // self.setting.micro, self.setting.sequence
-        return Linear(rows, width, keys, heads), Linear(rows, keys, value, heads)
+        return LinearLayer(rows, width, keys, heads), LinearLayer(rows, keys, value, heads)
 
-    def mlp_in(self, ffn: int) -> tuple[Linear, ...]:
-        """The first product of a dense MLP."""
+    def mlp_in(self, ffn: int) -> tuple[LinearLayer, ...]:
+        """Return the first product of a dense MLP."""
         return self._sharing(*[ffn // self.tp] * (2 if self.model.gated else 1))
 
-    def mlp_out(self, ffn: int) -> tuple[Linear, ...]:
-        """The second product of a dense MLP."""
-        return (Linear(self.tokens, ffn // self.tp, self.model.hidden),)
+    def mlp_out(self, ffn: int) -> tuple[LinearLayer, ...]:
+        """Return the second product of a dense MLP."""
+        return (LinearLayer(self.tokens, ffn // self.tp, self.model.hidden),)
 
     @property
     def routed(self) -> int:
-        """Tokens that one rank sends to experts, each as often as it has experts."""
+        """Tokens that one rank sends to experts, counted once per expert."""
         return self.local * self.model.top_k
 
     @property
     def dispatched(self) -> int:
-        """Bytes of one dispatch of the busiest rank."""
+        """Bytes that the busiest rank dispatches."""
         nbytes = self.routed * self.model.hidden * self.setting.element * self._copies
         return int(nbytes * self.setting.imbalance)
 
     @property
     def _copies(self) -> float:
-        """Ranks that a token goes to, over experts that it has: one copy is for all of a rank, or
-        of the GPUs that NVLink joins, where experts are on others, too."""
+        """Copies of a token that are sent, per expert that it is sent to.
+
+        With deduplication, one copy serves all experts of a rank, or of the GPUs that NVLink joins
+        if there are experts on other GPUs, too.
+        """
         s, top_k = self.setting, self.model.top_k
         targets = s.degree("ep")
         if not s.deduplicated:
@@ -278,43 +312,47 @@ class Shapes:
 
     @property
     def expert_split(self) -> int:
-        """Ranks that share each expert's matrices."""
+        """Ranks that share the matrices of each expert."""
         return self.tp if self.setting.expert_tensor else 1
 
     @cached_property
-    def experts(self) -> tuple[tuple[Linear, ...], tuple[Linear, ...]]:
+    def experts(self) -> tuple[tuple[LinearLayer, ...], tuple[LinearLayer, ...]]:
         """First and second products of the experts of the busiest rank."""
         m, split = self.model, self.expert_split
         here = max(1, m.experts // self.setting.degree("ep"))
         rows = max(1, int(self.routed * split * self.setting.imbalance) // here)
         width = (2 if m.gated else 1) * m.expert_ffn // split
         return (
-            (Linear(rows, m.hidden, width, here),),
-            (Linear(rows, m.expert_ffn // split, m.hidden, here),),
+            (LinearLayer(rows, m.hidden, width, here),),
+            (LinearLayer(rows, m.expert_ffn // split, m.hidden, here),),
         )
 
     @property
-    def logits(self) -> tuple[Linear, ...]:
+    def logits(self) -> tuple[LinearLayer, ...]:
         """The product with the vocabulary, or that of the pooler."""
         vocabulary = -(-self.model.vocabulary // self.tp)
-        return (Linear(self.tokens * self.model.predicted, self.model.hidden, vocabulary),)
+        return (LinearLayer(self.tokens * self.model.predicted, self.model.hidden, vocabulary),)
 
 
 FP32 = 4
-# fp32 numbers a parameter that are read and written: master copy, momentum, variance.
+# fp32 numbers per parameter that are read and written: master copy, momentum, variance.
 STATES = {"adam": 3, "adam-eager": 3, "sgd-momentum": 2, "sgd": 1}
-# Bytes a parameter of Adam op by op in fp32, with the gradient's norm and its cast: decay 8, both
-# moments 20 and 24, the root and what is added to it 16, the quotient 16, clipping 12, cast 8.
+# Bytes per parameter of Adam op by op in fp32, including clipping and the cast of weights: decay 8,
+# moments 20 and 24, root and epsilon 16, quotient 16, clipping 12, cast 8.
 EAGER_ADAM = 104
 
 
 def state_bytes(optimizer: str) -> int:
-    """Bytes of optimizer states a parameter, the fp32 copy of the weights among them."""
+    """Return the bytes of optimizer states per parameter, including the fp32 copy of the
+    weights.
+    """
     return FP32 * STATES[optimizer]
 
 
 def optimizer_seconds(setting: Setting, parameters: int) -> float:
-    """Seconds of updating parameters: states read and written, gradients read, weights written."""
+    """Return the seconds of updating parameters: read and write states, read gradients, write
+    weights.
+    """
     bytes_per_parameter = (
         2 * state_bytes(setting.optimizer) + setting.gradient_element + setting.element
     )

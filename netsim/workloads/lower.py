@@ -1,8 +1,9 @@
-"""From a tape to a Schedule: a row for each kernel of each rank, a few rows for each collective.
+"""Make a schedule of a tape: a row for each kernel of each rank, a few rows for each collective.
 
-What a collective is made of is given as a Coarse: rows between the ranks of its group, each with
-the bytes that the real schedule sends that way and the rate it reaches alone. A collective begins
-when the last of its group has come, and all its ranks are done when its last row has ended."""
+The rows of a collective are given as a Coarse: flows between ranks of its group, each with the
+bytes that the real schedule sends there and the rate that it reaches alone. A collective starts
+when the last rank of its group has joined, and all its ranks finish when its last row has finished.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -21,23 +22,29 @@ from netsim.workloads.setting import Ranks
 from netsim.workloads.tape import KernelTime, Tape, TapeEntry
 
 NONE = -1
-SOME = 0.1  # of a kernel's time
+SOME = 0.1  # smallest fraction of a kernel's time that becomes a row of its own
 SHARE_OF_COLLECTIVES = 0.4
-"""The part of the time of a large step that finding the forms of its collectives takes, for the
-progress that is shown."""
-# A kernel that only moves bytes hardly slows kernels beside it: beside as many blocks as NCCL's,
-# sums of tensors lose 1-3 % (tests/data/kernels, `beside`). So it draws little on the SMs of its
-# GPU, but a slower GPU slows it as much as any other kernel, which `clock` says.
+"""The fraction of the time for a large step that the simulation of its collectives takes.
+
+It is used for the progress that is shown."""
+# Kernels that only move bytes need few SMs: beside the blocks of NCCL, sums of tensors lose 1-3 %
+# (tests/data/kernels, `beside`). A slower GPU slows them like any other kernel (`clock`).
 FEW_SMS = (Use("sms", "src", 0.01), Use("clock", "src", 1.0))
 
 
 @dataclass(frozen=True, eq=False)
 class Coarse:
-    """A collective of one group in few rows; ranks are places within the group. `ends` of row i are
-    (source, target): places, or for a multicast's target and a reduction's source a number in
-    `groups`. `seconds` is the time of the collective alone, from the launch of its kernels on.
-    `algorithm`, `protocol`, `channels`: what NCCL chose. `loads`: how far it loads the busiest link
-    of each kind."""
+    """A collective of one group in few rows; ranks are places within the group.
+
+    Args:
+        seconds: standalone time from the launch of its kernels on.
+        styles: style of each row.
+        src: source of each row; of a switch reduction, an index of `groups`.
+        dst: destination of each row; of a multicast, an index of `groups`.
+        amount: bytes of each row.
+        algorithm: NCCL's choice, as protocol and channels.
+        loads: utilization of the busiest link of each kind, by name of the kind.
+    """
 
     seconds: float
     styles: tuple[Style, ...]
@@ -57,8 +64,14 @@ Realise = Callable[[TapeEntry, tuple[int, ...]], Coarse]
 
 @dataclass(frozen=True)
 class Lowered:
-    """A schedule of a tape. By entry: `begin` (the row that waits for all of a group; of a kernel,
-    the kernel) and `end` for every row of its groups. `classes` are the Coarse of every group."""
+    """The schedule of a tape.
+
+    Args:
+        begin: by entry and group, the row that waits for all ranks (of a kernel: the kernel).
+        end: by entry and group, the row after which it is done.
+        coarse: by entry, its distinct coarse forms.
+        class_of: by entry and group, the index of its coarse form.
+    """
 
     schedule: Schedule
     begin: tuple[NDArray[np.int32], ...]
@@ -69,8 +82,10 @@ class Lowered:
 
 @dataclass(frozen=True)
 class _Block:
-    """The rows of a collective without what they wait for: columns, and the group of each row.
-    `order` sorts them by group, of which `ptr` are the ends."""
+    """The rows of a collective without dependencies, as columns, and the group of each row.
+
+    `order` sorts rows by group; `ptr` says where each group begins.
+    """
 
     columns: tuple[NDArray[np.int32], ...]
     group: NDArray[np.intp]
@@ -87,36 +102,40 @@ def nothing_to_do() -> None:
 
 
 class _Lowering:
+    """The schedule while it is written."""
+
     def __init__(self, tape: Tape, world: int, realise: Realise) -> None:
         self.tape, self.world, self.realise = tape, world, realise
         self.names = {name: k for k, name in enumerate(dict.fromkeys(map(label, tape.entries)))}
         self.builder = Builder(world, collectives=tuple(self.names))
         self.streams = defaultdict[str, NDArray[np.int32]](lambda: np.full(world, NONE, np.int32))
-        self.made: list[_Made] = []
+        self.results: list[_Made] = []
         self.kind_of_rank = np.array(tape.kind_of_rank, np.int32)
         self.work = cache(lambda seconds: int(self.builder.work(seconds)[0]))
-        self.known = Memo()
+        self.cache = Memo()
 
     def rows_of(self, entry: int, ranks: Ranks) -> NDArray[np.int32]:
-        """The row after which an entry is done at each of these ranks; -1 where it has no part."""
+        """Return the row after which an entry is done at each of these ranks; -1 if it has no
+        part in it.
+        """
         groups = self.tape.entries[entry].groups
-        place = self.known.of(Same(groups), lambda: row_by_rank(groups, self.world))[ranks]
-        return np.where(place >= 0, self.made[entry][1][place], NONE).astype(np.int32)
+        place = self.cache.of(Same(groups), lambda: row_by_rank(groups, self.world))[ranks]
+        return np.where(place >= 0, self.results[entry][1][place], NONE).astype(np.int32)
 
     def compute(self, entry: TapeEntry) -> None:
-        """Write the rows of a kernel on all its ranks, those of one kind of GPU after another."""
+        """Write the rows of a kernel on all its ranks, one kind of GPU after the other."""
         ranks = entry.groups[:, 0]
         begin = np.full(len(ranks), NONE, np.int32)
         end = np.full(len(ranks), NONE, np.int32)
         for places, time in self.times_of(entry, ranks):
             begin[places], end[places] = self.kernel(entry, ranks[places], time)
         self.streams[entry.stream][ranks] = end
-        self.made.append((begin, end, (), np.zeros(0, np.int32)))
+        self.results.append((begin, end, (), np.zeros(0, np.int32)))
 
     def times_of(
         self, entry: TapeEntry, ranks: Ranks
     ) -> Iterator[tuple[slice | NDArray[np.intp], KernelTime]]:
-        """The places of the ranks of each kind of GPU, and how long the kernel takes there."""
+        """Yield the places of the ranks of each kind of GPU, and the time of the kernel there."""
         if not entry.by_kind:
             yield slice(None), KernelTime(entry.seconds, entry.moving)
             return
@@ -129,7 +148,7 @@ class _Lowering:
     def kernel(
         self, entry: TapeEntry, ranks: Ranks, time: KernelTime
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The first and the last row of a kernel on each of some ranks, whose GPUs are equal."""
+        """Write a kernel on ranks with equal GPUs; return the first and the last row of each."""
         after = [self.streams[entry.stream][ranks], *(self.rows_of(d, ranks) for d in entry.after)]
         before = [(column, IN_ORDER) for column in after if (column >= 0).any()]
         rows = []
@@ -141,36 +160,37 @@ class _Lowering:
         return rows[0], rows[-1]
 
     def collective(self, entry: TapeEntry) -> None:
+        """Write the rows of a collective."""
         groups = entry.groups
         distinct, class_of = self.realised(entry)
         begin = self.join(entry)
         end = self.transfer(entry, distinct, class_of, begin)
         self.streams[entry.stream][groups] = end[:, None]
-        self.made.append((begin, end, distinct, class_of))
+        self.results.append((begin, end, distinct, class_of))
 
     def realised(self, entry: TapeEntry) -> tuple[tuple[Coarse, ...], NDArray[np.int32]]:
-        """The different forms of an entry's collective, and which of them each group has."""
+        """Return the distinct coarse forms of an entry's collective, and the form of each group."""
 
-        def found() -> tuple[tuple[Coarse, ...], NDArray[np.int32]]:
+        def distinct_forms() -> tuple[tuple[Coarse, ...], NDArray[np.int32]]:
             chosen = [self.realise(entry, tuple(group)) for group in entry.groups.tolist()]
-            numbers = {one: k for k, one in enumerate(dict.fromkeys(chosen))}
-            return tuple(numbers), np.array([numbers[one] for one in chosen], np.int32)
+            numbers = {form: k for k, form in enumerate(dict.fromkeys(chosen))}
+            return tuple(numbers), np.array([numbers[form] for form in chosen], np.int32)
 
         key = (Same(entry.groups), entry.kind, entry.collective, entry.nbytes, entry.dtype)
-        return self.known.of(key, found)
+        return self.cache.of(key, distinct_forms)
 
     def join(self, entry: TapeEntry) -> NDArray[np.int32]:
-        """Marks that wait until all ranks of each group have come."""
+        """Write marks that wait until all ranks of each group have joined."""
         groups = entry.groups
         waiting = groups[:, :-1] if entry.posted else groups
         columns = [self.streams[entry.stream][groups]]
         columns += [self.rows_of(d, waiting) for d in entry.after]
-        every = np.concatenate(columns, axis=1)
-        every = np.sort(every, axis=1)
-        keep = every >= 0
-        keep[:, 1:] &= every[:, 1:] != every[:, :-1]
+        awaited_rows = np.concatenate(columns, axis=1)
+        awaited_rows = np.sort(awaited_rows, axis=1)
+        keep = awaited_rows >= 0
+        keep[:, 1:] &= awaited_rows[:, 1:] != awaited_rows[:, :-1]
         ptr = np.concatenate([[0], np.cumsum(keep.sum(axis=1))])
-        return self.builder.marks(groups[:, 0], joins=(ptr, every[keep], IN_ORDER))
+        return self.builder.marks(groups[:, 0], joins=(ptr, awaited_rows[keep], IN_ORDER))
 
     def transfer(
         self,
@@ -179,9 +199,9 @@ class _Lowering:
         class_of: NDArray[np.int32],
         begin: NDArray[np.int32],
     ) -> NDArray[np.int32]:
-        """The rows of a collective in all its groups, and the marks that end it."""
+        """Write the rows of a collective in all its groups; return the marks that end it."""
         key = (Same(entry.groups), distinct, label(entry), entry.stream)
-        block = self.known.of(key, lambda: self.rows_written(entry, distinct, class_of))
+        block = self.cache.of(key, lambda: self.rows_written(entry, distinct, class_of))
         rows = self.builder.rows(*block.columns, after=[(begin[block.group], IN_ORDER)])
         joins = (block.ptr, rows[block.order], IN_ORDER)
         return self.builder.marks(entry.groups[:, 0], joins=joins)
@@ -189,7 +209,7 @@ class _Lowering:
     def rows_written(
         self, entry: TapeEntry, distinct: tuple[Coarse, ...], class_of: NDArray[np.int32]
     ) -> "_Block":
-        """The rows of a collective in all its groups, those of one form after the other."""
+        """Return the rows of a collective in all its groups, form by form."""
         parts, group = [], []
         for k, coarse in enumerate(distinct):
             members = np.flatnonzero(class_of == k)
@@ -208,23 +228,25 @@ class _Lowering:
     def row_columns(
         self, entry: TapeEntry, coarse: Coarse, groups: Ranks
     ) -> tuple[NDArray[np.int32], ...]:
-        """Styles, sources, targets and pieces of the rows of one form in some groups."""
+        """Return styles, sources, destinations and pieces of the rows of one form in some
+        groups.
+        """
         name, stream = self.names[label(entry)], entry.stream
         tagged = [replace(style, collective=name, stream=stream) for style in coarse.styles]
         styles = np.array([self.builder.style(style) for style in tagged], np.int32)
-        piece = self.known.of(coarse, lambda: self.builder.pieces(coarse.amount))
+        piece = self.cache.of(coarse, lambda: self.builder.pieces(coarse.amount))
         src, dst = self.ends(coarse, groups)
         width = len(groups)
         return np.tile(styles, width), src.reshape(-1), dst.reshape(-1), np.tile(piece, width)
 
     def ends(self, coarse: Coarse, groups: Ranks) -> tuple[Ranks, Ranks]:
-        """Source and target of every row in every group."""
+        """Return source and destination of every row in every group."""
         kinds = np.array([style.kind for style in coarse.styles])
         columns = []
         for places, grouped in ((coarse.src, SWITCH_REDUCE), (coarse.dst, MULTICAST)):
-            many = kinds == grouped
-            column = groups[:, np.where(many, 0, places)].copy()
-            for row in np.flatnonzero(many):
+            is_group = kinds == grouped
+            column = groups[:, np.where(is_group, 0, places)].copy()
+            for row in np.flatnonzero(is_group):
                 members = list(coarse.groups[int(places[row])])
                 column[:, row] = [self.builder.group(group[members]) for group in groups]
             columns.append(column)
@@ -232,8 +254,10 @@ class _Lowering:
 
 
 def parts_of(time: KernelTime) -> list[tuple[float, tuple[Use, ...]]]:
-    """The seconds of a kernel that need all SMs and those that only move bytes, with what they use:
-    apart where there are enough of both to tell."""
+    """Divide a kernel into seconds that need all SMs and seconds that only move bytes.
+
+    Each part comes with its resources. A part of less than a tenth is added to the other one.
+    """
     moving_fraction = time.moving / time.seconds if time.seconds else 0.0
     if moving_fraction < SOME:
         return [(time.seconds, ())]
@@ -245,10 +269,11 @@ def parts_of(time: KernelTime) -> list[tuple[float, tuple[Use, ...]]]:
 def lower(
     tape: Tape, world: int, realise: Realise, when_realised: Callable[[], None] = nothing_to_do
 ) -> Lowered:
-    """The schedule of a tape on `world` ranks.
+    """Return the schedule of a tape on `world` ranks.
 
-    `when_realised` is called between two phases: the coarse forms of all collectives are found, and
-    no row is written yet. `realise` may free there the memory that its simulations needed."""
+    `when_realised` is called when the coarse forms of all collectives are known and no row is
+    written yet; it may free the memory that the simulations of `realise` needed.
+    """
     work = _Lowering(tape, world, realise)
     collectives = [entry for entry in tape.entries if entry.collective]
     for number, entry in enumerate(collectives):
@@ -261,18 +286,18 @@ def lower(
         else:
             work.compute(entry)
         if entry.launched:
-            work.builder.release(work.made[-1][0], entry.launched)
-    begin, end, coarse, class_of = zip(*work.made, strict=True)
+            work.builder.release(work.results[-1][0], entry.launched)
+    begin, end, coarse, class_of = zip(*work.results, strict=True)
     return Lowered(work.builder.finish(), begin, end, coarse, class_of)
 
 
 def row_by_rank(groups: Ranks, world: int) -> NDArray[np.int32]:
-    """The row of some groups that each rank is in; -1 where it is in none."""
+    """Return by rank the row of `groups` that contains it; -1 for none."""
     rows = np.full(world, NONE, np.int32)
     rows[groups] = np.arange(len(groups), dtype=np.int32)[:, None]
     return rows
 
 
 def label(entry: TapeEntry) -> str:
-    """What rows of an entry are called: `compute`, or kind and collective."""
+    """Return the name of an entry's rows: `compute`, or kind and collective."""
     return f"{entry.kind} {entry.collective}".strip()

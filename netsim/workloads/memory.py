@@ -20,7 +20,7 @@ NCCL_CHANNEL = 10e6  # a communicator's channel, both ways: 4 MiB Simple, LL128,
 
 @dataclass(frozen=True)
 class States:
-    """Bytes of one GPU, or of one parameter on one of several replicas."""
+    """Bytes of model states, of one GPU or per parameter."""
 
     weights: float
     gradients: float
@@ -34,7 +34,7 @@ class States:
 
 @dataclass(frozen=True)
 class Memory(States):
-    """Bytes of one GPU of one pipeline stage at its peak."""
+    """Peak memory in bytes of one GPU of a pipeline stage."""
 
     activations: float
     buffers: float
@@ -42,18 +42,20 @@ class Memory(States):
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """All of the memory."""
         return self.states + self.activations + self.buffers + self.context
 
     @property
     def largest(self) -> str:
-        """What takes most."""
+        """The name of the largest part."""
         names = ("weights", "gradients", "optimizer", "activations", "buffers")
         return max(names, key=lambda name: float(getattr(self, name)))
 
 
 def states_of(data: str, ranks: int, element: int, gradient: int, optimizer: str) -> States:
-    """Bytes a parameter that a replica keeps, by kind; fp32 weights are their own master copy."""
+    """Return the bytes of states per parameter that a replica stores; fp32 weights need no
+    master copy.
+    """
     state_size = state_bytes(optimizer)
     if element == FP32 and STATES[optimizer]:
         state_size -= FP32
@@ -67,7 +69,7 @@ def states_of(data: str, ranks: int, element: int, gradient: int, optimizer: str
 
 
 def memory_of(setting: Setting, stage: int) -> Memory:
-    """The memory of a GPU of one stage."""
+    """Return the memory of a GPU of one stage."""
     s, chunks = setting, setting.stages()[stage]
     layers = [layer for chunk in chunks for layer in chunk]
     replicas = {False: 1, True: 1}
@@ -88,6 +90,9 @@ def memory_of(setting: Setting, stage: int) -> Memory:
 
 
 def _activations(s: Setting, stage: int) -> float:
+    """Bytes of activations at the peak: of all micro-batches in flight, and of the layer
+    recomputed.
+    """
     order = SCHEDULES[s.schedule](stage, s.degree("pp"), s.micro_batches, s.chunks)
     passes = in_flight(order)
     layers = [layer for chunk in s.stages()[stage] for layer in chunk]
@@ -99,16 +104,19 @@ def _activations(s: Setting, stage: int) -> float:
 
 
 def activation_bytes(s: Setting, layer: Layer) -> float:
-    """What one layer keeps of one micro-batch on one GPU."""
+    """Return the bytes that one layer stores for one micro-batch on one GPU."""
     if FULL & {*s.recompute} and layer.kind == "block" and isinstance(s.model, Transformer):
         return _inputs(s, s.model)
     return full_activation_bytes(s, layer)
 
 
 def full_activation_bytes(s: Setting, layer: Layer) -> float:
-    """The same where only modules are done again. A block keeps the inputs of its products (cast
-    where those are narrow), of its norms, of its attention and of the function between the products
-    of its MLP; what is not divided by tp is divided by sequence parallelism."""
+    """Return the same if the complete layer is not recomputed, only modules of it.
+
+    A block stores the inputs of its products (cast if these are narrow), of its norms, of its
+    attention, and of the function between the products of its MLP. What tp does not divide is
+    divided by sequence parallelism.
+    """
     m, again = s.model, {*s.recompute}
     if not isinstance(m, Transformer) or layer.kind == "plain":
         return layer.plain.activation * s.micro
@@ -136,8 +144,11 @@ def full_activation_bytes(s: Setting, layer: Layer) -> float:
 
 
 def _unfused(s: Setting, m: Transformer) -> float:
-    """What kernels of attention's parts keep more: softmax's output, dropout's mask and output;
-    and masks of one byte of both dropouts outside."""
+    """Additional bytes of attention without a fused kernel: output of softmax, mask and output of
+    dropout.
+
+    Masks of one byte of the two dropouts outside attention are included.
+    """
     if s.attention == "fused":
         return 0.0
     masks = 2 * _inputs(s, m) / s.element
@@ -147,11 +158,13 @@ def _unfused(s: Setting, m: Transformer) -> float:
 
 
 def _inputs(s: Setting, m: Transformer) -> float:
+    """Bytes of the activations between blocks on one GPU."""
     divided = s.degree("tp") if s.sequence_parallel else 1
     return s.element * s.tokens * m.hidden / divided
 
 
 def _buffers(s: Setting, layers: list[Layer]) -> float:
+    """Bytes of NCCL's buffers and of buffers for weights and gradients."""
     groups = sum(s.degree(axis) > 1 for axis in ("tp", "cp", "ep", "dp", "pp"))
     nccl = groups * 16 * NCCL_CHANNEL
     held = [sum(count for _, count, _ in s.held(layer)) for layer in layers]
@@ -160,12 +173,12 @@ def _buffers(s: Setting, layers: list[Layer]) -> float:
     if s.data in SHARDED:  # two units gathered, the gradients of one
         ends = sum(n for n, layer in zip(held, layers, strict=True) if layer.kind != "block")
         block = max(
-            (n for n, one in zip(held, layers, strict=True) if one.kind == "block"), default=0
+            (n for n, layer in zip(held, layers, strict=True) if layer.kind == "block"), default=0
         )
         largest = ends if any(layer.kind == "block" for layer in layers) else max(held)
         return nccl + (largest + 2 * block) * s.element + max(held) * s.gradient_element
     if s.data == "ddp":
         cap, first = s.bucket, s.first_bucket
         buckets = buckets_of(s, layers, cap, first, s.gradient_element)
-        return nccl + max((one.count for one in buckets), default=0) * s.gradient_element
+        return nccl + max((layer.count for layer in buckets), default=0) * s.gradient_element
     return nccl

@@ -1,4 +1,4 @@
-"""What layers do in one pass, kernel by kernel, with the collectives that parallelism adds."""
+"""The kernels of layers in one pass, with the collectives that parallelism adds."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
@@ -14,13 +14,21 @@ from netsim.workloads.setting import Setting
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A kernel of `seconds`, or a collective over one axis of the grid. Kernels follow each other
-    on their stream. `needs` are earlier collectives of the pass by name that a kernel waits for; a
-    collective starts when the kernel before it is done. A collective that `blocks` holds up the
-    next kernel. `weight`: it makes gradients of weights only, which nobody waits for until the end
-    of the step. `launches`: how many kernels it is, `moving`: seconds that only move bytes, which
-    lose nothing to collectives that hold SMs beside them."""
+class PassPart:
+    """A kernel, or a collective over one axis of the grid.
+
+    Kernels follow each other on their stream. A collective starts when the kernel before it is
+    done.
+
+    Args:
+        seconds: time of a kernel.
+        needs: names of earlier collectives of the pass that a kernel waits for.
+        blocks: whether the next kernel waits for this collective.
+        weight: whether the kernel only makes gradients of weights, which are needed at the end of
+            the step.
+        launches: number of kernels that the part represents.
+        moving: seconds in which a kernel only moves bytes; collectives beside it do not slow those.
+    """
 
     name: str
     seconds: float = 0.0
@@ -35,22 +43,24 @@ class Part:
     moving: float = 0.0
 
 
-def kernel(name: str, seconds: float, *needs: str, weight: bool = False) -> Part:
-    """A kernel that waits for the named collectives."""
-    return Part(name, seconds, needs=needs, weight=weight)
+def kernel(name: str, seconds: float, *needs: str, weight: bool = False) -> PassPart:
+    """Return a kernel that waits for the named collectives."""
+    return PassPart(name, seconds, needs=needs, weight=weight)
 
 
 def exchange(
     name: str, collective: str, axis: str, nbytes: int, *, blocks: bool = True, dtype: str = ""
-) -> Part:
-    """A collective over an axis."""
-    return Part(name, 0.0, collective, axis, nbytes, blocks=blocks, dtype=dtype)
+) -> PassPart:
+    """Return a collective over an axis."""
+    return PassPart(name, 0.0, collective, axis, nbytes, blocks=blocks, dtype=dtype)
 
 
-def merged(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """The same with kernels that nothing separates in one piece, to have fewer rows; a piece ends
-    with gradients of weights."""
-    parts_so_far: list[Part] = []
+def merged(parts: Iterable[PassPart]) -> tuple[PassPart, ...]:
+    """Join kernels that nothing separates, so that there are fewer rows.
+
+    A joined kernel ends with gradients of weights.
+    """
+    parts_so_far: list[PassPart] = []
     for part in parts:
         last = parts_so_far[-1] if parts_so_far else None
         if part.collective or last is None or last.collective or part.needs or last.weight:
@@ -62,21 +72,23 @@ def merged(parts: Iterable[Part]) -> tuple[Part, ...]:
     return tuple(part for part in parts_so_far if part.collective or part.seconds or part.needs)
 
 
-# Tensor parallelism after Megatron: what column- and row-parallel products exchange, and when.
-# Without sequence parallelism the output of a row-parallel product is all-reduced forward, and the
-# input gradient of a column-parallel one backward. With it, the same bytes are gathered before the
-# column-parallel product and scattered after the row-parallel one, and gathered once more backward.
-# `bulk` hides what backward exchanges behind a product beside it, `pipelined` also cuts exchanges
-# into a part for each rank, of which products wait for the first and leave the last (user buffers
-# of Transformer Engine, async TP of PyTorch); with `none` all of them stand in the stream.
+# Tensor parallelism as in Megatron: what column- and row-parallel products exchange, and when.
+# Without sequence parallelism, the output of a row-parallel product is all-reduced forward, and the
+# input gradient of a column-parallel product backward. With sequence parallelism, the same bytes
+# are gathered before the column-parallel product and scattered after the row-parallel one, and
+# gathered once more backward. `tensor_overlap` is one of
+#   none       kernels wait for each exchange
+#   bulk       exchanges of the backward pass run beside a product
+#   pipelined  also, exchanges are divided into a part per rank: products wait for the first part
+#              and make the last (user buffers of Transformer Engine, async TP of PyTorch)
 
 TENSOR = "tp"
 
 
 def forward_half(
-    shapes: Shapes, before: Part, inside: Sequence[Part], exchanged: str
-) -> list[Part]:
-    """A column-parallel product to a row-parallel one, with what comes before on whole tokens."""
+    shapes: Shapes, before: PassPart, inside: Sequence[PassPart], exchanged: str
+) -> list[PassPart]:
+    """Return a column-parallel to a row-parallel product, and `before` on undivided tokens."""
     if not shapes.setting.sequence_parallel:
         nbytes = shapes.message
         return [before, *inside, exchange(f"{exchanged} output", "all_reduce", TENSOR, nbytes)]
@@ -86,9 +98,12 @@ def forward_half(
     ]
 
 
-def _fed(shapes: Shapes, name: str, inside: Sequence[Part]) -> list[Part]:
-    """Kernels, of which the first needs an input that is gathered, after its cast if narrow; all
-    ranks cast by the same scale, which follows from the largest element of all where it is new."""
+def _fed(shapes: Shapes, name: str, inside: Sequence[PassPart]) -> list[PassPart]:
+    """Kernels of which the first needs an input that is gathered, after its cast if it is narrow.
+
+    All ranks cast by the same scale. If that is computed anew, it follows from the largest element
+    of all ranks.
+    """
     nbytes, dtype = shapes.cast_message, shapes.setting.cast
     by_tensor = shapes.setting.narrow and shapes.setting.scaling == "tensor"
     largest = [exchange(f"{name} largest", "all_reduce", TENSOR, FP32, dtype="float")] * by_tensor
@@ -107,8 +122,11 @@ def _fed(shapes: Shapes, name: str, inside: Sequence[Part]) -> list[Part]:
 
 
 def _input_cast(shapes: Shapes, *, fused: bool = True) -> float:
-    """Casting what products need of all tokens: what each rank has, unless that is gathered first
-    because rows have scales of their own."""
+    """Seconds of casting the inputs of products: a rank's own tokens, or all if these are gathered
+    first.
+
+    All are cast if rows have scales of their own.
+    """
     s, hidden = shapes.setting, shapes.model.hidden
     if s.sequence_parallel and s.cast == s.stored:
         return cast_seconds(s, shapes.tokens * hidden)
@@ -116,15 +134,18 @@ def _input_cast(shapes: Shapes, *, fused: bool = True) -> float:
 
 
 def _turned(shapes: Shapes) -> float:
-    """Turning what is gathered narrow for gradients of weights, once as input and once as gradient
-    of an output. Before Blackwell, products in FP8 read rows only."""
+    """Seconds of transposing what is gathered narrow, for gradients of weights.
+
+    It is transposed once as input and once as gradient of an output: before Blackwell, products in
+    FP8 read rows only.
+    """
     s = shapes.setting
     turned = s.sequence_parallel and s.cast != s.stored and "fp4" not in s.roofline.flops
     return 2 * s.roofline.stream_seconds(2.0 * shapes.cast_message if turned else 0.0)
 
 
-def _scattered(shapes: Shapes, name: str, inside: Sequence[Part]) -> list[Part]:
-    """Kernels, of which the last makes what is reduced and scattered."""
+def _scattered(shapes: Shapes, name: str, inside: Sequence[PassPart]) -> list[PassPart]:
+    """Kernels of which the last makes what is reduced and scattered."""
     nbytes, tp = shapes.message, shapes.tp
     if shapes.setting.tensor_overlap != "pipelined":
         scatter = exchange(name, "reduce_scatter", TENSOR, nbytes)
@@ -142,10 +163,13 @@ def _scattered(shapes: Shapes, name: str, inside: Sequence[Part]) -> list[Part]:
 
 
 def backward_half(
-    shapes: Shapes, inside: Sequence[Part], column_weight: float, before: float, exchanged: str
-) -> list[Part]:
-    """The same backward; the weight gradient of the column-parallel product hides an exchange. Its
-    input is gathered again beside the product before, the last of `inside`."""
+    shapes: Shapes, inside: Sequence[PassPart], column_weight: float, before: float, exchanged: str
+) -> list[PassPart]:
+    """Return the backward pass of `forward_half`.
+
+    The weight gradient of the column-parallel product hides an exchange. The product's input is
+    gathered again beside the product before, which is the last of `inside`.
+    """
     s = shapes.setting
     back, again = f"{exchanged} input gradient", f"{exchanged} input again"
     # PyTorch puts no product beside an exchange, cuts none that follows a sum of gradients, and
@@ -166,39 +190,41 @@ def backward_half(
     return [*fed, *[gather] * (not is_kept), inside[-1], *copy, reduce, weight, norm]
 
 
-def _rearranged(shapes: Shapes, name: str, nbytes: int) -> list[Part]:
-    """PyTorch's tensors have samples first: pieces of their sequences are gathered one after the
-    other and copied together, and copied apart before they are scattered. Megatron's have none."""
+def _rearranged(shapes: Shapes, name: str, nbytes: int) -> list[PassPart]:
+    """Copies of gathered data that PyTorch makes, as its tensors have samples first; Megatron
+    needs none.
+    """
     if shapes.setting.data != "fsdp2":
         return []
     return [kernel(f"{name} copy", shapes.setting.roofline.stream_seconds(2.0 * nbytes))]
 
 
-# Context parallelism: attention over a sequence that several ranks share.
-# `p2p` passes keys and values round a ring while attention works on the block in hand, `all_gather`
-# collects them first, `a2a` (Ulysses) exchanges heads for tokens before and after.
+# Context parallelism: attention over a sequence that several ranks share. `p2p` passes keys and
+# values round a ring during attention, `all_gather` gathers them first, `a2a` (Ulysses) exchanges
+# heads for tokens before and after attention.
 
 CONTEXT = "cp"
 
 
 def _kv_bytes(shapes: Shapes) -> int:
+    """Bytes of the keys and values of one rank."""
     return 2 * shapes.tokens * shapes.kv_width * shapes.setting.element
 
 
-def core(shapes: Shapes, seconds: float, *, backward: bool = False) -> list[Part]:
-    """Attention of one rank's queries to all keys."""
+def core(shapes: Shapes, seconds: float, *, backward: bool = False) -> list[PassPart]:
+    """Return the attention of one rank's queries to all keys."""
     if shapes.cp == 1:
         return [kernel("attention backward" if backward else "attention", seconds)]
     kinds = {"p2p": _ring, "all_gather": _gathered, "a2a": _heads}
     return kinds[shapes.setting.context](shapes, seconds, backward=backward)
 
 
-def _ring(shapes: Shapes, seconds: float, *, backward: bool) -> list[Part]:
-    """Backward, the gradients of keys and values travel with them: twice the bytes."""
+def _ring(shapes: Shapes, seconds: float, *, backward: bool) -> list[PassPart]:
+    """Ring attention; backward, gradients of keys and values travel with them: twice the bytes."""
     nbytes = _kv_bytes(shapes) * (2 if backward else 1)
     exchanged = "kv gradients" if backward else "kv"
     name = "attention backward" if backward else "attention"
-    parts: list[Part] = []
+    parts: list[PassPart] = []
     for turn in range(shapes.cp):
         if turn < shapes.cp - 1:
             parts.append(exchange(f"{exchanged} {turn}", "sendrecv", CONTEXT, nbytes, blocks=False))
@@ -207,7 +233,8 @@ def _ring(shapes: Shapes, seconds: float, *, backward: bool) -> list[Part]:
     return parts
 
 
-def _gathered(shapes: Shapes, seconds: float, *, backward: bool) -> list[Part]:
+def _gathered(shapes: Shapes, seconds: float, *, backward: bool) -> list[PassPart]:
+    """Attention after keys and values are gathered."""
     if shapes.in_turns:
         return (_merged_backward if backward else _merged)(shapes, seconds)
     nbytes = _kv_bytes(shapes) * shapes.cp
@@ -218,26 +245,31 @@ def _gathered(shapes: Shapes, seconds: float, *, backward: bool) -> list[Part]:
     return [gather, kernel("attention backward", seconds), scatter]
 
 
-# PyTorch gathers keys and values once, beside the first turn, and merges what each turn makes in
-# fp32, op by op; gradients of keys and values go round in fp32, each turn adding its own. Bytes a
-# turn and feature (torch/distributed/tensor/experimental/_attention.py): of queries, to fp32 6,
-# difference 12, product 8, sum 12, backward sum 10; of keys and values together, joined 8, backward
-# also half of them added 10, joined twice more 16 and 16. And at the end, back to 16 bits.
+# PyTorch gathers keys and values once, during the first of `cp` kernels of attention, and merges
+# the results in fp32, op by op. Gradients of keys and values travel round in fp32; each rank adds
+# its own. Bytes per kernel and feature (torch/distributed/tensor/experimental/_attention.py):
+#   of queries: to fp32 6, difference 12, product 8, sum 12; backward sum 10
+#   of keys and values together: joined 8; backward also half of them added 10, joined twice 16 + 16
+#   at the end, back to 16 bits: 6
 MERGED, MERGED_BACKWARD, JOINED, JOINED_BACKWARD, ENDED = 38, 10, 8, 50, 6
 
 
 def _turns(shapes: Shapes, queries: float, keys: float) -> float:
-    """Seconds of moving `queries` and `keys` bytes for each feature of queries and of keys."""
+    """Seconds of moving these numbers of bytes per feature of queries and of keys."""
     features = queries * shapes.query_width + keys * shapes.given_width
     return shapes.setting.roofline.stream_seconds(features * shapes.tokens, 8)
 
 
-def _gathered_first(shapes: Shapes) -> Part:
+def _gathered_first(shapes: Shapes) -> PassPart:
+    """The all-gather of keys and values."""
     nbytes = shapes.cp * 2 * shapes.tokens * shapes.given_width * shapes.setting.element
     return exchange("kv", "all_gather", CONTEXT, nbytes, blocks=False)
 
 
-def _merged(shapes: Shapes, seconds: float) -> list[Part]:
+def _merged(shapes: Shapes, seconds: float) -> list[PassPart]:
+    """Attention in PyTorch over gathered keys, one kernel per rank of cp, whose results are
+    merged.
+    """
     turns, turn_seconds = shapes.cp - 1, seconds / shapes.cp
     merging = _turns(shapes, MERGED, JOINED) * turns + _turns(shapes, 2 * ENDED, 0)
     first, rest = (
@@ -247,7 +279,8 @@ def _merged(shapes: Shapes, seconds: float) -> list[Part]:
     return [kernel("kv joined", _turns(shapes, 0, JOINED)), _gathered_first(shapes), first, rest]
 
 
-def _merged_backward(shapes: Shapes, seconds: float) -> list[Part]:
+def _merged_backward(shapes: Shapes, seconds: float) -> list[PassPart]:
+    """The backward pass of `_merged`: gradients of keys and values travel round in fp32."""
     nbytes = 2 * shapes.tokens * shapes.given_width * FP32
     name, exchanged = "attention backward", "kv gradients"
     added = _turns(shapes, MERGED_BACKWARD, JOINED_BACKWARD)
@@ -266,14 +299,16 @@ def _merged_backward(shapes: Shapes, seconds: float) -> list[Part]:
     return [*parts, kernel(f"{exchanged} sum", ended, f"{exchanged} {shapes.cp - 1}")]
 
 
-def _heads(shapes: Shapes, seconds: float, *, backward: bool) -> list[Part]:
-    """Queries, keys, values one by one, and the output; backward their gradients."""
+def _heads(shapes: Shapes, seconds: float, *, backward: bool) -> list[PassPart]:
+    """Attention with heads exchanged for tokens: queries, keys, values one by one, and the
+    output.
+    """
     query, kv = (
         shapes.tokens * w * shapes.setting.element for w in (shapes.query_width, shapes.kv_width)
     )
     suffix = " gradient" if backward else ""
 
-    def move(name: str, nbytes: int) -> Part:
+    def move(name: str, nbytes: int) -> PassPart:
         return exchange(name + suffix, "alltoall", CONTEXT, nbytes)
 
     projections = [move("q", query), move("k", kv), move("v", kv)]
@@ -288,8 +323,8 @@ COUNT_BYTES = 8  # of the number of tokens that one rank has for one expert
 ROUTER_KERNELS = 12  # softmax, choice of the best, masks, sums a rank and an expert, sort, losses
 
 
-def forward_experts(shapes: Shapes) -> list[Part]:
-    """Router, dispatch, the experts' products, combine."""
+def forward_experts(shapes: Shapes) -> list[PassPart]:
+    """Return router, dispatch, the products of experts, and combine."""
     m, s = shapes.model, shapes.setting
     first, second = shapes.experts
     work = forward(s.roofline, s.dtype, (*first, *second)) + _activation(shapes)
@@ -307,9 +342,11 @@ def forward_experts(shapes: Shapes) -> list[Part]:
     ]
 
 
-def backward_experts(shapes: Shapes) -> list[Part]:
-    """The mirror image, with the weight gradients of experts and router. One operator makes both
-    gradients of the experts, so that tokens go back after both."""
+def backward_experts(shapes: Shapes) -> list[PassPart]:
+    """Return the backward pass of experts, with the weight gradients of experts and router.
+
+    One operator makes both gradients of the experts, so that tokens return after both.
+    """
     s = shapes.setting
     first, second = shapes.experts
     permute = _permute(shapes)
@@ -327,28 +364,31 @@ def backward_experts(shapes: Shapes) -> list[Part]:
     ]
 
 
-def _moved_tokens(shapes: Shapes, name: str) -> Part:
-    """Tokens to experts or back; beside other micro-batches nothing waits for them."""
+def _moved_tokens(shapes: Shapes, name: str) -> PassPart:
+    """The all-to-all of tokens to experts or back; with overlap of micro-batches nothing waits
+    for it.
+    """
     blocks = not shapes.setting.expert_overlap
     return exchange(name, "alltoall", EXPERT, shapes.dispatched, blocks=blocks)
 
 
 def _router(shapes: Shapes) -> float:
+    """Seconds of the router: scores, choice of experts, counts."""
     m, s = shapes.model, shapes.setting
     scores = s.roofline.gemm_seconds(shapes.local, m.experts, m.hidden, s.beside)
     return scores + s.roofline.stream_seconds(shapes.local * m.experts * FP32, ROUTER_KERNELS)
 
 
 def _permute(shapes: Shapes) -> float:
-    """Rows into the order of experts, or back; what came from all ranks is sorted once more."""
+    """Seconds of sorting rows by expert, or back; tokens from several ranks are sorted twice."""
     s, m = shapes.setting, shapes.model
     sorts = 1 if s.deduplicated or m.experts == s.degree(EXPERT) or s.degree(EXPERT) == 1 else 2
     nbytes = shapes.width(2 * sorts, m.hidden, shapes.routed)
     return s.roofline.stream_seconds(nbytes, sorts, routed=True)
 
 
-def _around(shapes: Shapes, inside: list[Part], suffix: str) -> list[Part]:
-    """Tensor parallelism of experts: tokens are gathered before and their sums scattered after."""
+def _around(shapes: Shapes, inside: list[PassPart], suffix: str) -> list[PassPart]:
+    """Tensor parallelism of experts: tokens are gathered before, and their sums scattered after."""
     if shapes.expert_split == 1:
         return inside
     nbytes = shapes.dispatched * shapes.expert_split
@@ -359,43 +399,48 @@ def _around(shapes: Shapes, inside: list[Part], suffix: str) -> list[Part]:
     ]
 
 
-# Bytes a feature of what Megatron does op by op to experts, forward and backward. Both halves of a
-# clamped gate are clamped, 4 each, and joined, 8; backward 6 each, and 16 to join two gradients.
-# Biases after the second product are weighed as their tokens are, expert by expert in fp32: product
-# 4, sum 10, joined 8, back to 16 bits 6; backward to fp32 6 and back 6, apart and joined 4, and the
-# gradients of weights and biases, products 8 and sums 4 each.
+# Bytes per feature that Megatron moves op by op for experts, forward and backward.
+#   clamped gate: two halves clamped 4 each, joined 8; backward 6 each, joined 16
+#   biases after the second product, weighted by token in fp32: product 4, sum 10, joined 8, back to
+#   16 bits 6; backward to fp32 6 and back 6, split and joined 4, gradients of weights and biases 8
+#   for each product and 4 for each sum
 CLAMPED, BIASED = (16, 28), (28, 40)
 
 
 def _activation(shapes: Shapes, *, backward: bool = False) -> float:
-    """The function between the two products, and casts of what both products read; fused products
-    do themselves what lies between them."""
-    (one,), (other,) = shapes.experts
+    """Seconds of the function between the two products, and of casting the inputs of both.
+
+    Fused products include what lies between them.
+    """
+    (first,), (second,) = shapes.experts
     s, m = shapes.setting, shapes.model
-    moved = kernels.cast_bytes(s) * one.inputs + m.biases * BIASED[backward] * m.hidden
+    moved = kernels.cast_bytes(s) * first.inputs + m.biases * BIASED[backward] * m.hidden
     if not s.fused_experts:
-        moved += (3.0 if backward else 1.5) * one.outputs * s.element
-        moved += (kernels.cast_bytes(s) + m.clamped * CLAMPED[backward]) * other.inputs
-    return s.roofline.stream_seconds(one.rows * one.batch * moved, 1 + 2 * s.narrow, routed=True)
+        moved += (3.0 if backward else 1.5) * first.outputs * s.element
+        moved += (kernels.cast_bytes(s) + m.clamped * CLAMPED[backward]) * second.inputs
+    return s.roofline.stream_seconds(
+        first.rows * first.batch * moved, 1 + 2 * s.narrow, routed=True
+    )
 
 
-# Bytes a logit of the loss, forward and backward: of fused kernels in fp32 (read, maximum,
-# exponents; gradient written); op by op to fp32 6, its log-softmax 12, gradient of the loss 4, of
-# the softmax 12, and back to 16 bits 6; a kernel of its own reads 16 bits and writes over them.
+# Bytes per logit of the loss, forward and backward.
+#   fused: kernels in fp32 (read, maximum, exponentials; gradient written)
+#   eager: to fp32 6, log-softmax 12; gradient of the loss 4, of the softmax 12, to 16 bits 6
+#   kernel: one kernel reads 16 bits and overwrites them
 LOSS = {"fused": (12, 12), "eager": (18, 22), "kernel": (2, 4)}
-# What vocabulary-parallel cross entropy all-reduces: one fp32 number a token each.
+# What vocabulary-parallel cross entropy all-reduces: one fp32 number per token each.
 LOSS_SUMS = ("maximum", "target logit", "sum of exponents")
 
 
-def forward_embedding(shapes: Shapes) -> list[Part]:
-    """Rows of a table whose vocabulary is divided: everyone adds what it has."""
+def forward_embedding(shapes: Shapes) -> list[PassPart]:
+    """Return the lookup in a table whose vocabulary is divided, and the sum over ranks."""
     work = _moved_at_ends(shapes, 2, shapes.model.hidden * shapes.setting.element)
     op = "reduce_scatter" if shapes.setting.sequence_parallel else "all_reduce"
     return [kernel("embedding", work), exchange("embedding", op, "tp", shapes.message)]
 
 
-def backward_embedding(shapes: Shapes) -> list[Part]:
-    """The gradient is added to its rows."""
+def backward_embedding(shapes: Shapes) -> list[PassPart]:
+    """Return the addition of gradients to the rows of the table."""
     work = _moved_at_ends(shapes, 3, shapes.model.hidden * shapes.setting.element)
     parts = [kernel("embedding wgrad", work)]
     if shapes.setting.sequence_parallel:
@@ -403,8 +448,8 @@ def backward_embedding(shapes: Shapes) -> list[Part]:
     return parts
 
 
-def forward_head(shapes: Shapes) -> list[Part]:
-    """Logits and loss."""
+def forward_head(shapes: Shapes) -> list[PassPart]:
+    """Return logits and loss."""
     s = shapes.setting
     (logits,) = shapes.logits
     loss = _moved_at_ends(shapes, LOSS[s.loss][0], logits.outputs)
@@ -418,8 +463,8 @@ def forward_head(shapes: Shapes) -> list[Part]:
     return [*parts, *sums]
 
 
-def backward_head(shapes: Shapes) -> list[Part]:
-    """Gradients of logits, of the head's input, of its weights."""
+def backward_head(shapes: Shapes) -> list[PassPart]:
+    """Return gradients of the logits, of the head's input and of its weights."""
     s = shapes.setting
     (logits,) = shapes.logits
     loss = _moved_at_ends(shapes, LOSS[s.loss][1], logits.outputs)
@@ -438,6 +483,7 @@ def backward_head(shapes: Shapes) -> list[Part]:
 
 
 def _moved_at_ends(shapes: Shapes, passes: float, bytes_a_token: float) -> float:
+    """Seconds of moving bytes at the embedding or the head."""
     return shapes.setting.roofline.stream_seconds(passes * bytes_a_token * shapes.tokens)
 
 
@@ -447,14 +493,15 @@ ATTENTION_BACKWARD_FLOPS = 2.5  # FlashAttention recomputes the scores: five pro
 SOFTMAX, SOFTMAX_BACKWARD, DROPOUT_MASK = 4, 5, 1
 
 
-def backward_block(shapes: Shapes, layer: Layer) -> list[Part]:
-    """A block backward: the MLP, then attention."""
+def backward_block(shapes: Shapes, layer: Layer) -> list[PassPart]:
+    """Return the backward pass of a block: the MLP, then attention."""
     again = [kernel("attention again", _core_seconds(shapes))] * ("core_attn" in _modules(shapes))
     mlp = _mlp_backward(shapes, layer)
     return [*_again_modules(shapes, layer), *mlp, *_attention_backward(shapes, again)]
 
 
 def _core_seconds(shapes: Shapes, *, backward: bool = False) -> float:
+    """Seconds of attention kernels."""
     s = shapes.setting
     if s.attention == "unfused":
         return _unfused_seconds(shapes, backward=backward)
@@ -469,8 +516,10 @@ def _core_seconds(shapes: Shapes, *, backward: bool = False) -> float:
 
 
 def _unfused_seconds(shapes: Shapes, *, backward: bool) -> float:
-    """Scores, softmax, dropout and their use as kernels of their own: masked scores are computed,
-    and every kernel reads and writes all of them. The products' own bytes are in their rooflines.
+    """Seconds of scores, softmax, dropout and their use as separate kernels.
+
+    Masked scores are computed too, and every kernel reads and writes all scores. The bytes of the
+    products themselves are in their rooflines.
     """
     s, products = shapes.setting, shapes.scores
     if backward:
@@ -483,7 +532,8 @@ def _unfused_seconds(shapes: Shapes, *, backward: bool) -> float:
     return work + s.roofline.stream_seconds(pairs * (passes * s.element + DROPOUT_MASK), 2)
 
 
-def _attention_forward(shapes: Shapes) -> list[Part]:
+def _attention_forward(shapes: Shapes) -> list[PassPart]:
+    """The attention half of a block."""
     m, s = shapes.model, shapes.setting
     passes = _elementwise(shapes)
     before = _moved_in_block(shapes, passes.norm, m.hidden, shapes.local)
@@ -499,8 +549,9 @@ def _attention_forward(shapes: Shapes) -> list[Part]:
 
 
 def _rotary(shapes: Shapes, norm: float) -> float:
-    """Rotary embeddings of queries and keys, their norms, and keys and values that are repeated for
-    heads of queries, or whose gradients are summed up."""
+    """Seconds of rotary embeddings, of norms of queries and keys, and of repeating keys and
+    values.
+    """
     passes = _elementwise(shapes).rotary + shapes.model.qk_norm * norm
     both, repeated = shapes.query_width + shapes.kv_width, shapes.given_width - shapes.kv_width
     moved = shapes.width(2, repeated, shapes.tokens)
@@ -508,14 +559,15 @@ def _rotary(shapes: Shapes, norm: float) -> float:
     return _moved_in_block(shapes, passes, both, shapes.tokens) + again
 
 
-def _attention_backward(shapes: Shapes, again: list[Part]) -> list[Part]:
+def _attention_backward(shapes: Shapes, again: list[PassPart]) -> list[PassPart]:
+    """The attention half of a block backward; `again` are kernels that are recomputed."""
     m, s = shapes.model, shapes.setting
     passes = _elementwise(shapes)
     rotary = _rotary(shapes, passes.norm_backward)
     out = shapes.attention_out
     cast = _input_cast(shapes, fused=False)
     first = shapes.attention_in
-    rotary += cast_seconds(s, shapes.tokens * sum(one.outputs for one in first))
+    rotary += cast_seconds(s, shapes.tokens * sum(linear.outputs for linear in first))
     inside = [
         kernel("proj dgrad", cast + input_gradients(s.roofline, s.dtype, out, s.pieces)),
         kernel(
@@ -531,7 +583,8 @@ def _attention_backward(shapes: Shapes, again: list[Part]) -> list[Part]:
     return backward_half(shapes, inside, weights, norm, "attention")
 
 
-def _mlp_forward(shapes: Shapes, layer: Layer) -> list[Part]:
+def _mlp_forward(shapes: Shapes, layer: Layer) -> list[PassPart]:
+    """The MLP half of a block."""
     m = shapes.model
     # The sum of both branches is written, and read again by the norm.
     before = kernel(
@@ -546,7 +599,8 @@ def _mlp_forward(shapes: Shapes, layer: Layer) -> list[Part]:
     return [before, *shared, *forward_experts(shapes), after]
 
 
-def _dense_forward(shapes: Shapes, ffn: int, before: Part, exchanged: str) -> list[Part]:
+def _dense_forward(shapes: Shapes, ffn: int, before: PassPart, exchanged: str) -> list[PassPart]:
+    """A dense MLP."""
     s = shapes.setting
     first = forward(s.roofline, s.dtype, shapes.mlp_in(ffn), s.pieces) + _function(shapes, ffn)
     first += cast_seconds(s, shapes.tokens * ffn / shapes.tp)
@@ -556,7 +610,8 @@ def _dense_forward(shapes: Shapes, ffn: int, before: Part, exchanged: str) -> li
     )
 
 
-def _mlp_backward(shapes: Shapes, layer: Layer) -> list[Part]:
+def _mlp_backward(shapes: Shapes, layer: Layer) -> list[PassPart]:
+    """The MLP half of a block backward."""
     m = shapes.model
     norm = _moved_in_block(
         shapes, _elementwise(shapes).norm_backward + RESIDUAL, m.hidden, shapes.local
@@ -567,11 +622,12 @@ def _mlp_backward(shapes: Shapes, layer: Layer) -> list[Part]:
     return [*backward_experts(shapes), *shared, kernel("norm backward", norm)]
 
 
-def _dense_backward(shapes: Shapes, ffn: int, norm: float, exchanged: str) -> list[Part]:
+def _dense_backward(shapes: Shapes, ffn: int, norm: float, exchanged: str) -> list[PassPart]:
+    """A dense MLP backward."""
     s = shapes.setting
     first, second = shapes.mlp_in(ffn), shapes.mlp_out(ffn)
     cast = _input_cast(shapes, fused=False)
-    inner = cast_seconds(s, shapes.tokens * sum(one.outputs for one in first))
+    inner = cast_seconds(s, shapes.tokens * sum(linear.outputs for linear in first))
     dgrad = input_gradients(s.roofline, s.dtype, first) + shapes.added(first)
     inside = [
         kernel(
@@ -590,6 +646,7 @@ def _dense_backward(shapes: Shapes, ffn: int, norm: float, exchanged: str) -> li
 
 
 def _function(shapes: Shapes, ffn: int, *, backward: bool = False) -> float:
+    """Seconds of the function between the products of an MLP."""
     passes = _elementwise(shapes)
     ahead, back = passes.plain, passes.plain_backward
     if shapes.model.gated:
@@ -598,86 +655,109 @@ def _function(shapes: Shapes, ffn: int, *, backward: bool = False) -> float:
 
 
 def _elementwise(shapes: Shapes) -> kernels.Elementwise:
+    """The passes of element-wise kernels."""
     return kernels.elementwise_of(shapes.setting, gated=shapes.model.gated)
 
 
 def _moved_in_block(shapes: Shapes, passes: float, features: int, tokens: int) -> float:
+    """Seconds of element-wise passes."""
     return shapes.setting.roofline.stream_seconds(shapes.width(passes, features, tokens))
 
 
 @dataclass(frozen=True)
 class Passes:
-    """The parts of one layer. `weights` are the kernels of backward that only gradients of weights
-    need, apart from the rest (`inputs`), for pipelines that shift them."""
+    """The parts of one layer.
 
-    forward: tuple[Part, ...]
-    backward: tuple[Part, ...]
-    inputs: tuple[Part, ...]
-    weights: tuple[Part, ...]
+    `backward` is the complete backward pass. `inputs` and `weights` divide it for pipelines that
+    delay gradients of weights.
+    """
+
+    forward: tuple[PassPart, ...]
+    backward: tuple[PassPart, ...]
+    inputs: tuple[PassPart, ...]
+    weights: tuple[PassPart, ...]
 
 
 PASSES = ("forward", "backward", "inputs", "weights")
-NOTHING = 1e-15  # seconds of a kernel that takes none, but is one
+NOTHING = 1e-15  # gap of kernels that take no time; above 0, so that they stay kernels
 
 
 @dataclass
 class PassTable:
-    """The passes of all layers of a setting, each found once; equal blocks share theirs."""
+    """The passes of all layers of a setting; equal blocks share theirs."""
 
     setting: Setting
-    known: Memo = field(default_factory=Memo)
+    cache: Memo = field(default_factory=Memo)
 
     def of(self, layer: Layer) -> Passes:
-        """The passes of a layer; its times are the user's where they are given."""
+        """Return the passes of a layer; if the user gives its times, kernels are scaled to them."""
         is_timed = layer.kind == "plain" or layer.name in self.setting.layer_seconds
         key: object = layer.name if is_timed else (layer.kind, layer.moe)
-        return self.known.of(key, lambda: self._found(layer))
+        return self.cache.of(key, lambda: self._compute(layer))
 
-    def _found(self, layer: Layer) -> Passes:
-        """Passes whose parts know how many kernels they are: the seconds that they would take if
-        only kernels themselves took one; and how long they move bytes, but for measured layers:
-        what they would take less where memory were as fast as one likes."""
-        s, fast = self.setting, dict.fromkeys(self.setting.roofline.flops, inf)
-        ones = self._with(layer, flops=fast, bandwidth=inf, kernel=1.0) if s.launch else None
-        quick = None if s.layer_seconds else self._with(layer, bandwidth=inf, kernel=NOTHING)
+    def _compute(self, layer: Layer) -> Passes:
+        """Compute the passes of a layer, with the launches of each part and the seconds that it
+        moves bytes.
+
+        Launches are the seconds on a GPU on which only the gap between kernels takes time, one
+        second each. Bytes take what would be saved with infinite memory bandwidth; this is not
+        known of measured layers.
+        """
+        s = self.setting
+        infinite_rates = dict.fromkeys(s.roofline.flops, inf)
+        counted = None
+        if s.launch:
+            counted = self._with(layer, flops=infinite_rates, bandwidth=inf, kernel=1.0)
+        without_memory = None
+        if not s.layer_seconds:
+            without_memory = self._with(layer, bandwidth=inf, kernel=NOTHING)
         passes = _passes(s, layer)
 
-        def told(name: str) -> tuple[Part, ...]:
-            parts: tuple[Part, ...] = getattr(passes, name)
-            counts: tuple[Part, ...] = parts if ones is None else getattr(ones, name)
-            rests: tuple[Part, ...] = parts if quick is None else getattr(quick, name)
+        def annotated(name: str) -> tuple[PassPart, ...]:
+            parts: tuple[PassPart, ...] = getattr(passes, name)
+            counts: tuple[PassPart, ...] = parts if counted is None else getattr(counted, name)
+            rests: tuple[PassPart, ...] = parts
+            if without_memory is not None:
+                rests = getattr(without_memory, name)
             return tuple(
                 replace(
                     part,
                     moving=part.seconds - rest.seconds,
-                    launches=ceil(count.seconds) if ones else 1,
+                    launches=ceil(count.seconds) if counted else 1,
                 )
                 for part, count, rest in zip(parts, counts, rests, strict=True)
             )
 
-        return Passes(*map(told, PASSES))
+        return Passes(*map(annotated, PASSES))
 
     def _with(self, layer: Layer, **figures: Any) -> Passes:
-        """The passes of a layer on a GPU of which some figures are others."""
+        """The passes of a layer on a GPU with some other figures."""
         roofline = replace(self.setting.roofline, **figures)
         return _passes(replace(self.setting, layer_seconds={}, roofline=roofline), layer)
 
 
 def _passes(setting: Setting, layer: Layer) -> Passes:
-    ahead, back = _parts(setting, layer)
+    """The passes of a layer, with recomputation and the user's times."""
+    forward_parts, backward = _parts(setting, layer)
     measured = setting.layer_seconds.get(layer.name)
     if measured:
-        ahead, back = _lasting(ahead, measured[0]), _lasting(back, measured[1])
-    back = [*_repeated(setting, ahead, layer), *back]
-    weights = [replace(part, weight=False, needs=()) for part in back if part.weight]
-    inputs = [part for part in back if not part.weight]
-    # Buckets of DDP are reduced as soon as kernels have made what is in them.
-    apart = setting.data == "ddp" and setting.overlap and setting.copies > 1
-    whole = back if apart else [replace(part, weight=False) for part in back]
-    return Passes(merged(ahead), merged(whole), merged(inputs), merged(weights))
+        forward_parts, backward = (
+            _lasting(forward_parts, measured[0]),
+            _lasting(backward, measured[1]),
+        )
+    backward = [*_repeated(setting, forward_parts, layer), *backward]
+    weights = [replace(part, weight=False, needs=()) for part in backward if part.weight]
+    inputs = [part for part in backward if not part.weight]
+    # DDP reduces a bucket as soon as its gradients exist, so kernels of gradients stay separate.
+    reduces_early = setting.data == "ddp" and setting.overlap and setting.copies > 1
+    backward_parts = (
+        backward if reduces_early else [replace(part, weight=False) for part in backward]
+    )
+    return Passes(merged(forward_parts), merged(backward_parts), merged(inputs), merged(weights))
 
 
-def _parts(setting: Setting, layer: Layer) -> tuple[list[Part], list[Part]]:
+def _parts(setting: Setting, layer: Layer) -> tuple[list[PassPart], list[PassPart]]:
+    """The parts of a layer, forward and backward."""
     if layer.kind == "plain" or not isinstance(setting.model, Transformer):
         return _plain(setting, layer)
     shapes = Shapes(setting.model, setting)
@@ -689,27 +769,35 @@ def _parts(setting: Setting, layer: Layer) -> tuple[list[Part], list[Part]]:
     return forward, backward_block(shapes, layer)
 
 
-def _plain(setting: Setting, layer: Layer) -> tuple[list[Part], list[Part]]:
+def _plain(setting: Setting, layer: Layer) -> tuple[list[PassPart], list[PassPart]]:
+    """The parts of a layer that is described by FLOPs, bytes or times."""
     plain, samples = layer.plain, setting.micro
     moved = layer.parameters * setting.element + samples * (plain.activation + plain.output)
-    ahead, back = plain.forward, plain.backward
-    if ahead is None:
-        ahead = setting.roofline.plain_seconds(plain.flops * samples, moved, setting.dtype)
-    if back is None:
+    forward_seconds, backward_seconds = plain.forward, plain.backward
+    if forward_seconds is None:
+        forward_seconds = setting.roofline.plain_seconds(
+            plain.flops * samples, moved, setting.dtype
+        )
+    if backward_seconds is None:
         flops = plain.backward_flops * samples
-        back = setting.roofline.plain_seconds(flops, 2 * moved, setting.dtype)
-    halves = (kernel("dgrad", back / 2), kernel("wgrad", back / 2, weight=True))
-    return [kernel("forward", ahead)], list(halves)
+        backward_seconds = setting.roofline.plain_seconds(flops, 2 * moved, setting.dtype)
+    halves = (
+        kernel("dgrad", backward_seconds / 2),
+        kernel("wgrad", backward_seconds / 2, weight=True),
+    )
+    return [kernel("forward", forward_seconds)], list(halves)
 
 
-def _lasting(parts: list[Part], seconds: float) -> list[Part]:
+def _lasting(parts: list[PassPart], seconds: float) -> list[PassPart]:
+    """The parts scaled such that they take these seconds together."""
     total = sum(part.seconds for part in parts)
     if not total:
         return parts
     return [replace(part, seconds=part.seconds * seconds / total) for part in parts]
 
 
-def _again(parts: list[Part]) -> list[Part]:
+def _again(parts: list[PassPart]) -> list[PassPart]:
+    """The parts as they are recomputed."""
     return [
         replace(
             part, name=f"{part.name} again", needs=tuple(f"{need} again" for need in part.needs)
@@ -718,35 +806,43 @@ def _again(parts: list[Part]) -> list[Part]:
     ]
 
 
-# What of the forward pass is done again within backward. `full`: all of a block (Megatron, and
-# PyTorch's reentrant checkpoints). `non-reentrant`: PyTorch stops once it has what backward needs,
-# so a block's last product is not repeated. `ops`: TorchTitan's selective checkpoints save
-# attention, what is scattered and every other product of a block that is not narrow. Otherwise
-# modules of Megatron's.
+# What is recomputed in the backward pass:
+#   full           a complete block (Megatron, and PyTorch's reentrant checkpoints)
+#   non-reentrant  PyTorch stops once it has what backward needs: the last product is not repeated
+#   ops            TorchTitan's selective checkpoints store attention, what is scattered, and every
+#                  second product of a block that is not narrow
+#   otherwise      the named modules of Megatron
 
 SELECTIVE = ("core_attn",)
 
 
 def _modules(shapes: Shapes) -> tuple[str, ...]:
+    """The modules of a block that are recomputed."""
     recompute = shapes.setting.recompute
     return SELECTIVE if recompute == ("selective",) else recompute
 
 
-def _repeated(setting: Setting, ahead: list[Part], layer: Layer) -> list[Part]:
-    """What backward of a layer begins with under a checkpoint of the whole layer."""
+def _repeated(setting: Setting, forward_parts: list[PassPart], layer: Layer) -> list[PassPart]:
+    """The recomputation at the start of a layer's backward pass, if complete layers are
+    checkpointed.
+    """
     if layer.kind == "embedding" or "full" in setting.recompute:
-        return [] if layer.kind == "embedding" else _again(ahead)
+        return [] if layer.kind == "embedding" else _again(forward_parts)
     if layer.kind != "block" or "non-reentrant" not in setting.recompute:
         return []
-    kept_parts = [one for one in ahead if not one.name.startswith(("mlp output", "residual"))]
+    repeatable = [
+        part for part in forward_parts if not part.name.startswith(("mlp output", "residual"))
+    ]
     last = max(
-        (n for n, part in enumerate(kept_parts) if part.name == "mlp out"), default=len(kept_parts)
+        (n for n, part in enumerate(repeatable) if part.name == "mlp out"), default=len(repeatable)
     )
-    return _again([part for n, part in enumerate(kept_parts) if n < last])
+    return _again([part for n, part in enumerate(repeatable) if n < last])
 
 
-def _again_modules(shapes: Shapes, layer: Layer) -> list[Part]:
-    """What backward of a block begins with where only some modules of it are checkpointed."""
+def _again_modules(shapes: Shapes, layer: Layer) -> list[PassPart]:
+    """The recomputation at the start of a block's backward pass, if some modules are
+    checkpointed.
+    """
     s, m, modules = shapes.setting, shapes.model, _modules(shapes)
     seconds = 0.0
     norms = 2 * _moved_in_block(shapes, _elementwise(shapes).norm, m.hidden, shapes.local)
@@ -769,14 +865,17 @@ def _again_modules(shapes: Shapes, layer: Layer) -> list[Part]:
 
 
 def _every_other(shapes: Shapes) -> float:
-    """What is scattered is kept, and every other product in 16 bits; narrow ones are all repeated,
-    with the casts of their inputs."""
+    """Seconds of recomputation with TorchTitan's selective checkpoints.
+
+    What is scattered is stored, and every second product in 16 bits. Narrow products are all
+    recomputed, with the casts of their inputs.
+    """
     s, ffn = shapes.setting, shapes.model.ffn
     widths = shapes.mlp_in(ffn)
     out = () if s.sequence_parallel else shapes.attention_out
     if not s.narrow:
         keys = replace(widths[0], outputs=shapes.kv_width)
-        gate = replace(widths[0], outputs=sum(one.outputs for one in widths) // 2)
+        gate = replace(widths[0], outputs=sum(linear.outputs for linear in widths) // 2)
         return forward(s.roofline, s.dtype, (keys, *out, gate))
     casts = 2 * _input_cast(shapes)
     casts += cast_seconds(s, shapes.tokens * (shapes.query_width + ffn // shapes.tp))

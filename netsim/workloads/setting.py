@@ -1,4 +1,4 @@
-"""A Setting: a training step with every choice made, its grid of ranks, its rooflines."""
+"""A Setting: a training step with every option resolved, its grid of ranks, its rooflines."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -19,14 +19,16 @@ Ranks = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Grid:
-    """Degrees of all axes, and their order: the first one's neighbours have consecutive ranks."""
+    """The degrees of all axes, and their order: neighbors along the first axis have consecutive
+    ranks.
+    """
 
     degrees: Mapping[str, int]
     order: tuple[str, ...] = AXES
 
     @property
     def size(self) -> int:
-        """Ranks in all."""
+        """The number of ranks."""
         return int(np.prod([self.degrees[axis] for axis in AXES]))
 
     @cached_property
@@ -35,7 +37,9 @@ class Grid:
         return np.arange(self.size, dtype=np.int32).reshape(shape)
 
     def groups(self, axes: Sequence[str], stage: int | None = None) -> Ranks:
-        """Groups that vary along some axes (of one stage, if given), ranks in ascending order."""
+        """Return the groups of ranks that vary along some axes (of one stage, if given), in
+        ascending order.
+        """
         ranks = self._ranks
         names = list(reversed(self.order))
         if stage is not None:
@@ -46,7 +50,7 @@ class Grid:
         return np.ascontiguousarray(ranks.transpose(*outside, *inside).reshape(-1, width))
 
     def stage(self, number: int) -> Ranks:
-        """The ranks of one pipeline stage, ascending in every axis but pp."""
+        """Return the ranks of one pipeline stage in ascending order."""
         return np.sort(self.groups([axis for axis in AXES if axis != "pp"], number).reshape(-1))
 
     @cached_property
@@ -57,41 +61,54 @@ class Grid:
         return stages
 
     def pairs(self, source: int, target: int) -> Ranks:
-        """(sender, receiver) between two pipeline stages, a row each."""
+        """Return (sender, receiver) pairs between two pipeline stages, one per row."""
         names = list(reversed(self.order))
         place = names.index("pp")
         sides = [np.take(self._ranks, stage, axis=place).reshape(-1) for stage in (source, target)]
         return np.stack(sides, axis=1)
 
 
-# How long kernels take: the roofline of a GPU, with what kernels of a shape reach of its peaks.
-# A matrix product is cut into tiles and waves of tiles over the SMs; what the last wave leaves idle
-# is lost. Everything else moves bytes through memory. Every kernel costs its gap on the stream.
+# Times of kernels on the roofline of a GPU. A matrix product is divided into tiles, which the SMs
+# compute in waves; SMs that are idle in the last wave are lost. Other kernels move bytes through
+# memory. Every kernel costs the gap between kernels.
 
 
-# Rows and columns of a thread block's tile, either way round, and what it reaches of the best
-# tile's rate: a x b reads (a + b) / (a b) elements for each product, so that small ones starve.
+# Rows and columns of a thread block's tile (or exchanged), and its rate relative to the best tile:
+# a tile of a x b reads (a + b) / (a b) elements per product, so small tiles lack bandwidth.
 TILES = (
     (256, 128, 1.0), (192, 128, 0.97), (128, 128, 0.92), (256, 64, 0.85), (128, 64, 0.75),
     (64, 64, 0.55),
 )  # fmt: skip
-SPLITS = (1, 2, 3, 4, 6, 8)  # blocks that share a tile's K, of which each has 256 at least
-LEAST_K, PARTIAL = 256, 4  # bytes of an element of a sum that such blocks leave in L2
+SPLITS = (1, 2, 3, 4, 6, 8)  # blocks that share the K of a tile
+LEAST_K = 256  # least K of such a block
+PARTIAL = 4  # bytes of an element of the partial sums of such blocks
 ONE_TILE_A_BLOCK = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89")  # before Hopper's TMA stores
-# Bytes of an element that a product reads, its scale factor included; its result is wider.
+# Bytes of an element that a product reads, including its scale factor; the result is wider.
 NARROW = {"fp8": 1.0, "mxfp8": 33 / 32, "nvfp4": 9 / 16}
-HEAD_WIDTH = 2 * 128  # features of a key and a value, of which rates of attention are
-BLOCK = 128  # rows and keys of a tile of fused attention: what lies on the diagonal is masked
+HEAD_WIDTH = 2 * 128  # features of a key and a value for which rates of attention hold
+BLOCK = 128  # rows and keys of a tile of fused attention; tiles on the diagonal are masked
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """One GPU: dense peaks by dtype (FLOP/s), memory bandwidth (bytes/s), SMs, what is reached. All
-    figures can be replaced by the user's own. `narrow`: of the peaks of narrow types; `attention`:
-    of the peak, forward and backward, with a head of 128 features and long sequences, of which
-    `exponents` is the part of time that scores take whatever the head's size. `unhidden`: the part
-    of a product's result that is written while nothing is computed; all of it, unless a block
-    computes the next tile meanwhile, as persistent kernels do."""
+    """One kind of GPU: its peaks, and the fractions of them that kernels reach.
+
+    Args:
+        flops: dense peaks by data type, FLOP/s.
+        bandwidth: memory bandwidth, bytes/s.
+        gemm: fraction of the peak that large products reach.
+        narrow: the same by narrow data type.
+        attention: the same of attention, forward and backward, with a head of 128 features and long
+            sequences.
+        memory: fraction of the memory bandwidth.
+        routed: factor on it for tokens that are routed to experts.
+        kernel: seconds between kernels.
+        element: bytes of an element.
+        exponents: fraction of attention's time that is exponentials, independent of the head's
+            size.
+        unhidden: fraction of a product's result that is written while nothing is computed; 1 unless
+            blocks compute the next tile meanwhile.
+    """
 
     flops: Mapping[str, float]
     bandwidth: float
@@ -107,14 +124,14 @@ class Roofline:
     unhidden: float = value("gemm.unhidden")
 
     def peak(self, dtype: str) -> float:
-        """The dense peak for a data type, or for the one it would be computed in."""
+        """Return the dense peak in FLOP/s for a data type, or for the type that replaces it."""
         for name in (dtype, "half", "bfloat16", "float"):
             if name in self.flops:
                 return self.flops[name]
         return max(self.flops.values())
 
     def rate(self, dtype: str) -> float:
-        """What long products reach of a data type's peak, FLOP/s."""
+        """Return the FLOP/s that large products of a data type reach."""
         part = self.narrow.get(dtype, self.gemm) if dtype in self.flops else self.gemm
         return self.peak(dtype) * part
 
@@ -127,8 +144,10 @@ class Roofline:
         batch: int = 1,
         result: float | None = None,
     ) -> float:
-        """A product of m x k by k x n, or `batch` of them at once; `result`: bytes that an element
-        of it moves where it is added to what is there."""
+        """Return the seconds of a product of m x k by k x n, or of `batch` of them.
+
+        `result` is set if the result is added to memory: the bytes that an element then moves.
+        """
         if min(m, n, k, batch) <= 0:
             return 0.0
         element = NARROW.get(dtype, self.element) if dtype in self.flops else self.element
@@ -140,15 +159,17 @@ class Roofline:
         )
         read = batch * (m * k + k * n) * element
         written = batch * m * n * self.element
-        if result is not None:  # nothing hides what is read first
+        if result is not None:  # the result is read first, which nothing hides
             written = 0
             work += batch * m * n * result / reached
         work += self.unhidden * written / reached
         return max(work, (read + written) / reached) + self.kernel
 
     def _blocks_seconds(self, m: int, n: int, k: int, batch: int, split: int, rate: float) -> float:
-        """Full waves of tiles of the shape that suits best, where `split` blocks share the K of
-        each and then add up what they have."""
+        """Seconds of full waves of tiles of the best shape.
+
+        `split` blocks share the K of a tile, and then add up their results.
+        """
         ways = ((way, part) for *tile, part in TILES for way in (tile, tile[::-1]))
         area = min(
             ceil(ceil(m / rows) * ceil(n / columns) * batch * split / self.sms)
@@ -162,8 +183,11 @@ class Roofline:
         return seconds + added / (self.bandwidth * self.memory)
 
     def stream_seconds(self, nbytes: float, kernels: int = 1, *, routed: bool = False) -> float:
-        """Kernels that only move bytes through memory; rows of tokens that are `routed` to experts
-        are found by index, and each expert's are a tensor of their own."""
+        """Return the seconds of kernels that only move bytes through memory.
+
+        Rows that are `routed` to experts are read by index, and each expert's are a tensor of its
+        own.
+        """
         if nbytes <= 0:
             return 0.0
         part = self.memory * (self.routed if routed else 1.0)
@@ -178,10 +202,11 @@ class Roofline:
         keys: float = inf,
         backward: bool = False,
     ) -> float:
-        """Seconds of a fused attention kernel.
+        """Return the seconds of a fused attention kernel.
 
-        `width` is the features of a key and a value together. What blocks do before and after
-        their loop over keys takes as long as a constant number of further keys."""
+        `width` is the features of a key and a value together. What blocks do before and after their
+        loop over keys takes the time of a constant number of additional keys.
+        """
         if flops <= 0:
             return 0.0
         more = value("attention.keys.backward" if backward else "attention.keys") / keys
@@ -192,7 +217,7 @@ class Roofline:
         )
 
     def plain_seconds(self, flops: float, moved: float, dtype: str) -> float:
-        """A layer of which only FLOPs and bytes are known."""
+        """Return the seconds of a layer of which only FLOPs and bytes are known."""
         return max(flops / self.rate(dtype), moved / (self.bandwidth * self.memory)) + self.kernel
 
 
@@ -212,20 +237,17 @@ class GpuKinds:
         return [self.of_rank.count(kind) for kind in range(len(self.rooflines))]
 
 
-# A Setting: one training step as asked, with every choice made: degrees, sizes, options.
-# It is what scenario files become; nothing in it is optional. Sizes are in elements and bytes.
-
 ELEMENT = {"float": 4, "half": 2, "bfloat16": 2}
-# TF32 and what is narrower than 16 bits are what products are computed in: what lies in memory and
-# is sent is wider, but for the inputs of products and gathered weights that are cast before.
+# TF32 and types of less than 16 bits are types of products only. In memory and in messages data is
+# wider, except for inputs of products and gathered weights that were cast before.
 STORED = {"tf32": "float", **dict.fromkeys(NARROW, "bfloat16")}
 CAST = {"fp8": "f8e4m3", "mxfp8": "f8e4m3", "nvfp4": "f8e4m3"}
 SIZES = {**ELEMENT, "f8e4m3": 1}
 
 
 @dataclass(frozen=True)
-class Extra:
-    """A small collective that real steps have: over which axes, how large, and when."""
+class ExtraCollective:
+    """A small collective of real steps: its axes, its size in bytes, and when it runs."""
 
     name: str
     collective: str
@@ -237,13 +259,26 @@ class Extra:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """All that a step depends on besides its cluster. `batch` is the number of samples (sequences)
-    of one step of the whole job; `micro` those of one micro-batch of one rank. `data` names the
-    kind of data parallelism, `joined` the GPUs that NVLink joins. Replicas of an island exchange
-    gradients, islands their weights each `sync_every` steps. The host takes `launch` seconds for
-    each kernel and the GPU `wait` where it needs numbers of the GPU's; with one of `connections`,
-    nothing begins before what was launched earlier. Weights that share an input are `apart`.
-    `roofline` is that of every GPU, or of the slowest kind where `gpu_kinds` has several."""
+    """All that a step depends on besides its cluster; every option is resolved.
+
+    Args:
+        roofline: roofline of every GPU, or of the slowest kind.
+        batch: samples (sequences) of one step of the job.
+        micro: samples of one micro-batch of one rank.
+        sequence: tokens of a sequence.
+        data: kind of data parallelism.
+        blocking_sends: whether later passes wait for sends; None: only those in the same direction.
+        apart: whether products of the same input are separate kernels.
+        joined: GPUs that NVLink joins.
+        bucket: bytes of a bucket of gradients.
+        shard_bucket: bytes of buckets of ZeRO and Megatron; 0 for the frameworks' default.
+        islands: replicas of an island exchange gradients each step, islands their weights each
+            `sync_every` steps.
+        launch: seconds that the host takes to launch a kernel.
+        wait: seconds that the GPU waits if the host needs numbers from it.
+        connections: hardware queues; with one, nothing starts before what was launched earlier.
+        gpu_kinds: rooflines of all kinds of GPU if there are several.
+    """
 
     model: Model
     grid: Grid
@@ -266,7 +301,7 @@ class Setting:
     schedule: str = "1f1b"
     chunks: int = 1
     stage_layers: tuple[int, ...] = ()
-    blocking_sends: bool | None = True  # None: what goes on in the same direction waits for them
+    blocking_sends: bool | None = True
     imbalance: float = 1.0
     expert_tensor: bool = True
     expert_overlap: bool = False
@@ -277,7 +312,7 @@ class Setting:
     optimizer: str = "adam"
     bucket: int = 25 * 2**20
     first_bucket: int = 2**20
-    shard_bucket: int = 0  # bytes of ZeRO's and Megatron's buckets; 0: as the frameworks
+    shard_bucket: int = 0
     overlap: bool = True
     no_sync: bool = True
     compression: str = "none"
@@ -291,7 +326,7 @@ class Setting:
     islands: int = 1
     sync_every: int = 1
     overlap_sync: bool = False
-    extras: tuple[Extra, ...] = ()
+    extras: tuple[ExtraCollective, ...] = ()
     layer_seconds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     launch: float = 0.0
     wait: float = 0.0
@@ -313,17 +348,17 @@ class Setting:
 
     @property
     def replicas(self) -> int:
-        """Groups of ranks that work on different samples."""
+        """The number of groups of ranks that work on different samples."""
         return self.degree("dp") * self.degree("ep")
 
     @property
     def copies(self) -> int:
-        """Ranks that hold the same dense weights."""
+        """The number of ranks that have the same dense weights."""
         return self.replicas * self.degree("cp")
 
     @property
     def micro_batches(self) -> int:
-        """Micro-batches that each rank works through in a step."""
+        """The micro-batches of each rank in a step."""
         return self.batch // (self.micro * self.replicas)
 
     @property
@@ -333,33 +368,36 @@ class Setting:
 
     @property
     def stored(self) -> str:
-        """The type in which weights and activations lie in memory and are sent."""
+        """The data type of weights and activations in memory and in messages."""
         return STORED.get(self.dtype, self.dtype)
 
     @property
     def beside(self) -> str:
-        """The type of products that narrow recipes leave alone: of attention, routers, logits."""
+        """The data type of products that narrow recipes exclude: attention, routers, logits."""
         return self.stored if self.dtype in NARROW else self.dtype
 
     @property
     def narrow(self) -> bool:
-        """Whether products are of a narrow type, and inputs of theirs are cast."""
+        """Whether products are of a narrow type, for which their inputs are cast."""
         return self.dtype in NARROW and self.dtype in self.roofline.flops
 
     @property
     def cast(self) -> str:
-        """The type in which inputs of column-parallel products are gathered over tp."""
+        """The data type in which inputs of column-parallel products are gathered over tp."""
         return CAST[self.dtype] if self.narrow and self.scaling != "row" else self.stored
 
     @property
     def gathered(self) -> str:
-        """The type in which weights are gathered from replicas."""
+        """The data type in which weights are gathered from replicas."""
         return self.gather_dtype or self.stored
 
     @property
     def added(self) -> float | None:
-        """Bytes that products move to add up gradients of a weight; None where they only write it.
-        Megatron's do, into the buffer that replicas reduce."""
+        """The bytes per element if products add gradients of weights up in memory; None if they
+        write them.
+
+        Megatron adds them to the buffer that replicas reduce.
+        """
         return 2.0 * self.gradient_element if self.data == "distributed-optimizer" else None
 
     @property
@@ -369,7 +407,7 @@ class Setting:
 
     @property
     def pieces(self) -> int:
-        """Parts of rows in which products take what is gathered, or make what is scattered."""
+        """The parts in which products process the rows that are gathered or scattered."""
         is_whole = self.tensor_overlap != "pipelined" or not self.sequence_parallel
         return 1 if is_whole else self.degree("tp")
 
@@ -382,12 +420,16 @@ class Setting:
 
     @property
     def replica_axes(self) -> dict[bool, tuple[str, ...]]:
-        """Axes whose ranks hold the same weights, dense and of experts, and different gradients."""
+        """The axes along which ranks have the same weights but different gradients: dense, then
+        of experts.
+        """
         experts = ("cp", "dp") if self.expert_tensor else ("tp", "cp", "dp")
         return {False: ("cp", "ep", "dp"), True: experts}
 
     def held(self, layer: Layer) -> list[tuple[str, int, bool]]:
-        """Name and elements of every tensor of a layer on one rank; whether it is an expert's."""
+        """Return name, elements and whether it is an expert's, of every tensor of a layer on
+        one rank.
+        """
         tp, ep = self.degree("tp"), self.degree("ep")
         held = []
         for tensor in layer.tensors:
@@ -399,9 +441,11 @@ class Setting:
         return held
 
     def stages(self) -> list[list[tuple[Layer, ...]]]:
-        """The layers of every pipeline stage, chunk by chunk: `stages()[stage][chunk]`. Blocks are
-        divided evenly, or as `stage_layers` says; the embedding goes with the first chunk, the head
-        with the last."""
+        """Return the layers of every pipeline stage and chunk: `stages()[stage][chunk]`.
+
+        Blocks are divided evenly, or as `stage_layers` says. The embedding belongs to the first
+        chunk, the head to the last.
+        """
         every = layers_of(self.model)
         parts, p = self.degree("pp") * self.chunks, self.degree("pp")
         ends = (every[:1], every[-1:]) if isinstance(self.model, Transformer) else ((), ())

@@ -1,4 +1,4 @@
-"""One training step on the tape: pipeline schedules, passes, exchanges, small collectives."""
+"""Write one training step to a tape: pipeline schedules, passes, exchanges, small collectives."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -9,8 +9,8 @@ from netsim.base.values import dataclass
 from netsim.workloads.data_parallel import Alone, Ddp, Fsdp, Replica, Server, Zero
 from netsim.workloads.kernels import FP32, Shapes, optimizer_seconds
 from netsim.workloads.model import Layer, Transformer
-from netsim.workloads.passes import Part, Passes, PassTable
-from netsim.workloads.setting import Extra, Setting
+from netsim.workloads.passes import Passes, PassPart, PassTable
+from netsim.workloads.setting import ExtraCollective, Setting
 from netsim.workloads.tape import Deps, StageRanks, Tape, emit, stage_ranks, tape_of_kinds
 
 AXES_OF = {
@@ -20,31 +20,38 @@ AXES_OF = {
 PRODUCTS = 4  # of a block: into and out of attention and MLP
 
 
-def preset(name: str, parameters: int, scale: int) -> Extra | None:
-    """A collective that people know by name; `parameters` of a rank, `scale` samples of a step."""
+def preset(name: str, parameters: int, scale: int) -> ExtraCollective | None:
+    """Return a collective by its usual name, or None.
+
+    `parameters` are those of a rank, `scale` the samples of a micro-batch.
+    """
     presets = {
         # Every rank starts from the weights of rank 0.
-        "parameter-broadcast": Extra(name, "broadcast", AXES_OF["dp"], parameters * FP32, "init"),
-        "sync-batch-norm": Extra(
+        "parameter-broadcast": ExtraCollective(
+            name, "broadcast", AXES_OF["dp"], parameters * FP32, "init"
+        ),
+        "sync-batch-norm": ExtraCollective(
             name, "all_gather", AXES_OF["dp"], 53 * 2 * 256 * FP32 * scale, "forward"
         ),
-        "loss-reduce": Extra(name, "all_reduce", AXES_OF["dp"], FP32, "step"),
-        "gradient-norm": Extra(name, "all_reduce", AXES_OF["all"], FP32, "step"),
-        "input-scatter": Extra(name, "broadcast", AXES_OF["tp"], 8 * scale, "forward"),
-        "evaluation-gather": Extra(name, "all_gather", AXES_OF["dp"], FP32 * scale, "eval"),
+        "loss-reduce": ExtraCollective(name, "all_reduce", AXES_OF["dp"], FP32, "step"),
+        "gradient-norm": ExtraCollective(name, "all_reduce", AXES_OF["all"], FP32, "step"),
+        "input-scatter": ExtraCollective(name, "broadcast", AXES_OF["tp"], 8 * scale, "forward"),
+        "evaluation-gather": ExtraCollective(
+            name, "all_gather", AXES_OF["dp"], FP32 * scale, "eval"
+        ),
     }
     return presets.get(name)
 
 
 def write_extras(tape: Tape, setting: Setting, when: str, stages: Sequence[StageRanks]) -> Deps:
-    """Write down the extras of one moment of the step; what follows may wait for them."""
-    made: list[int] = []
+    """Write the extra collectives of one moment of the step; return them for others to wait for."""
+    entries: list[int] = []
     for extra in setting.extras:
         if extra.when != when:
             continue
         groups = setting.grid.groups(extra.axes)
-        after = [end for stage in stages for end in tape.last_of(stage.ranks)]
-        made += tape.collective(
+        after = [end for stage in stages for end in tape.last_kernel(stage.ranks)]
+        entries += tape.collective(
             extra.name,
             "extra",
             extra.collective,
@@ -53,17 +60,19 @@ def write_extras(tape: Tape, setting: Setting, when: str, stages: Sequence[Stage
             tuple(after),
             dtype=extra.dtype,
         )
-    return tuple(made)
+    return tuple(entries)
 
 
-# Pipeline schedules: in which order a stage works through micro-batches, forward and backward.
-# An Action is F (forward), B (backward; of gradients of inputs only where W follow) or W (gradients
-# of weights) of one micro-batch through one of the stage's chunks of layers.
+# Pipeline schedules: the order in which a stage processes micro-batches, forward and backward.
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One pass of one micro-batch through one chunk."""
+    """One pass of one micro-batch through one chunk of a stage's layers.
+
+    `kind` is F (forward), B (backward; only gradients of inputs if W follow) or W (gradients of
+    weights).
+    """
 
     kind: str
     micro_batch: int
@@ -71,13 +80,13 @@ class Action:
 
 
 def gpipe(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
-    """All forward passes, then all backward passes (Huang et al. 2019)."""
+    """Return all forward passes, then all backward passes (Huang et al. 2019)."""
     ahead = [Action("F", k) for k in range(micro_batches)]
     return ahead + [Action("B", k) for k in range(micro_batches)]
 
 
 def one_f_one_b(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
-    """Warm-up, then one forward and one backward in turn (Narayanan et al. 2019)."""
+    """Return warm-up, then one forward and one backward pass in turn (Narayanan et al. 2019)."""
     warm = min(micro_batches, stages - stage - 1)
     actions = [Action("F", k) for k in range(warm)]
     for k in range(micro_batches - warm):
@@ -86,8 +95,10 @@ def one_f_one_b(stage: int, stages: int, micro_batches: int, chunks: int) -> lis
 
 
 def interleaved(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
-    """One forward, one backward over several chunks a stage (Narayanan et al. 2021). Groups of
-    `stages` micro-batches go through chunk 0, then chunk 1, and so on; backward mirrored."""
+    """Return one forward, one backward over several chunks per stage (Narayanan et al. 2021).
+
+    Groups of `stages` micro-batches pass chunk 0, then chunk 1, and so on; backward in reverse.
+    """
     total = micro_batches * chunks
     warm = min(total, 2 * (stages - stage - 1) + (chunks - 1) * stages)
     ahead = [_turn("F", k, stages, micro_batches, chunks) for k in range(total)]
@@ -99,6 +110,7 @@ def interleaved(stage: int, stages: int, micro_batches: int, chunks: int) -> lis
 
 
 def _turn(kind: str, number: int, stages: int, micro_batches: int, chunks: int) -> Action:
+    """The action with a number in the order of an interleaved schedule."""
     group, inside = divmod(number, stages * chunks)
     size = min(stages, micro_batches - group * stages)
     chunk, place = divmod(inside, size)
@@ -106,8 +118,11 @@ def _turn(kind: str, number: int, stages: int, micro_batches: int, chunks: int) 
 
 
 def zero_bubble(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
-    """ZB-H1 (Qi et al. 2024): 1F1B whose gradients of weights wait, the later stages' longer. They
-    fill what would be idle at the end; no more activations are kept than by 1F1B."""
+    """Return ZB-H1 (Qi et al. 2024): 1F1B with delayed gradients of weights, longer on later
+    stages.
+
+    They fill idle time at the end. No more activations are stored than with 1F1B.
+    """
     actions: list[Action] = []
     pending: list[int] = []
     for action in one_f_one_b(stage, stages, micro_batches, chunks):
@@ -120,7 +135,9 @@ def zero_bubble(stage: int, stages: int, micro_batches: int, chunks: int) -> lis
 
 
 def in_a_row(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
-    """Naive model parallelism: a micro-batch goes forth and back before the next one begins."""
+    """Return naive model parallelism: a micro-batch passes forward and backward before the next
+    one.
+    """
     return [Action(kind, k) for k in range(micro_batches) for kind in "FB"]
 
 
@@ -135,7 +152,9 @@ SCHEDULES: dict[str, Order] = {
 
 
 def in_flight(actions: list[Action]) -> int:
-    """The most passes whose activations a stage keeps at one time, in chunks of its layers."""
+    """Return the largest number of passes, in chunks, whose activations a stage stores at one
+    time.
+    """
     now = most = 0
     last = "W" if any(action.kind == "W" for action in actions) else "B"
     for action in actions:
@@ -152,6 +171,8 @@ DATA = {
 
 @dataclass
 class _Stage:
+    """A pipeline stage while its part of the tape is written."""
+
     at: StageRanks
     chunks: list[tuple[Layer, ...]]
     data: Alone
@@ -160,36 +181,43 @@ class _Stage:
 
 
 @dataclass(frozen=True)
-class Pass:
-    """One pass through a chunk of layers beside which nothing else happens: its parts by layer."""
+class ChunkPass:
+    """A pass through a chunk of layers beside which nothing else happens: its parts by layer."""
 
     kind: str
     at: StageRanks
-    parts: tuple[tuple[Part, ...], ...]
+    parts: tuple[tuple[PassPart, ...], ...]
 
 
-def training_step(setting: Setting, told: Callable[[Pass], float] | None = None) -> Tape:
-    """The tape of one step.
+def training_step(
+    setting: Setting, pass_seconds: Callable[[ChunkPass], float] | None = None
+) -> Tape:
+    """Return the tape of one step.
 
-    With `told`, passes without communication are single kernels whose seconds it returns. Where
-    GPUs are of several kinds, kernels have the time of each kind."""
+    With `pass_seconds`, passes without communication beside them become single kernels whose time
+    it returns. If GPUs are of several kinds, kernels have the time of each kind.
+    """
     kinds = setting.gpu_kinds
     if kinds is None:
-        return _Step(setting, told).write()
+        return _Step(setting, pass_seconds).write()
     tapes = [
-        _Step(replace(setting, roofline=roofline), told).write() for roofline in kinds.rooflines
+        _Step(replace(setting, roofline=roofline), pass_seconds).write()
+        for roofline in kinds.rooflines
     ]
     return tape_of_kinds(tapes, kinds.of_rank)
 
 
 def empty_tape(setting: Setting) -> Tape:
-    """A tape on which a host launches as the setting has it."""
+    """Return an empty tape with the launch times of a setting."""
     return Tape(launch=setting.launch, in_order=setting.connections == 1)
 
 
 def synchronised(setting: Setting) -> Tape:
-    """What islands exchange when they meet: every rank a part of what its island holds, with its
-    like on all others; where weights are not sharded, the parts are gathered inside then."""
+    """Return the tape of the exchange between islands.
+
+    Each rank exchanges a part of its island's weights with the same rank of all other islands. If
+    weights are not sharded, the parts are then gathered inside the island.
+    """
     tape, sharded = Tape(phase="sync"), DATA[setting.data] is Fsdp
     for number, chunks in enumerate(setting.stages()):
         layers = tuple(layer for chunk in chunks for layer in chunk)
@@ -211,8 +239,10 @@ def synchronised(setting: Setting) -> Tape:
 
 
 class _Step:
-    def __init__(self, setting: Setting, told: Callable[[Pass], float] | None) -> None:
-        self.setting, self.tape, self.told = setting, empty_tape(setting), told
+    """Writes the tape of a step."""
+
+    def __init__(self, setting: Setting, pass_seconds: Callable[[ChunkPass], float] | None) -> None:
+        self.setting, self.tape, self.pass_seconds = setting, empty_tape(setting), pass_seconds
         self.passes = PassTable(setting)
         order = SCHEDULES[setting.schedule]
         stages, micro_batches = setting.degree("pp"), setting.micro_batches
@@ -226,11 +256,11 @@ class _Step:
         self.sent: dict[tuple[str, int, int], Deps] = {}
         self.losses: dict[int, Deps] = {}
         self.pairs = cache(setting.grid.pairs)
-        self.before: Deps = ()
+        self.initial_waits: Deps = ()
 
     def write(self) -> Tape:
-        """Stages take turns, each as far as what it waits for is on the tape."""
-        self.before = self._extras("forward")
+        """Write the actions of all stages, each as soon as what it waits for is on the tape."""
+        self.initial_waits = self._extras("forward")
         while any(stage.actions for stage in self.stages):
             moved = False
             for stage in self.stages:
@@ -242,16 +272,20 @@ class _Step:
         return self.tape
 
     def _extras(self, when: str) -> Deps:
+        """Write the extra collectives of a moment."""
         return write_extras(self.tape, self.setting, when, [stage.at for stage in self.stages])
 
     def _virtual(self, stage: _Stage, action: Action) -> int:
+        """The position of a chunk in the order of the model."""
         return action.chunk * len(self.stages) + stage.at.number
 
     @property
     def _last_place(self) -> int:
+        """The position of the last chunk of the model."""
         return len(self.stages) * self.setting.chunks - 1
 
     def _ready(self, stage: _Stage, action: Action) -> bool:
+        """Whether what an action waits for is on the tape."""
         place = self._virtual(stage, action)
         if action.kind == "F":
             return place == 0 or ("F", action.micro_batch, place - 1) in self.sent
@@ -260,10 +294,12 @@ class _Step:
         return True
 
     def _at(self, stage: _Stage) -> _Stage:
+        """Select the stage whose host launches the following entries."""
         self.tape.at = stage.at.number
         return stage
 
     def _act(self, stage: _Stage, action: Action) -> None:
+        """Write an action."""
         self._at(stage)
         self.tape.micro_batch = action.micro_batch
         self.tape.phase = {"F": "forward", "B": "backward", "W": "weights"}[action.kind]
@@ -272,22 +308,24 @@ class _Step:
         self.tape.layer = ""
 
     def _waits(self, stage: _Stage, key: tuple[str, int, int]) -> Deps:
-        """What the sender of this pass's input did, and this stage's own sends that hold it up."""
+        """The send of this pass's input, and this stage's own sends that delay it."""
         held = [key[0]] if self.setting.blocking_sends is None else [*stage.sends]
         sends = [send for kind in held for send in stage.sends.pop(kind, ())]
         return (*self.sent.get(key, ()), *sends)
 
     def _numbered(self, stage: _Stage, action: Action) -> list[tuple[int, Layer]]:
+        """The layers of an action with their numbers in the stage."""
         before = sum(len(chunk) for chunk in stage.chunks[: action.chunk])
         return list(enumerate(stage.chunks[action.chunk], before))
 
     def _forward(self, stage: _Stage, action: Action) -> None:
+        """Write a forward pass."""
         place = self._virtual(stage, action)
         after = self._waits(stage, ("F", action.micro_batch, place - 1))
         if action.micro_batch == 0:
-            after = (*after, *self.before)
-        if self.told is not None and stage.data.quiet("F", action.micro_batch, last=False):
-            after = (self._whole(self.told, stage, action, after),)
+            after = (*after, *self.initial_waits)
+        if self.pass_seconds is not None and stage.data.quiet("F", action.micro_batch, last=False):
+            after = (self._single_kernel(self.pass_seconds, stage, action, after),)
         else:
             after = self._layers_forward(stage, action, after)
         if place < self._last_place:
@@ -295,22 +333,27 @@ class _Step:
         else:
             self.losses[action.micro_batch] = after
 
-    def _whole(
-        self, told: Callable[[Pass], float], stage: _Stage, action: Action, after: Deps
+    def _single_kernel(
+        self, pass_seconds: Callable[[ChunkPass], float], stage: _Stage, action: Action, after: Deps
     ) -> int:
-        passes = [self.passes.of(layer) for layer in stage.chunks[action.chunk]]
+        """Write a pass as one kernel with the time that `pass_seconds` returns."""
+        layer_passes = [self.passes.of(layer) for layer in stage.chunks[action.chunk]]
         if action.kind == "F":
-            parts = tuple(one.forward for one in passes)
+            parts = tuple(passes_of_layer.forward for passes_of_layer in layer_passes)
         else:
-            parts = tuple(self._backward_parts(one) for one in reversed(passes))
-        seconds = told(Pass(action.kind, stage.at, parts))
-        launches = sum(part.launches for some in parts for part in some)
+            parts = tuple(
+                self._backward_parts(passes_of_layer) for passes_of_layer in reversed(layer_passes)
+            )
+        seconds = pass_seconds(ChunkPass(action.kind, stage.at, parts))
+        launches = sum(part.launches for parts_of_layer in parts for part in parts_of_layer)
         return self.tape.compute("pass", stage.at.ranks, seconds, after, launches)
 
-    def _backward_parts(self, passes: Passes) -> tuple[Part, ...]:
+    def _backward_parts(self, passes: Passes) -> tuple[PassPart, ...]:
+        """The parts of a layer's backward pass in this schedule."""
         return passes.inputs if self.setting.schedule == "zb-h1" else passes.backward
 
     def _layers_forward(self, stage: _Stage, action: Action, after: Deps) -> Deps:
+        """Write a forward pass layer by layer."""
         for number, layer in self._numbered(stage, action):
             self.tape.layer = layer.name
             more = stage.data.before_forward(number)
@@ -321,22 +364,24 @@ class _Step:
         return after
 
     def _backward(self, stage: _Stage, action: Action) -> None:
+        """Write a backward pass."""
         split = self.setting.schedule == "zb-h1"
         place = self._virtual(stage, action)
         after = self._waits(stage, ("B", action.micro_batch, place + 1))
         if place == self._last_place:
             after = (*after, *self.losses.pop(action.micro_batch))
         last = self._last(stage, action)
-        if self.told is not None and (
+        if self.pass_seconds is not None and (
             split or stage.data.quiet("B", action.micro_batch, last=last)
         ):
-            after = (self._whole(self.told, stage, action, after),)
+            after = (self._single_kernel(self.pass_seconds, stage, action, after),)
         else:
             after = self._layers_backward(stage, action, after, last=last)
         if place > 0:
             self._send(stage, action, place, -1, after)
 
     def _layers_backward(self, stage: _Stage, action: Action, after: Deps, *, last: bool) -> Deps:
+        """Write a backward pass layer by layer."""
         for number, layer in reversed(self._numbered(stage, action)):
             self.tape.layer = layer.name
             passes = self.passes.of(layer)
@@ -352,24 +397,29 @@ class _Step:
 
     @staticmethod
     def _ends(last: int, after: Deps) -> Deps:
-        """The last kernel first, then what else has to be over."""
-        return (last, *(one for one in after if one != last))
+        """The last kernel first, then the other entries that must be finished."""
+        return (last, *(end for end in after if end != last))
 
     def _weights(self, stage: _Stage, action: Action) -> None:
+        """Write the delayed gradients of weights."""
         for number, layer in reversed(self._numbered(stage, action)):
             self.tape.layer = layer.name
-            parts: tuple[Part, ...] = self.passes.of(layer).weights
+            parts: tuple[PassPart, ...] = self.passes.of(layer).weights
             done = emit(self.tape, stage.at, parts, (), self.setting.stored)
             if done.last >= 0:
                 stage.data.after_backward(number, done.ends, last=self._last(stage, action))
 
     def _last(self, stage: _Stage, action: Action) -> bool:
-        later = [
-            one for one in stage.actions if one.kind == action.kind and one.chunk == action.chunk
+        """Whether this is the last action of its kind on this chunk."""
+        later_actions = [
+            action_left
+            for action_left in stage.actions
+            if action_left.kind == action.kind and action_left.chunk == action.chunk
         ]
-        return not later
+        return not later_actions
 
     def _send(self, stage: _Stage, action: Action, place: int, step: int, after: Deps) -> None:
+        """Write the transfer to the next stage, or to the previous one if `step` is -1."""
         target = (place + step) % len(self.stages)
         nbytes = self._handed_on(stage, action)
         link = (stage.at.number, target)
@@ -391,6 +441,7 @@ class _Step:
             stage.sends[action.kind] = sent
 
     def _handed_on(self, stage: _Stage, action: Action) -> int:
+        """Bytes that an action sends to the next stage."""
         model = self.setting.model
         if isinstance(model, Transformer):
             return Shapes(model, self.setting).local * model.hidden * self.setting.element
@@ -399,18 +450,20 @@ class _Step:
         return max(1, int(edge.plain.output * self.setting.micro))
 
     def _before(self, stage: _Stage, action: Action) -> Layer:
+        """The layer before the first layer of an action."""
         place = self._virtual(stage, action) - 1
         chunk, number = divmod(place, len(self.stages))
         return self.stages[number].chunks[chunk][-1]
 
     def _finish(self) -> None:
+        """Write what follows the last pass: reductions, optimizer, extra collectives."""
         setting, tape = self.setting, self.tape
         tape.micro_batch, tape.chunk, tape.phase = -1, -1, "backward"
         ends = [self._at(stage).data.finish() for stage in self.stages]
         self._extras("backward")
         tied = self._tied()
         tape.phase = "step"
-        tape.catch_up()
+        tape.add_deferred()
         extra = self._extras("step")
         for stage, end in zip(self.stages, ends, strict=True):
             sums = (*self._norms(self._at(stage)), *self._largest(stage))
@@ -422,7 +475,9 @@ class _Step:
         self._extras("eval")
 
     def _tied(self) -> Deps:
-        """First and last stage both have the embedding, and add up its gradients."""
+        """Write the sum of the gradients of an embedding that the first and the last stage
+        share.
+        """
         model, stages = self.setting.model, len(self.stages)
         if not isinstance(model, Transformer) or not model.tied or stages == 1:
             return ()
@@ -431,7 +486,7 @@ class _Step:
         after = tuple(
             end
             for stage in (self.stages[0], self.stages[-1])
-            for end in self.tape.last_of(stage.at.ranks)
+            for end in self.tape.last_kernel(stage.at.ranks)
         )
         return self.tape.collective(
             "embedding gradients",
@@ -445,7 +500,9 @@ class _Step:
         )
 
     def _largest(self, stage: _Stage) -> Deps:
-        """Delayed scaling: the largest elements of a step, three tensors of every product."""
+        """Write the exchange of largest elements of delayed scaling: three tensors of every
+        product.
+        """
         setting = self.setting
         if not setting.narrow or setting.scaling != "delayed":
             return ()
@@ -457,12 +514,14 @@ class _Step:
             "all_reduce",
             groups,
             layers * PRODUCTS * 3 * FP32,
-            self.tape.last_of(stage.at.ranks),
+            self.tape.last_kernel(stage.at.ranks),
             dtype="float",
         )
 
     def _norms(self, stage: _Stage) -> Deps:
-        """Sequence parallelism: norms and biases have seen only a part of the tokens."""
+        """Write the sum over tp of gradients of norms and biases, which saw only a part of the
+        tokens.
+        """
         setting = self.setting
         if not setting.sequence_parallel:
             return ()
@@ -478,6 +537,6 @@ class _Step:
             "all_reduce",
             stage.at.groups["tp"],
             small * setting.gradient_element,
-            self.tape.last_of(stage.at.ranks),
+            self.tape.last_kernel(stage.at.ranks),
             dtype=setting.gradient_dtype,
         )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from netsim.base.memo import Memo, Same, different
 from netsim.base.values import dataclass
-from netsim.workloads.passes import Part
+from netsim.workloads.passes import PassPart
 from netsim.workloads.setting import Grid, Ranks
 
 COMPUTE = "compute"
@@ -24,7 +24,7 @@ Deps = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """How long a kernel takes on one kind of GPU: `seconds`, of which `moving` only move bytes."""
+    """The time of a kernel on one kind of GPU: `seconds`, of which `moving` only move bytes."""
 
     seconds: float
     moving: float
@@ -66,7 +66,7 @@ class TapeEntry:
     by_kind: tuple[KernelTime, ...] = ()
 
     def scaled(self, factor: float) -> "TapeEntry":
-        """The same kernel `factor` times as long, on every kind of GPU."""
+        """Return the same kernel with `factor` times its time on every kind of GPU."""
         by_kind = tuple(
             replace(time, seconds=time.seconds * factor, moving=time.moving * factor)
             for time in self.by_kind
@@ -77,11 +77,14 @@ class TapeEntry:
 
 
 @dataclass
-class Host:
+class LaunchThread:
     """The thread that launches the work of one stage's ranks.
 
-    It knows when it is done with the entries so far. `last` is the last entry of each stream,
-    `line` what collectives ahead of kernels wait for."""
+    Args:
+        clock: when it has launched the entries so far, in seconds.
+        last: last entry of each stream.
+        line: entries before the next kernel that must have started, if entries start in order.
+    """
 
     clock: float = 0.0
     last: dict[str, int] = field(default_factory=dict)
@@ -93,8 +96,8 @@ class Tape:
     """The entries of a step; an entry may wait for earlier ones only.
 
     The host of stage `at` launches them in this order and takes `launch` seconds for each kernel.
-    `in_order`: they also begin in this order.
-    `kind_of_rank` is the kind of GPU of every rank, if there are several kinds.
+    With `in_order` they also start in this order. `kind_of_rank` is the kind of GPU of every rank
+    if there are several kinds.
     """
 
     entries: list[TapeEntry] = field(default_factory=list)
@@ -105,9 +108,9 @@ class Tape:
     at: int = 0
     launch: float = 0.0
     in_order: bool = False
-    put_off: list[tuple[str, Ranks, float, Deps]] = field(default_factory=list)
+    deferred: list[tuple[str, Ranks, float, Deps]] = field(default_factory=list)
     kind_of_rank: tuple[int, ...] = ()
-    _hosts: dict[int, Host] = field(default_factory=lambda: defaultdict(Host))
+    _hosts: dict[int, LaunchThread] = field(default_factory=lambda: defaultdict(LaunchThread))
     _ends: list[float] = field(default_factory=list)
     _last: dict[Same, int] = field(default_factory=dict)
     _columns: Memo = field(default_factory=Memo)
@@ -121,7 +124,7 @@ class Tape:
         launches: int = 1,
         moving: float = 0.0,
     ) -> int:
-        """A kernel on each of these ranks, or several that follow each other."""
+        """Add a kernel on each of these ranks, or several in a row; return its number."""
         column = self._columns.of(Same(ranks), lambda: ranks.reshape(-1, 1))
         made = self._add(
             name, COMPUTE, "compute", column, after, launches, seconds=seconds, moving=moving
@@ -143,9 +146,11 @@ class Tape:
         posted: bool = False,
         measured: float = 0.0,
     ) -> Deps:
-        """A collective in each group, for which others may wait; nothing where there is nothing to
-        do. `kind` is the parallelism it belongs to. `posted`: the last rank of each group (a
-        receiver) has posted it ahead and does not hold it up."""
+        """Add a collective in each group; return it for others to wait for, or () if nothing moves.
+
+        `kind` is the parallelism that it belongs to. If it is `posted`, the last rank of each group
+        (a receiver) has posted its receive ahead and delays no other rank.
+        """
         if groups.shape[1] < 2 or nbytes <= 0:
             return ()
         made = self._add(
@@ -163,30 +168,30 @@ class Tape:
         return (made,)
 
     def kernel_time(self, entry: TapeEntry, rank: int) -> KernelTime:
-        """How long a kernel takes on the GPU of one rank."""
+        """Return the time of a kernel on the GPU of one rank."""
         if not entry.by_kind:
             return KernelTime(entry.seconds, entry.moving)
         return entry.by_kind[self.kind_of_rank[rank]]
 
-    def later(self, name: str, ranks: Ranks, seconds: float, after: Deps) -> None:
-        """A kernel that is added just before the optimizer, so that nothing waits for it."""
-        self.put_off.append((name, ranks, seconds, after))
+    def defer(self, name: str, ranks: Ranks, seconds: float, after: Deps) -> None:
+        """Add a kernel later, just before the optimizer, so that nothing else waits for it."""
+        self.deferred.append((name, ranks, seconds, after))
 
-    def catch_up(self) -> None:
-        """Write down the kernels that were put off."""
-        for postponed in self.put_off:
+    def add_deferred(self) -> None:
+        """Add the deferred kernels."""
+        for postponed in self.deferred:
             self.compute(*postponed)
-        self.put_off.clear()
+        self.deferred.clear()
 
     @contextmanager
     def naming(self, layer: str) -> Iterator[None]:
-        """Entries that belong to another layer than the one being written."""
+        """Entries inside the context belong to another layer."""
         before, self.layer = self.layer, layer
         yield
         self.layer = before
 
-    def last_of(self, ranks: Ranks) -> Deps:
-        """The last kernel that these very ranks have run."""
+    def last_kernel(self, ranks: Ranks) -> Deps:
+        """Return the last kernel on exactly these ranks; () if there is none."""
         last = self._last.get(Same(ranks))
         return () if last is None else (last,)
 
@@ -202,8 +207,9 @@ class Tape:
         seconds: float = 0.0,
         **more: object,
     ) -> int:
+        """Add an entry; return its number."""
         number, host = len(self.entries), self._hosts[self.at]
-        if self.in_order:  # of what is launched earlier, all has begun
+        if self.in_order:  # all entries that were launched earlier must have started
             after = (*after, *host.line)
             line = (*after, host.last[stream]) if stream in host.last else after
             host.line = () if kind == COMPUTE else line
@@ -229,10 +235,12 @@ class Tape:
         return number
 
     def _launched(
-        self, host: Host, stream: str, after: Deps, launches: int, seconds: float
+        self, host: LaunchThread, stream: str, after: Deps, launches: int, seconds: float
     ) -> float:
-        """The time at which the first kernel of an entry is launched, which for the first entry of
-        the step is before the step begins; 0 if the entry surely waits longer for something else.
+        """Return when the first kernel of an entry is launched; 0 if it certainly waits longer for
+        others.
+
+        For the first entries of the step this may be before the step begins.
         """
         launched = host.clock
         host.clock += launches * self.launch
@@ -243,11 +251,11 @@ class Tape:
 
 
 def tape_of_kinds(tapes: Sequence[Tape], kind_of_rank: tuple[int, ...]) -> Tape:
-    """One tape for GPUs of several kinds, from the tape that a step has on each kind alone.
+    """Return one tape for GPUs of several kinds, given the tape of the step on each kind alone.
 
-    All tapes have the same entries; only the times of their kernels differ. An entry is
-    launched when the host has come to it, which no GPU changes: a tape says 0 where its own GPUs
-    are surely busy for longer, so that the largest figure holds for all.
+    All tapes have the same entries; only the times of their kernels differ. When an entry is
+    launched depends on the host only. A tape says 0 if its own GPUs are certainly busy for longer,
+    so that the largest value holds for all.
     """
     kinds = np.array(kind_of_rank, np.int32)
     kinds_of_groups = Memo()
@@ -267,7 +275,7 @@ def tape_of_kinds(tapes: Sequence[Tape], kind_of_rank: tuple[int, ...]) -> Tape:
 
 
 def _kinds_among(kinds: NDArray[np.int32], ranks: Ranks) -> list[int]:
-    """The different kinds of GPU that some ranks have."""
+    """The distinct kinds of GPU of some ranks."""
     present: list[int] = different(kinds[ranks]).tolist()
     return present
 
@@ -286,7 +294,7 @@ def _shape_of(entry: TapeEntry) -> tuple[object, ...]:
 
 
 def _with_times(entry: TapeEntry, times: Sequence[KernelTime], present: Sequence[int]) -> TapeEntry:
-    """A kernel with its times on every kind of GPU, of which some are `present` in the entry."""
+    """A kernel with its times on every kind of GPU; `present` are the kinds that it runs on."""
     slowest = max((times[kind] for kind in present), key=lambda time: time.seconds)
     differs = any(times[kind] != slowest for kind in present)
     return replace(
@@ -314,7 +322,7 @@ def stage_ranks(grid: Grid, number: int) -> StageRanks:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """The last kernel of a pass, and all entries that a follower must wait for."""
+    """The last kernel of a pass, and all entries that what follows must wait for."""
 
     last: int
     ends: Deps
@@ -323,13 +331,18 @@ class Emitted:
 def emit(
     tape: Tape,
     stage: StageRanks,
-    parts: Sequence[Part],
+    parts: Sequence[PassPart],
     after: Deps,
     dtype: str,
-    tell: Callable[[str, int], None] | None = None,
+    when_made: Callable[[str, int], None] | None = None,
 ) -> Emitted:
-    """Write a pass down. Its first kernel, or collective, waits for `after`; of kernels
-    that make gradients of weights one may `tell` at once."""
+    """Write a pass to the tape.
+
+    Args:
+        after: entries that its first part waits for.
+        dtype: data type of collectives that have none of their own.
+        when_made: called with name and entry of each kernel that makes gradients of weights.
+    """
     named: dict[str, Deps] = {}
     pending: list[int] = list(after)
     last = -1
@@ -348,13 +361,13 @@ def emit(
             named[part.name] = made
             pending += made if part.blocks else ()
             continue
-        needs = [one for name in part.needs for one in named.get(name, ())]
+        needs = [entry for name in part.needs for entry in named.get(name, ())]
         earlier = (*pending, *needs)
         last = tape.compute(
             part.name, stage.ranks, part.seconds, earlier, part.launches, part.moving
         )
         pending = []
-        if tell and part.weight:
-            tell(part.name, last)
+        if when_made and part.weight:
+            when_made(part.name, last)
     ends = tuple(dict.fromkeys([*([last] if last >= 0 else []), *pending]))
     return Emitted(last, ends or after)

@@ -1,4 +1,4 @@
-"""The common ground of all that is read from files: strict models, quantities, overrides."""
+"""The base of all models of files: strict models, quantities with units, overrides."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -20,9 +20,11 @@ T = TypeVar("T")
 
 
 class Model(pydantic.BaseModel):
-    """A mapping in a file: unknown keys are refused and no value is converted silently. What
-    validates it is made when it is first needed, with that of the model around it. A list in a file
-    is declared as `ListOf[X]`; a bare tuple would refuse it."""
+    """A mapping in a file: unknown keys are refused, and no value is converted silently.
+
+    Its validator is built when it is first needed. A list in a file is declared as `ListOf[X]`; a
+    bare tuple would refuse it.
+    """
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
@@ -32,8 +34,10 @@ ListOf = Annotated[tuple[T, ...], pydantic.Strict(False)]
 
 
 class FieldError(ValueError):
-    """For validators of whole models: what is wrong, and the path below to the field to blame;
-    `more` is what else is."""
+    """An error for validators of models: what is wrong, and the path to the field below the model.
+
+    `more` are further errors of the same validator.
+    """
 
     def __init__(self, message: str, *path: str | int, more: Sequence["FieldError"] = ()) -> None:
         super().__init__(message, *path)
@@ -44,9 +48,10 @@ class FieldError(ValueError):
 
 
 class Quantity(GroupedMetadata):
-    """How a field is read from a file, and what its text may look like (for `netsim schema`).
+    """How a field is read from a file, and examples of its text (for `netsim schema`).
 
-    With `several` it is one value or a list, which becomes a tuple."""
+    With `several` it is one value or a list, which becomes a tuple.
+    """
 
     def __init__(
         self,
@@ -59,11 +64,11 @@ class Quantity(GroupedMetadata):
         self.schema = {"type": kind, "examples": list(examples)}
 
     def __iter__(self) -> Iterator[Any]:
-        yield BeforeValidator(self._each if self.several else self.parse)
+        yield BeforeValidator(self._parse_items if self.several else self.parse)
         yield pydantic.WithJsonSchema(self.schema)
 
-    def _each(self, value: object) -> tuple[Any, ...]:
-        if isinstance(value, tuple):  # read already
+    def _parse_items(self, value: object) -> tuple[Any, ...]:
+        if isinstance(value, tuple):  # it has been read before
             return value
         return tuple(map(self.parse, value if isinstance(value, list) else [value]))
 
@@ -72,7 +77,7 @@ class Quantity(GroupedMetadata):
 
 
 def _written(value: object) -> str:
-    """The text of a scalar as it stands in the file, so that 2.30 stays 2.30."""
+    """The text of a scalar as in the file, so that 2.30 stays 2.30."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str | int | float):
@@ -130,7 +135,7 @@ Written = Annotated[str, Quantity(_written, "2.27", 16, kind=["string", "number"
 
 
 class Elsewhere:
-    """In an `Annotated[Any, ...]`: a type of another module, whose mistakes are reported here."""
+    """In an `Annotated[Any, ...]`: a type of another module, imported when a value is validated."""
 
     def __init__(self, module: str, name: str) -> None:
         self.module, self.name = module, name
@@ -155,18 +160,18 @@ class Elsewhere:
         return handler(self._adapter.core_schema)
 
     def _read(self, value: Any) -> Any:
-        read = self._adapter.validate_python(value)
-        if isinstance(read, pydantic.BaseModel):
-            read.model_rebuild()  # for pydantic before 2.14 does not when it writes one out
-        return read
+        model = self._adapter.validate_python(value)
+        if isinstance(model, pydantic.BaseModel):
+            model.model_rebuild()  # pydantic before 2.14 does not do it when it dumps a model
+        return model
 
 
-# Single values of a source replaced: `--set cluster.nodes=4`, or one point of a sweep.
-# Keys are not checked here: validation finds a misspelt one, and names the override as its place.
+# Replacing single values of a source: `--set cluster.nodes=4`, or one point of a sweep. Keys are
+# not checked here: validation reports misspelled ones, with the override as their place.
 
 
 def apply_overrides(source: Source, assignments: Iterable[str]) -> Source:
-    """The source with every `a.b=value` applied in turn, values read by the rules of YAML."""
+    """Return the source with every `a.b=value` applied in turn; values are read as YAML."""
     for assignment in assignments:
         origin = f"--set {assignment}"
         dotted, equals, text = assignment.partition("=")
@@ -177,8 +182,10 @@ def apply_overrides(source: Source, assignments: Iterable[str]) -> Source:
 
 
 def override(source: Source, dotted: str, value: Any, origin: str) -> Source:
-    """The source with one value replaced or added; errors about it name `origin` as its place."""
-    # The keys and indices that dotted parts mean; a key of the file may itself contain dots.
+    """Return the source with one value replaced or added; errors about it name `origin` as its
+    place.
+    """
+    # Parts between dots are keys or indices; a key of the file may itself contain dots.
     parts = dotted.split(".")
     path: KeyPath = ()
     values: Any = source.data

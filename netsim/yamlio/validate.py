@@ -1,4 +1,6 @@
-"""From the values of a source to a model, or to every mistake in our own words, with its place."""
+"""Validate the values of a source as a model, or list every mistake in plain words with its
+place.
+"""
 
 import re
 import types
@@ -36,7 +38,7 @@ BOOLEANS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 @dataclass(frozen=True)
 class Finding:
-    """A mistake at `path`: its message, or where `expected` is set, what should stand there."""
+    """A mistake at `path`: its message or, if `expected` is set, what should be there."""
 
     path: KeyPath
     message: str = ""
@@ -54,14 +56,16 @@ class Finding:
         return self.message or f"expected {self.expected}, got {self.got}{self.hint}"
 
 
-def translated(
+def finding_of(
     details: ErrorDetails,
     path: KeyPath,
     known_keys: Sequence[str],
     values: Mapping[str, str] | None = None,
 ) -> Finding:
-    """The finding for an error of pydantic's; `known_keys` are those of the model around it, and
-    `values` says which of them takes a value."""
+    """Return the finding for an error of pydantic.
+
+    `known_keys` are the keys of the model around it, and `values` says which of them takes a value.
+    """
     kind, context = details["type"], details.get("ctx", {})
     if kind == "missing":
         return missing(path[:-1], path[-1])
@@ -88,13 +92,15 @@ def translated(
 
 
 def missing(path: KeyPath, key: str | int) -> Finding:
-    """A mapping at `path` that lacks a key, or a list that lacks an entry."""
+    """Return the finding for a mapping at `path` that lacks a key, or a list that lacks an
+    entry.
+    """
     name = f"entry {key}" if isinstance(key, int) else f"key {shown(key)}"
     return Finding(path, f"missing {name}", at_key=True, missing_key=str(key))
 
 
-def merged(findings: Sequence[Finding]) -> Finding:
-    """One finding for a value that none of several branches takes."""
+def merged_finding(findings: Sequence[Finding]) -> Finding:
+    """Return one finding for a value that no branch of a union accepts."""
     expected = " or ".join(dict.fromkeys(finding.expected for finding in findings))
     hint = next((finding.hint for finding in findings if finding.hint), "")
     first = findings[0]
@@ -119,7 +125,7 @@ def _from_validator(error: Exception, path: KeyPath, value: object) -> Finding:
 
 
 def _further(details: ErrorDetails, path: KeyPath) -> list[Finding]:
-    """What a validator of ours found wrong besides the first thing."""
+    """Further mistakes that one of our validators reports with the first."""
     error = details.get("ctx", {}).get("error")
     if not isinstance(error, FieldError):
         return []
@@ -166,16 +172,18 @@ def _quoted(text: str) -> list[str]:
     return re.findall(r"'([^']*)'", text)
 
 
-# Which place of the data an error of pydantic's is about, and which branch of a union was meant.
-# pydantic's locations mix keys of the data with labels of union branches; only the types of the
-# model tell them apart, so this walks both together.
+# Which place of the data an error of pydantic is about, and which branch of a union was meant.
+# Locations of pydantic mix keys of the data with labels of union branches. Only the types of the
+# model distinguish them, so the functions below walk both together.
 
 Location = tuple[str | int, ...]
 Issue = tuple[Location, ErrorDetails]
 
 
 def all_findings(error: pydantic.ValidationError, model: Any, path: KeyPath) -> list[Finding]:
-    """Every mistake once; a missing key is left out beside a misspelled one that explains it."""
+    """Return every mistake once; a missing key is omitted beside a misspelled one that explains
+    it.
+    """
     issues = [(details["loc"], details) for details in error.errors(include_url=False)]
     findings = _findings(issues, model, path, ())
     explained = {
@@ -200,26 +208,26 @@ def _findings(
         for rest, details in issues
         # pydantic calls a list too short when its entries are wrong
         if not rest and not (deeper and details["type"] == "too_short")
-        for finding in (translated(details, path, siblings, values), *_further(details, path))
+        for finding in (finding_of(details, path, siblings, values), *_further(details, path))
     ]
     options = _options(kind)
-    keys, taken = _keys(options[0]), _values(options[0])  # for where there is one only
+    keys, taken = _keys(options[0]), _values(options[0])  # used only if there is one option
     branches: list[list[Finding]] = []
     for head, head_issues in grouped(deeper, lambda issue: issue[0][0]).items():
         inner = [(location[1:], details) for location, details in head_issues]
         if len(options) > 1:
             branches.append(_findings(inner, _labelled(str(head), options), path, siblings))
         elif all(rest == ("[key]",) for rest, _ in inner):
-            wrong = [translated(details, (*path, head), ()) for _, details in inner]
-            findings += [replace(finding, at_key=True) for finding in wrong]
+            key_findings = [finding_of(details, (*path, head), ()) for _, details in inner]
+            findings += [replace(finding, at_key=True) for finding in key_findings]
         else:
             findings += _findings(inner, _below(options[0], head), (*path, head), keys, taken)
-    all_found = findings + (_told_once(branches, path) if branches else [])
-    return [_with_kind(finding, kind) if finding.path == path else finding for finding in all_found]
+    result = findings + (_findings_of_union(branches, path) if branches else [])
+    return [_with_kind(finding, kind) if finding.path == path else finding for finding in result]
 
 
 def _with_kind(finding: Finding, kind: Any) -> Finding:
-    """The mistake; for a word in place of a mapping of that `kind`, with how to write it."""
+    """Add to a mistake how to write a mapping of that `kind`, if a word is in its place."""
     if finding.hint or not finding.path or not finding.expected.startswith(TYPES["model"]):
         return finding
     fields = [getattr(_bare(model), "model_fields", {}).get("kind") for model in _options(kind)]
@@ -230,23 +238,27 @@ def _with_kind(finding: Finding, kind: Any) -> Finding:
     return replace(finding, hint=f" (did you mean {finding.path[-1]}: {{kind: {near}}}?)")
 
 
-def _told_once(branches: Sequence[list[Finding]], path: KeyPath) -> list[Finding]:
+def _findings_of_union(branches: Sequence[list[Finding]], path: KeyPath) -> list[Finding]:
     """The findings of the branch that was meant, or one that names what all branches expect."""
     fitting = [
         branch
         for branch in branches
-        if not any(one.expected and one.path == path for one in branch)
+        if not any(finding.expected and finding.path == path for finding in branch)
     ]
     if fitting:
         # The branch with the fewest mistakes whose `kind: ...` is right, or what the kinds are.
-        kinds = [[one for one in branch if one.choices] for branch in fitting]
+        kinds = [[finding for finding in branch if finding.choices] for branch in fitting]
         right = [branch for branch, wrong in zip(fitting, kinds, strict=True) if not wrong]
         if not right and len({wrong[0].path for wrong in kinds}) == 1 and len(fitting) > 1:
             choices = tuple(dict.fromkeys(choice for wrong in kinds for choice in wrong[0].choices))
             hint = suggest(kinds[0][0].got.strip("'"), choices)
             return [replace(kinds[0][0], expected=f"one of {', '.join(choices)}", hint=hint)]
         return min(right or fitting, key=len)
-    return [merged([one for branch in branches for one in branch if one.path == path])]
+    return [
+        merged_finding(
+            [finding for branch in branches for finding in branch if finding.path == path]
+        )
+    ]
 
 
 def _bare(kind: Any) -> Any:
@@ -265,7 +277,7 @@ def _options(kind: Any) -> list[Any]:
 
 
 def _labelled(label: str, options: Sequence[Any]) -> Any:
-    """The branch with that label: a tag, the name of a model, or a text that contains it."""
+    """The branch with a label: a tag, the name of a model, or a text that contains it."""
     for option in options:
         tags = [meta.tag for meta in get_args(option) if isinstance(meta, pydantic.Tag)]
         if label in tags or label in _literal_values(_bare(option)):
@@ -273,11 +285,11 @@ def _labelled(label: str, options: Sequence[Any]) -> Any:
     candidates = [
         (min(_positions(label, option), default=len(label)), option) for option in options
     ]
-    return min(candidates, key=lambda one: one[0])[1]
+    return min(candidates, key=lambda candidate: candidate[0])[1]
 
 
 def _positions(label: str, kind: Any) -> list[int]:
-    """Where a label such as `tuple[tagged-union[Ring,Tree], ...]` names a type."""
+    """The positions where a label such as `tuple[tagged-union[Ring,Tree], ...]` names a type."""
     patterns = [rf"\b{re.escape(name)}\b" for name in _names(kind)]
     return [match.start() for pattern in patterns if (match := re.search(pattern, label))]
 
@@ -324,7 +336,7 @@ M = TypeVar("M", bound=pydantic.BaseModel)
 
 
 def validate(model: type[M], source: Source, path: KeyPath = ()) -> M:
-    """The values of `source` below `path` as a model; raises all that is wrong with them."""
+    """Return the values of `source` below `path` as a model; raise all mistakes in them."""
     values: Any = source.data
     for part in path:
         values = values[part]
@@ -332,6 +344,6 @@ def validate(model: type[M], source: Source, path: KeyPath = ()) -> M:
         return model.model_validate(values)
     except pydantic.ValidationError as error:
         findings = all_findings(error, model, path)
-    errors = [source.error(one.path, one.text, key=one.at_key) for one in findings]
+    errors = [source.error(finding.path, finding.text, key=finding.at_key) for finding in findings]
     errors.sort(key=lambda error: (error.source != source.name, error.line or 0, error.column or 0))
     raise joined(errors)

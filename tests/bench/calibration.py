@@ -18,8 +18,8 @@ from netsim.base.errors import NetsimError
 from netsim.measured.accuracy import chosen
 from netsim.measured.calibrate import HUGE, calibrate
 from netsim.measured.compare import Compared, few, resolved_for, rows_of
-from netsim.measured.index import Entry, dtype_of, mapped, read_index, with_figures
-from netsim.measured.logs import LogRun, Measured
+from netsim.measured.index import IndexEntry, dtype_of, mapped, read_index, with_figures
+from netsim.measured.logs import LogRun, MeasuredRow
 from netsim.results.row import BANDS, band_of
 from netsim.topology.machine import value_of
 
@@ -37,7 +37,7 @@ class Forecast:
     fitted: float
 
 
-def forecasts(entry: Entry, points: int, jobs: int | None) -> list[Forecast]:
+def forecasts(entry: IndexEntry, points: int, jobs: int | None) -> list[Forecast]:
     """The points of a run that were not fitted."""
     rows = usable(entry)
     fitted, held = shared_out(rows, points)
@@ -60,7 +60,7 @@ def forecasts(entry: Entry, points: int, jobs: int | None) -> list[Forecast]:
     ]
 
 
-def usable(entry: Entry) -> list[Measured]:
+def usable(entry: IndexEntry) -> list[MeasuredRow]:
     """The rows of one kind that have a time and are not so large that they only take long."""
     rows = [
         row
@@ -71,8 +71,8 @@ def usable(entry: Entry) -> list[Measured]:
 
 
 def shared_out(
-    rows: Sequence[Measured], points: int
-) -> tuple[tuple[Measured, ...], tuple[Measured, ...]]:
+    rows: Sequence[MeasuredRow], points: int
+) -> tuple[tuple[MeasuredRow, ...], tuple[MeasuredRow, ...]]:
     """Some rows evenly over the sizes, both ends among them, and some of the others."""
     places = set(np.linspace(0, len(rows) - 1, points).round().astype(int).tolist())
     others = [row for place, row in enumerate(rows) if place not in places]

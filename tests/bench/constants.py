@@ -13,10 +13,10 @@ from pathlib import Path
 from netsim.base.constants import TABLE, Constant
 from netsim.base.errors import InputError
 from netsim.measured.estimate import Estimate, estimate_of, shown_by
-from netsim.measured.index import Entry, read_index
+from netsim.measured.index import IndexEntry, read_index
 
 
-def estimated(constant: Constant, entries: Sequence[Entry]) -> Estimate:
+def estimated(constant: Constant, entries: Sequence[IndexEntry]) -> Estimate:
     """The estimate of a constant by its own estimator, from those of its runs that are given."""
     fitted = constant.fitted
     if fitted is None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from netsim.base.values import grouped
-from netsim.measured.compare import Point, weights_of
+from netsim.measured.compare import ComparedPoint, weights_of
 from netsim.measured.index import read_index
 from netsim.results.differences import PROBABILITIES
 from tests.bench.gates import INDEX, points_of
@@ -41,7 +41,7 @@ class Pair:
     systems: str
 
 
-def pairs_of(points: Sequence[Point], ranks: dict[str, int]) -> Iterator[Pair]:
+def pairs_of(points: Sequence[ComparedPoint], ranks: dict[str, int]) -> Iterator[Pair]:
     """All pairs of points that can be compared."""
     for members in grouped(points, lambda point: point.size_bytes).values():
         for first, second in combinations(members, 2):
@@ -53,7 +53,7 @@ def pairs_of(points: Sequence[Point], ranks: dict[str, int]) -> Iterator[Pair]:
                 yield Pair(kind, exp(abs(predicted)), predicted * measured > 0, systems)
 
 
-def kind_of(first: Point, second: Point, ranks: dict[str, int]) -> str:
+def kind_of(first: ComparedPoint, second: ComparedPoint, ranks: dict[str, int]) -> str:
     """The kind of a pair; empty if the two are not compared."""
     same_collective = first.collective == second.collective
     if first.run == second.run:

@@ -20,9 +20,9 @@ from netsim.base.constants import TABLE
 from netsim.base.errors import InputError
 from netsim.base.files import csv_of, write_text
 from netsim.measured.accuracy import Accuracy, figures_off, journal_of, leave_out, run_index
-from netsim.measured.compare import Part, answer, by_band, few
+from netsim.measured.compare import RunPart, answer, by_band, few
 from netsim.measured.estimate import MOST, Without, switched_off
-from netsim.measured.index import Entry, read_index
+from netsim.measured.index import IndexEntry, read_index
 from netsim.results.row import BANDS
 
 INDEX, TOLD = Path("scenarios/measured/index.yaml"), Path("docs/evidence.csv")
@@ -47,7 +47,7 @@ def errors(found: Accuracy) -> Iterator[dict[str, str]]:
 
 
 def simulated(
-    entries: Sequence[Entry], corpus: Sequence[Entry], jobs: int, off: Sequence[Without]
+    entries: Sequence[IndexEntry], corpus: Sequence[IndexEntry], jobs: int, off: Sequence[Without]
 ) -> Accuracy:
     with journal_of(INDEX, resume=True, tell=lambda text: None) as journal:
         found = run_index(entries, jobs, journal=journal, figures=figures_off(entries, off))
@@ -57,13 +57,13 @@ def simulated(
 USUAL: dict[tuple[str, tuple[int, int]], tuple[float, ...]] = {}  # times of a few sizes of each run
 
 
-def felt(entry: Entry, figures: Mapping[str, float], sizes: tuple[int, int]) -> bool:
+def felt(entry: IndexEntry, figures: Mapping[str, float], sizes: tuple[int, int]) -> bool:
     """Whether any of a few sizes of a run, of those that told it, takes another time with these
     figures."""
     told = [row for row in entry.rows() if sizes[0] <= row.size_bytes <= sizes[1]]
 
     def times(figures: Mapping[str, float]) -> tuple[float, ...]:
-        points = answer(Part(entry, few(told or entry.rows(), MOST), figures)).points
+        points = answer(RunPart(entry, few(told or entry.rows(), MOST), figures)).points
         return tuple(point.simulated_us for point in points)
 
     asked = entry.id, sizes
@@ -72,14 +72,14 @@ def felt(entry: Entry, figures: Mapping[str, float], sizes: tuple[int, int]) -> 
     return times(figures) != USUAL[asked]
 
 
-def ranks(entry: Entry) -> int:
+def ranks(entry: IndexEntry) -> int:
     counts = (entry.text("topology", key) for key in ("nodes", "gpus_per_node"))
     nodes, gpus = (int(text) if text.isdecimal() else 1 for text in counts)
     return nodes * gpus
 
 
 def line(
-    id: str, row: dict[str, str], corpus: Sequence[Entry], asked: argparse.Namespace
+    id: str, row: dict[str, str], corpus: Sequence[IndexEntry], asked: argparse.Namespace
 ) -> list[object]:
     """A line of the file; `row` is that of the table."""
     most, jobs, off = asked.ranks, asked.jobs, [switched_off(id)]

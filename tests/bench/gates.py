@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from netsim.base.values import grouped
-from netsim.measured.compare import Point, weights_of
+from netsim.measured.compare import ComparedPoint, weights_of
 from netsim.measured.healthy import (
     HealthyPoint,
     healthy_points,
@@ -35,13 +35,13 @@ SLOWER = (1.2, 1.3, 1.5, 2.0)  # times the time of a healthy system
 LARGE = BANDS[-1]
 
 
-def points_of(path: Path, *, healthy: bool) -> list[Point]:
+def points_of(path: Path, *, healthy: bool) -> list[ComparedPoint]:
     """The points of a result of `netsim accuracy`, left out where that was simulated."""
     values = json.loads(path.read_text())
-    left_out = [Point(**point) for point in values.get("left_out", ())]
-    points = left_out or [Point(**point) for point in values["points"]]
+    left_out = [ComparedPoint(**point) for point in values.get("left_out", ())]
+    points = left_out or [ComparedPoint(**point) for point in values["points"]]
     if not healthy:
-        points = [Point(**point) for point in values["points"]]
+        points = [ComparedPoint(**point) for point in values["points"]]
     return [point for point in points if point.healthy is healthy]
 
 

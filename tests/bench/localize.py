@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from netsim.cli.localize import localize
-from netsim.cli.questions import Given, asked
+from netsim.cli.questions import QuestionOptions, source_of_question
 from netsim.localize.answer import LocalizeResult
 from netsim.localize.node_tests import HostTest, NodeTest, host_test_of
 from netsim.localize.predictions import Predictor
@@ -92,8 +92,12 @@ def lab(
     machine: str, node_count: int, fabric: Mapping[str, Any] | None = None, gpu_count: int = 0
 ) -> Lab:
     """A cluster of nodes of a machine with so many GPUs and NICs each; 0 for all of them."""
-    options = Given(gpus_per_node=gpu_count, nics_per_node=gpu_count) if gpu_count else Given()
-    source, _ = asked(machine, "all_reduce", options)
+    options = (
+        QuestionOptions(gpus_per_node=gpu_count, nics_per_node=gpu_count)
+        if gpu_count
+        else QuestionOptions()
+    )
+    source, _ = source_of_question(machine, "all_reduce", options)
     if fabric is not None:
         source = override(source, "cluster.fabric", dict(fabric), "the bench")
     source = override(source, "cluster.nodes", node_count, "the bench")

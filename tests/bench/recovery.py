@@ -16,10 +16,10 @@ from math import log
 
 import numpy as np
 
-from netsim.measured.calibrate import Calibrated, Parameter, calibrate, parameters_of
+from netsim.measured.calibrate import Calibrated, CalibratedParameter, calibrate, parameters_of
 from netsim.measured.compare import resolved_for, times_of
 from netsim.measured.index import with_figures
-from netsim.measured.logs import LogRun, Measured
+from netsim.measured.logs import LogRun, MeasuredRow
 from netsim.topology.machine import value_of
 from netsim.yamlio.read import Source, parse_source
 
@@ -64,7 +64,7 @@ def simulated_run(
     system: str, collective: str, figures: Mapping[str, float], sizes: Sequence[int] = SIZES
 ) -> LogRun:
     """A log as a system with some other figures would write it, without noise."""
-    rows = tuple(Measured(size, out_of_place=1.0) for size in sizes)
+    rows = tuple(MeasuredRow(size, out_of_place=1.0) for size in sizes)
     run = LogRun(f"{collective}.log", collective, rows)
     source = with_figures(source_of(system, collective), figures)
     times = times_of(resolved_for(source, run), rows, collective)
@@ -74,7 +74,7 @@ def simulated_run(
 
 
 @lru_cache(maxsize=8)
-def parameters(system: str) -> dict[str, Parameter]:
+def parameters(system: str) -> dict[str, CalibratedParameter]:
     """The parameters of a system by name."""
     run = simulated_run(system, "all_reduce", {}, SIZES[:1])
     resolved = resolved_for(source_of(system, "all_reduce"), run)
@@ -85,7 +85,7 @@ def error_at(
     system: str, collective: str, true: Mapping[str, float], figures: Mapping[str, float]
 ) -> float:
     """The mean |log ratio| of times with some figures over those with the true ones."""
-    rows = tuple(Measured(size, out_of_place=1.0) for size in FEW_SIZES)
+    rows = tuple(MeasuredRow(size, out_of_place=1.0) for size in FEW_SIZES)
     run = LogRun("x", collective, rows)
     source = source_of(system, collective)
     ratios = [

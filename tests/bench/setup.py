@@ -22,7 +22,7 @@ import numpy as np
 
 from netsim.collectives.collective import collective_of
 from netsim.nccl.choice import nccl_plan, planned
-from netsim.nccl.job import Job, job_of
+from netsim.nccl.job import NcclJob, job_of
 from netsim.scenario.cells import expand
 from netsim.tasks.cluster import built, wishes_of
 from netsim.yamlio.read import parse_source
@@ -90,7 +90,7 @@ def _parts(fabric: str, collective: str, nodes: int) -> Iterator[Callable[[], No
     sizes = {"from": "8B", "to": "8GiB", "factor": 2}
     workload = {"collective": collective, "algorithm": "auto", "sizes": sizes}
     source = parse_source(json.dumps({"cluster": cluster, "workload": workload}), "bench")
-    jobs: list[Job] = []
+    jobs: list[NcclJob] = []
 
     def build() -> None:
         """The cluster, NCCL's search, and its communicator."""

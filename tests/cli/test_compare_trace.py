@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from netsim.training.compared import measured_calls
-from netsim.training.recorded.kineto import Call, Kernel, Profile, Said
+from netsim.training.recorded.kineto import CallDescription, Kernel, Profile, ProfiledCall
 from netsim.training.timeline import write_step_trace
 from tests.cli.command import netsim
 from tests.training.profiler import NAME, Recording, said, steps_of_data_parallelism
@@ -73,10 +73,10 @@ def test_what_is_beyond_the_tolerance_ends_with_1(tmp_path, capsys) -> None:
 
 
 def test_exposed_is_the_time_without_another_kernel() -> None:
-    one = Said("all_reduce", 8, "float", (0, 1), "dp")
+    one = CallDescription("all_reduce", 8, "float", (0, 1), "dp")
     kernels = (Kernel(0.0, 1.0), Kernel(0.5, 2.0), Kernel(4.0, 5.0))
     calls = tuple(
-        Call(*when, "1", one) for when in ((0.0, 2.0), (1.0, 4.5), (6.0, 7.0), (3.0, 6.0))
+        ProfiledCall(*when, "1", one) for when in ((0.0, 2.0), (1.0, 4.5), (6.0, 7.0), (3.0, 6.0))
     )
     (found,) = measured_calls(Profile(0, 2, kernels, calls))
     assert found.exposed_us == pytest.approx((0 + 2 + 1 + 2) * 1e6)

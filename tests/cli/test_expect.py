@@ -9,7 +9,7 @@ import pytest
 from netsim.base.errors import ScenarioError
 from netsim.base.files import find_preset
 from netsim.cli.expect import kind_of
-from netsim.cli.questions import Given, asked
+from netsim.cli.questions import QuestionOptions, source_of_question
 from netsim.extent.shown import has_same_rows
 from netsim.scenario.cells import expand
 from netsim.tasks.resolve import ResolvedCell, resolve
@@ -23,8 +23,8 @@ def choices(
     topology: str, collective: str, sizes: str, *variables: str, **flags: object
 ) -> list[tuple[int, str, str, int]]:
     """What is chosen for each size, without simulating it."""
-    given = Given(**flags, sizes=sizes, env=list(variables))
-    found = resolve(expand(asked(topology, collective, given).source)[0])
+    given = QuestionOptions(**flags, sizes=sizes, env=list(variables))
+    found = resolve(expand(source_of_question(topology, collective, given).source)[0])
     rows = [question_row(found, size) for size in found.cell.scenario.workload.size_list()]
     return [(row.size_bytes, row.algorithm, row.protocol, row.channels) for row in rows]  # type: ignore[misc]
 
@@ -60,7 +60,7 @@ def test_noise_has_percentiles_in_columns_of_their_own(capsys) -> None:
     ("options", "said"),
     [
         (("--noise", "prod"), "--noise prod: noise: expected quiet, production or"),
-        (("--samples", "5"), "--samples 5: samples: without noise all samples are alike"),
+        (("--samples", "5"), "--samples 5: samples: without noise all samples have the"),
         (("--noise", "quiet", "--samples", "0"), "--samples 0: samples: expected at least 1"),
     ],
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from netsim.cli.expect_more import merged
+from netsim.cli.tuner_table import merged
 from netsim.nccl.communicator import TunerRule
 from netsim.nccl.tuning import read_tuner
 from tests.cli.command import netsim

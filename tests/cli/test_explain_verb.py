@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from netsim.cli.explain import explain_lines
+from netsim.cli.explain_text import explain_lines
 from tests.cli.command import netsim
 
 RING = """\

@@ -1,12 +1,10 @@
 """Tables and progress on a terminal of 80 columns; files and pipes get all columns."""
 
-import io
 import sys
 
 import pytest
-from rich.console import Console
 
-from netsim.cli import bars, shown
+from netsim.cli import shown
 from netsim.cli.expect import text_table
 from netsim.results.row import Row
 from tests.cli.command import netsim
@@ -104,19 +102,3 @@ def test_the_error_of_a_row_is_not_cut(names) -> None:
     row = Row(collective="all_reduce", size_bytes=8, status="error", error="reason " * 20 + "end")
     assert text_table(names, noise=False, width=80).line(row).endswith("end")
     assert shown.compact_line(row, {}, 80).endswith("end")
-
-
-@pytest.mark.parametrize("columns", [60, 80, 110, 160])
-def test_a_line_of_progress_fits_its_terminal(monkeypatch, columns) -> None:
-    file = io.StringIO()
-    console = Console(file=file, width=columns, force_terminal=True, color_system=None)
-    monkeypatch.setattr(bars, "Console", lambda **how: console)
-    monkeypatch.setattr(bars.STAGE, "what", "cell algorithm double-binary-tree, nodes 16")
-    with bars.Bar(8000, quiet=False) as bar:
-        described = "sizes (best: double-binary-tree, 400Gbps, rail-optimized 12.3 ms)"
-        bar.progress.update(bar.all, description=described, completed=1000)
-        lines = console.render_lines(bar.progress.get_renderable(), pad=False)
-    texts = ["".join(segment.text for segment in line) for line in lines]
-    assert len([text for text in texts if text.strip()]) == 1
-    assert "1000/8000" in texts[0]
-    assert longest(texts[0]) <= columns

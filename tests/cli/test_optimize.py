@@ -294,7 +294,10 @@ def test_constraints_that_nothing_meets_say_what_there_is(capsys, constraints, m
 def test_what_may_be_off_by_much_is_not_the_best(capsys, monkeypatch) -> None:
     trials = [
         trial_search.Trial(
-            trial_search.Choice({}, ()), (Row(approximation_pct=off),), {"time_us": time}, True
+            trial_search.LayoutChoice({}, ()),
+            (Row(approximation_pct=off),),
+            {"time_us": time},
+            True,
         )
         for time, off in ((3.0, None), (1.0, 5.1), (2.0, 4.9))
     ]
@@ -400,7 +403,9 @@ def test_layouts_too_large_to_run_each_rank_are_told_and_that_of_the_file_has_a_
     assert done.code == 0, done.err
     told = [row for row in rows("told/layouts.csv") if not row["refused"]]
     found = rows("told/results.csv")
-    assert all("; one rank of each stage stands for all " in row["approximation"] for row in found)
+    assert all(
+        "; one rank of each stage simulated for all " in row["approximation"] for row in found
+    )
     assert all(row["bound_by"] for row in found)
     times = [float(row["told_step_time_us"]) for row in told]
     assert [float(row["step_time_us"]) for row in found] == pytest.approx(times[:5], rel=0.01)

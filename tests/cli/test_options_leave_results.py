@@ -7,13 +7,12 @@ import csv
 import os
 import shutil
 from importlib import import_module
-from inspect import signature
 from pathlib import Path
 from zlib import crc32
 
 import pytest
 
-from netsim.cli import VERBS, _options_of
+from netsim.cli import verb_command
 from tests.cli.command import netsim
 
 SCENARIO = """\
@@ -49,16 +48,11 @@ SKIPPED = {("run", "dask"), ("optimize", "dask")}  # has a test of its own: most
 
 def options_of(verb: str) -> dict[str, tuple[str, bool]]:
     """The first flag of every option of a verb, by parameter, and whether it takes a value."""
-    module, _, name = VERBS[verb][0].rpartition(".")
-    parameters = signature(getattr(import_module(module), name)).parameters
-    known = _options_of(verb)
-    flags = {}
-    for parameter in parameters.values():
-        declared = getattr(known[parameter.name], "param_decls", None)
-        if declared and (verb, parameter.name) not in SKIPPED:
-            is_switch = parameter.annotation in (bool, bool | None)
-            flags[parameter.name] = (declared[0].partition("/")[0], not is_switch)
-    return flags
+    return {
+        parameter.name: (parameter.opts[0], not parameter.is_flag)
+        for parameter in verb_command(verb).params
+        if parameter.param_type_name == "option" and (verb, parameter.name) not in SKIPPED
+    }
 
 
 def cases() -> list[tuple[str, str, str]]:

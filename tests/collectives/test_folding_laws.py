@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from netsim.topology.graph import NODE_KINDS
 from tests.collectives.test_textbook_folding import ALGORITHMS, MIB, even, ready
-from tests.extent.cells import stands_of
+from tests.extent.cells import representatives_of
 from tests.nccl.test_folding import compare
 
 KINDS = (
@@ -39,5 +39,5 @@ def test_every_transfer_and_link_as_in_full(
         link = one.topology.link_name(int(outside[slow % len(outside)])).replace("->", "-")
         cluster += f", faults: [{{link: {link}, bandwidth: 50%}}]"
         one = ready(cluster, *algorithm, MIB)
-    if stands_of(one, even(one)) is not None:
+    if representatives_of(one, even(one)) is not None:
         compare(one, even(one))

@@ -7,13 +7,13 @@ import pytest
 
 from netsim.base.memo import digest
 from netsim.collectives.collective import ROOTED, CollectiveError, collective_of
-from netsim.collectives.forest import Links, links_of, mesh, packed, searched
+from netsim.collectives.forest import TreeLinks, links_of, mesh, packed, searched
 from netsim.collectives.table import ALGORITHMS, algorithm, build
 from netsim.collectives.verify import check_races, verify
 from netsim.engines import compiled, engine, simpy
 from netsim.metrics.bound import limit_of
 from netsim.program.place import place
-from netsim.topology.graph import Sketch, Topology
+from netsim.topology.graph import GraphSketch, Topology
 from netsim.topology.routing import StaticRouter, full_mesh, ring, switch, torus
 from tests.collectives.numeric_run import Numbers
 
@@ -32,7 +32,7 @@ DGX_1 = {
 def joined(
     name: str, gpus: int, links: dict[tuple[int, int], float], both: bool = True
 ) -> Topology:
-    graph = Sketch()
+    graph = GraphSketch()
     for gpu in range(gpus):
         graph.node(f"gpu{gpu}", kind="gpu", forwards=True)
     for (a, b), rate in links.items():
@@ -54,7 +54,7 @@ def one_way(gpus: int, seed: int) -> Topology:
 
 def nodes(hosts: int, gpus: int) -> Topology:
     """Hosts with a switch inside and a NIC a GPU, all on one switch."""
-    graph, names = Sketch(), [f"node{h}.gpu{g}" for h in range(hosts) for g in range(gpus)]
+    graph, names = GraphSketch(), [f"node{h}.gpu{g}" for h in range(hosts) for g in range(gpus)]
     graph.node("spine", kind="switch")
     for name in names:
         host, _, gpu = name.partition(".gpu")
@@ -85,7 +85,7 @@ GRAPHS = [
 ]
 
 
-def links_between(topology: Topology) -> Links:
+def links_between(topology: Topology) -> TreeLinks:
     return links_of(topology, np.arange(len(topology), dtype=np.int32))
 
 
@@ -192,7 +192,7 @@ def test_ways_through_other_ranks_and_dead_links_are_none() -> None:
     assert len(links.src) == 12
     dead = joined("dead", 3, {(0, 1): 1e9, (1, 2): 1e9, (2, 0): 0.0})
     assert len(links_between(dead).src) == 4
-    apart = Links(3, (0,), (1,), (0,), (0.0,), (((0, 1.0),),), (1e9,))
+    apart = TreeLinks(3, (0,), (1,), (0,), (0.0,), (((0, 1.0),),), (1e9,))
     for function in (packed, searched):
         with pytest.raises(CollectiveError, match="not all ranks are joined by links"):
             function(collective_of("all_gather", 3, 1024), links=apart)

@@ -19,9 +19,9 @@ from tests.extent.cells import (
     budget_with,
     folded,
     form_at,
+    representatives_of,
     simulate_size,
     sketch_of,
-    stands_of,
     within,
 )
 from tests.nccl.test_folding import compare
@@ -56,7 +56,7 @@ def even(one: ResolvedCell, blocks: int = 1 << 16) -> int:
 def spread_of(one: ResolvedCell, size: int) -> float | None:
     """By how much latencies differ, where ranks keep step."""
     sketch = sketch_of(one, size)
-    found = sketch and sketch.together(
+    found = sketch and sketch.lockstep(
         one.budget.thresholds.min_lockstep_steps, one.budget.thresholds.max_lockstep_spread
     )
     return found.spread if found else None
@@ -175,7 +175,7 @@ BROKEN = [
 def test_whatever_could_slow_a_rank_keeps_all_apart(cluster: str) -> None:
     one = ready(cluster)
     assert spread_of(one, even(one)) is None
-    if stands_of(one, even(one)) is not None:
+    if representatives_of(one, even(one)) is not None:
         compare(one, even(one))
 
 

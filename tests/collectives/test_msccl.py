@@ -10,7 +10,7 @@ import pytest
 from netsim.base.errors import ScenarioError
 from netsim.collectives import table
 from netsim.collectives.collective import HAS_IN_PLACE, Collective, CollectiveError, collective_of
-from netsim.collectives.msccl import AlgoSheet, algorithm
+from netsim.collectives.msccl import AlgoFile, algorithm
 from netsim.collectives.plans import BlockPlan
 from netsim.collectives.table import ALGORITHMS, build
 from netsim.collectives.verify import check_races, verify
@@ -106,7 +106,7 @@ def test_what_is_written_is_read_again(name: str, algorithm_name: str) -> None:
             made = build(collective, algorithm_name)
         except CollectiveError:
             continue  # other numbers of ranks, or a graph
-        again = algorithm("x.xml", AlgoSheet("x", made, collective).text())(collective)
+        again = algorithm("x.xml", AlgoFile("x", made, collective).text())(collective)
         verify(again, collective)
         check_races(again, collective)
         one, other = (
@@ -121,7 +121,7 @@ def test_what_is_read_again_takes_as_long() -> None:
     for name in ("ring", "halving-doubling", "direct"):
         collective = collective_of("all_reduce", 8, 2**20)
         made = build(collective, name)
-        again = algorithm("x.xml", AlgoSheet("x", made, collective).text())(collective)
+        again = algorithm("x.xml", AlgoFile("x", made, collective).text())(collective)
         one, other = (
             simulate(place(s, switch(8, bandwidth=100e9, latency=1e-6))) for s in (made, again)
         )
@@ -229,7 +229,7 @@ def test_written_files_name_the_collective_as_rccl_reads_it(name: str) -> None:
     names = {"allreduce", "allgather", "reducescatter", "broadcast", "reduce", "alltoall"}
     collective = collective_of(name, 4, 4096)
     made = build(collective, next(iter(ALGORITHMS[name])))
-    (found,) = re.findall(r'coll="(\w+)"', AlgoSheet("x", made, collective).text())
+    (found,) = re.findall(r'coll="(\w+)"', AlgoFile("x", made, collective).text())
     assert found in names
     assert found == name.replace("_", "")
 
@@ -270,5 +270,5 @@ def test_schedules_of_files_are_kept_up_to_a_number_of_rows(
 def test_a_file_with_more_steps_than_rccl_takes_says_so() -> None:
     for ranks, limits in ((4, ""), (64, "126 steps in a thread block, RCCL takes 64")):
         collective = collective_of("all_reduce", ranks, ranks * 4096)
-        sheet = AlgoSheet("x", build(collective, "ring"), collective)
+        sheet = AlgoFile("x", build(collective, "ring"), collective)
         assert sheet.beyond_limits() == limits

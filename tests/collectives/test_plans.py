@@ -9,7 +9,7 @@ import pytest
 
 from netsim.base.errors import NetsimError, ScenarioError
 from netsim.collectives.collective import HAS_IN_PLACE, CollectiveError, collective_of
-from netsim.collectives.msccl import MOST_OPERATIONS, PlanSheet, algorithm
+from netsim.collectives.msccl import MOST_OPERATIONS, PlanFile, algorithm
 from netsim.collectives.table import ALGORITHMS, build
 from netsim.collectives.verify import RaceError, VerificationError, check_races, verify
 from netsim.engines.engine import simulate
@@ -318,7 +318,7 @@ def test_what_is_written_is_read_again(name: str, algorithm_name: str) -> None:
             made = build(collective, algorithm_name)
         except CollectiveError:
             continue  # other numbers of ranks, or a graph
-        again = algorithm("x.json", PlanSheet("x", made, collective).text())(collective)
+        again = algorithm("x.json", PlanFile("x", made, collective).text())(collective)
         verify(again, collective)
         check_races(again, collective)
 
@@ -328,7 +328,7 @@ def test_what_is_written_is_read_again(name: str, algorithm_name: str) -> None:
 def test_what_is_read_again_takes_as_long(name: str) -> None:
     collective = collective_of("all_reduce", 8, 2**20)
     made = build(collective, name)
-    again = algorithm("x.json", PlanSheet("x", made, collective).text())(collective)
+    again = algorithm("x.json", PlanFile("x", made, collective).text())(collective)
     one, other = (
         simulate(place(s, switch(8, bandwidth=100e9, latency=1e-6))) for s in (made, again)
     )
@@ -369,7 +369,7 @@ def test_a_wrong_plan_is_refused_with_its_place(tmp_path: Path) -> None:
 
 def test_plans_call_collectives_as_the_language_of_mscclpp_does() -> None:
     """The names of python/mscclpp/language/collectives.py."""
-    assert PlanSheet.names == {
+    assert PlanFile.names == {
         "all_reduce": "allreduce",
         "all_gather": "allgather",
         "reduce_scatter": "reducescatter",

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netsim.base.units import format_time
-from netsim.collectives.reduced import Relay
+from netsim.collectives.first_steps import FirstSteps
 from netsim.extent import max_plus
 from netsim.extent.budget import USUAL_BUDGET
 from netsim.extent.long_rings import long_rings
-from netsim.extent.max_plus import Relayed, _crowded, relayed
+from netsim.extent.max_plus import LongRings, _crowded, long_rings_of
 from netsim.extent.result import MethodInput, Refusal
 from netsim.extent.sketches import LONG_RINGS
 from netsim.program.program import LinkTable, Paths
@@ -78,10 +78,10 @@ def both(cluster: str, collective: str, algorithm: str, times: int, more: str = 
     return [replace(simulate_size(case, size)[0], cell="") for case in cases]
 
 
-def found_in(cluster: str, collective: str, algorithm: str, more: str = "") -> Relayed | str:
+def found_in(cluster: str, collective: str, algorithm: str, more: str = "") -> LongRings | str:
     one = ready(cluster, collective, algorithm, MIB, more)
     whole = one.collective(even(one, 3))
-    return relayed(whole, algorithm, one.parameters, one.topology, one.gpus)
+    return long_rings_of(whole, algorithm, one.parameters, one.topology, one.gpus)
 
 
 @pytest.mark.sample(5)
@@ -106,8 +106,8 @@ def test_the_time_is_that_of_all_steps(
 @pytest.mark.parametrize("fabric", [name for name in FABRICS if name != "slow cable"])
 def test_rings_are_followed_where_no_link_is_crowded(fabric: str) -> None:
     found = found_in(FABRICS[fabric], "all_reduce", "ring")
-    assert isinstance(found, Relayed)
-    ranks = found.relay.ranks
+    assert isinstance(found, LongRings)
+    ranks = found.first_steps.ranks
     assert len(found.program) == 4 * ranks  # three steps, and marks
     full, short = both(FABRICS[fabric], "all_reduce", "ring", 1)[::-1]
     assert (short.rows, full.rows) == (4 * ranks, (2 * ranks - 1) * ranks)
@@ -260,11 +260,13 @@ def test_steps_of_a_ring_are_alike_only_where_all_chunks_and_ways_are() -> None:
     """One chunk of another size, or one style that moves in another way, and none is left out."""
 
     def refused(count: list[int], styles: set[int]) -> str:
-        relay = Relay()
-        relay._rings.append((styles, np.array([0, 2]), 2))
+        first_steps = FirstSteps()
+        first_steps._rings.append((styles, np.array([0, 2]), 2))
         known = (Style(channel=0), Style(channel=1, op=REDUCE), Style(wire=2.0))
-        relay.end(SimpleNamespace(styles=known, pieces=SimpleNamespace(count=np.array(count))))
-        return relay.refused
+        first_steps.end(
+            SimpleNamespace(styles=known, pieces=SimpleNamespace(count=np.array(count)))
+        )
+        return first_steps.refused
 
     assert refused([5, 5, 5, 5], {0, 1}) == ""
     assert refused([5, 5, 5, 6], {0}) == "chunks of a ring differ"

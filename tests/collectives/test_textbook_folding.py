@@ -10,7 +10,7 @@ from netsim.scenario.cells import expand
 from netsim.tasks.explained import explained_run, shown_of
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.yamlio.read import parse_source
-from tests.extent.cells import budget_with, simulate_size, sketch_of, stands_of, within
+from tests.extent.cells import budget_with, representatives_of, simulate_size, sketch_of, within
 from tests.nccl.test_folding import compare
 
 MIB = 1 << 20
@@ -70,7 +70,7 @@ def test_every_transfer_and_link_as_in_full(fabric: str, collective: str, algori
     one = ready(FABRICS[fabric], collective, algorithm, MIB)
     for size in (even(one), even(one) + 4 * 7):
         assert sketch_of(one, size) is not None
-        if stands_of(one, size) is not None:
+        if representatives_of(one, size) is not None:
             assert compare(one, size) > 1
 
 
@@ -98,7 +98,7 @@ def test_what_is_asked_for_is_the_same_in_a_table() -> None:
 def test_a_large_ring_fits_where_it_folds() -> None:
     cluster = "graph: {kind: switch, gpus: 65536, bandwidth: 50GB/s, latency: 1us}"
     one = ready(cluster, "all_reduce", "ring", 1 << 30)
-    found, stands = sketch_of(one, 1 << 30), stands_of(one, 1 << 30)
+    found, stands = sketch_of(one, 1 << 30), representatives_of(one, 1 << 30)
     assert found is not None
     assert stands is not None
     assert found.full == 2 * 65535 * 65536 + 65536
@@ -164,7 +164,7 @@ def test_few_distances_stand_for_all_or_it_is_written_in_full(
 ) -> None:
     monkeypatch.setattr("netsim.collectives.hierarchical.MOST_HOPS", 100)
     one = ready(cluster, "alltoall", "hierarchical", MIB)
-    stands = stands_of(one, even(one))
+    stands = representatives_of(one, even(one))
     if folds or stands is not None:
         assert compare(one, even(one)) > 1
     assert folds is None or stands is not None

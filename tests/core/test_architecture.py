@@ -224,17 +224,19 @@ EDITS = (
     Edit("Pipeline", r"Literal\[", 'Literal["mine", '),
     Edit("SCHEDULES", '"gpipe":', '"mine": gpipe, "gpipe":'),
     Edit("Row", "    axes:", '    mood: str = "glad"\n    axes:'),
-    Edit("Options", r"(?<=it was written.\"\"\"\n\n)",
+    Edit("RunOptions", r"(?<=it was written.\"\"\"\n\n)",
          '    mood: str = ""\n'),
-    Edit("command", r'(    """Simulate all cells of .*"""\n)', r"\1    print(given.mood)\n"),
+    Edit("command", r'(?=\) -> Callable.*\n    """Simulate all cells)',
+         '    mood: Annotated[str, option("--mood", metavar="M", text="For a test.")] = "",\n'),
+    Edit("command", r"(?=    \)\n    return partial\(run_scenario)", "        mood=mood,\n"),
+    Edit("run_scenario", r'(    """Simulate all cells of .*"""\n)', r"\1    print(options.mood)\n"),
+    Edit("VERBS", r'(?=    "doctor": )', '    "mine": "Made for a test.",\n'),
 )  # fmt: skip
 
 # And in tables of data: what is added at the end.
 DATA = {
     "base/constants.csv": "mine.hop,1,us,mine,made for a test,,,,,,\n"
     "mine.usable,0.4,1,mine,made for a test,,,,,,\n",
-    "cli/options.csv": "run,mood,--mood,,,Made for a test.\n",
-    "cli/verbs.csv": "mine,netsim.cli.mine.command,Made for a test.\n",
     "nccl/facts.toml": '\n["2.31"]\nalgorithms = ["Tree", "Ring"]\n',
     "nccl/variables.csv": "NCCL_MINE,channels,max_channels,whole 1 64,most channels,\n",
     "workloads/models.toml": "\n[mine]\nlayers = 2\nhidden = 256\nheads = 4\nkv_heads = 4\n"
@@ -254,8 +256,8 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, more in DATA.items():
         with (root / "netsim" / name).open("a") as file:
             file.write(more)
-    verb = 'import typer\n\n\ndef command() -> None:\n    """Made for a test."""\n'
-    (root / "netsim/cli/mine.py").write_text(verb + '    typer.echo("glad")\n')
+    verb = 'import typer\n\n\ndef command():\n    """Made for a test."""\n'
+    (root / "netsim/cli/verbs/mine.py").write_text(verb + '    return lambda: typer.echo("glad")\n')
     return root
 
 

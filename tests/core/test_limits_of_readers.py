@@ -9,7 +9,7 @@ import pytest
 
 from netsim.base.errors import NetsimError
 from netsim.collectives.collective import collective_of
-from netsim.collectives.msccl import AlgoSheet, algorithm
+from netsim.collectives.msccl import AlgoFile, algorithm
 from netsim.collectives.table import build
 from netsim.measured.logs import read_log
 from netsim.scenario.cells import expand_all
@@ -33,7 +33,7 @@ XML = b'<a><b x="12345"><c/></b><d/></a>'
 MATRIX = (DATA / "smi" / "gh200.txt").read_text(encoding="utf-8")
 LOG = DATA / "logs" / "a100_superbench_8_all_reduce_1.txt"
 SHAPES = collective_of("all_reduce", 2, 2 * 2 * 840)
-SHEET = AlgoSheet("x", build_small(SHAPES, "ring"), SHAPES).text()
+SHEET = AlgoFile("x", build_small(SHAPES, "ring"), SHAPES).text()
 GOAL = "num_ranks 3\nrank 0 {\na: calc 17\n}\nrank 1 {\na: calc 2\n}\nrank 2 {\na: calc 3\n}\n"
 ALL_GATHER = collective_of("all_gather", 4, 4 * 4 * 60)
 BROADCAST = collective_of("broadcast", 4, 4 * 60)
@@ -98,7 +98,7 @@ LIMITS: dict[tuple[str, str], tuple[int, Callable[[], object]]] = {
     ("training.recorded.kineto", "MOST_RANKS"): (8, recorded(8)),
     ("collectives.msccl", "MOST_CHUNKS"): (
         2,
-        lambda: AlgoSheet("x", build_small(SHAPES, "ring"), SHAPES),
+        lambda: AlgoFile("x", build_small(SHAPES, "ring"), SHAPES),
     ),
     ("collectives.msccl", "MOST_PARTS"): (2, lambda: algorithm("x.xml", SHEET)),
     ("collectives.writing", "MOST_PARTS"): (5, lambda: build(BROADCAST, "ring", chunks=5)),

@@ -1,15 +1,17 @@
 """`python -m tests.same` asks two commits the same questions and classifies the differences."""
 
-import csv
 import json
 import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from netsim.cli import VERBS, verb_command
 from tests.mutants import Mutant, copy_of
 from tests.same import __main__ as command
 from tests.same import mutants, workers
@@ -86,9 +88,8 @@ def asked_commands() -> list[str]:
 
 
 def test_questions_use_every_verb() -> None:
-    verbs = csv_rows("verbs.csv")
     asked = {command.split()[0] for command in asked_commands()}
-    assert {row["verb"] for row in verbs} - asked == set()
+    assert set(VERBS) - asked == set()
 
 
 # What questions cannot ask: other machines and processes, and files beside those of a question.
@@ -98,16 +99,20 @@ UNASKED_OPTIONS = {"--dask", "--cache", "--page"}
 def test_questions_use_every_option() -> None:
     words = {word.partition("=")[0] for line in asked_commands() for word in line.split()}
     missing = {
-        row["flags"]
-        for row in csv_rows("options.csv")
-        if row["flags"] and not words & set(re.split("[ /]", row["flags"]))
+        option.opts[-1]
+        for option in declared_options()
+        if not words & {*option.opts, *option.secondary_opts}
     }
     assert missing == UNASKED_OPTIONS
 
 
-def csv_rows(name: str) -> list[dict[str, str]]:
-    text = (workers.ROOT / "netsim" / "cli" / name).read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines()))
+def declared_options() -> Iterator[Any]:
+    """The options of all verbs, as typer reads them."""
+    for verb in VERBS:
+        command = verb_command(verb)
+        parts = getattr(command, "commands", {verb: command})
+        for part in parts.values():
+            yield from (one for one in part.params if one.param_type_name == "option")
 
 
 def keys_of_schema(schema: object) -> set[str]:

@@ -16,7 +16,7 @@ from netsim.collectives.table import build
 from netsim.engines import engine
 from netsim.engines.compiled import machine_code
 from netsim.engines.compiled.engine import advance_rows
-from netsim.engines.compiled.machine_code import Entry, Inner
+from netsim.engines.compiled.machine_code import CompiledFunction, InnerFunction
 from netsim.program.place import place
 from netsim.topology.routing import switch
 
@@ -71,10 +71,10 @@ def test_a_library_that_does_not_load_is_an_object_instead(fresh, monkeypatch, t
     """As in a folder from which nothing may be run."""
     usable(monkeypatch, tmp_path)
     monkeypatch.setattr(machine_code, "library_of", lambda _: b"no library")
-    assert Entry(len_of)(np.zeros(5)) == 5
+    assert CompiledFunction(len_of)(np.zeros(5)) == 5
     assert len(list(tmp_path.glob("*.code"))) == 1
     monkeypatch.setattr(machine_code, "assemble", None)  # what is kept will do
-    assert Entry(len_of)(np.zeros(6)) == 6
+    assert CompiledFunction(len_of)(np.zeros(6)) == 6
 
 
 @pytest.mark.skipif(not LINKED, reason="there is no linker")
@@ -128,7 +128,7 @@ def test_a_folder_that_others_can_write_is_not_trusted(fresh, monkeypatch, tmp_p
 
 def test_without_any_folder_code_is_compiled_and_not_kept(fresh, monkeypatch, tmp_path) -> None:
     usable(monkeypatch)
-    assert Entry(len_of)(np.zeros(7)) == 7
+    assert CompiledFunction(len_of)(np.zeros(7)) == 7
 
 
 def test_the_package_the_user_and_the_temporary_folder_are_tried(monkeypatch) -> None:
@@ -186,7 +186,7 @@ def test_code_that_calls_what_no_process_has_is_refused() -> None:
 
 
 def test_a_function_of_compiled_code_is_also_one_of_python() -> None:
-    assert Inner(lambda a: a + 1)(2) == 3
+    assert InnerFunction(lambda a: a + 1)(2) == 3
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from netsim.base.errors import StalledError
 from netsim.engines.compiled import engine, fair
 from netsim.engines.compiled.fair import settle
-from netsim.engines.compiled.structures import NOBODY, Net, Rows
+from netsim.engines.compiled.structures import NOBODY, Net, RowColumns
 from netsim.program.place import place
 from netsim.program.program import Program
 from netsim.schedule.builder import Builder
@@ -81,7 +81,7 @@ def checked_run(program: Program, monkeypatch: pytest.MonkeyPatch) -> int:
     """Run the engine's Python; the number of instants that were checked."""
     checked = 0
 
-    def settle(rows: Rows, net: Net, ends: np.ndarray) -> None:
+    def settle(rows: RowColumns, net: Net, ends: np.ndarray) -> None:
         nonlocal checked
         SETTLE(rows, net, ends)
         assert not violations(net), (float(net.core[0].now), violations(net))

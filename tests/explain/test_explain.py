@@ -91,7 +91,7 @@ def test_who_shares_is_told_by_what_each_has_moved_meanwhile() -> None:
     program = place(b.finish(), switch(4, 1e9, 0.0))
     found = explain(Case(program), simulate(program))
     assert found.split.seconds["sharing"] == pytest.approx(3e-3)
-    by_sender = {one.who.partition(" ")[0]: one.seconds for one in found.sharers}
+    by_sender = {one.hop.partition(" ")[0]: one.seconds for one in found.sharers}
     assert by_sender == {"gpu1": pytest.approx(1e-3), "gpu2": pytest.approx(2e-3)}
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from netsim.cli.explain import explain_lines
-from netsim.explain.what_if import Answer
+from netsim.cli.explain_text import explain_lines
+from netsim.explain.what_if import ParameterAnswer
 from netsim.scenario.cells import expand
 from netsim.tasks.explained import explained_run
 from netsim.tasks.resolve import resolve
@@ -213,5 +213,5 @@ USUAL = {"better": 0.995, "worse": 1.005, "swing": (0.95, 1.05), "ideal": 0.5}
     ],
 )
 def test_what_no_single_path_answers_is_an_anomaly(changed: dict, anomalous: bool) -> None:
-    answer = Answer(None, 0.5, **USUAL | changed)  # type: ignore[arg-type]
+    answer = ParameterAnswer(None, 0.5, **USUAL | changed)  # type: ignore[arg-type]
     assert answer.anomalous(1.0) is anomalous

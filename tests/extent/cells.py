@@ -3,7 +3,7 @@
 from dataclasses import fields, replace
 from typing import Any
 
-from netsim.collectives.reduced import Stands
+from netsim.collectives.representatives import RepresentativeWriter
 from netsim.extent.budget import USUAL_BUDGET, Budget, Thresholds
 from netsim.extent.engine_runs import Bench
 from netsim.extent.forms import Form, LoopSchedule, form_of
@@ -65,10 +65,10 @@ def sketch_of(one: ResolvedCell, size: int) -> AlgorithmSketch | None:
     return sketched(form_at(one, size))
 
 
-def stands_of(one: ResolvedCell, size: int) -> Stands | None:
+def representatives_of(one: ResolvedCell, size: int) -> RepresentativeWriter | None:
     """Which lanes of a textbook algorithm represent which."""
     sketch = sketch_of(one, size)
-    return None if sketch is None else sketch.stands()
+    return None if sketch is None else sketch.representatives()
 
 
 def simulate_size(one: ResolvedCell, size: int, *, engine: str = "auto") -> tuple[Row, Result]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from netsim.base.errors import ScenarioError
-from netsim.cli.questions import Given, asked
+from netsim.cli.questions import QuestionOptions, source_of_question
 from netsim.collectives.collective import Collective
 from netsim.extent import fewer_loops
 from netsim.extent.all_rows import all_rows
@@ -18,8 +18,8 @@ from netsim.extent.result import MethodInput, Offer, Refusal, Result
 from netsim.extent.solve import solve_form
 from netsim.extent.steady_state import find_recurrence, lanes_of
 from netsim.metrics.links import link_amounts, needed
+from netsim.nccl.schedules.loops import loops_of, without_loops
 from netsim.nccl.schedules.plan import Plan, Work
-from netsim.nccl.schedules.smaller import loops_of, shorter
 from netsim.schedule.repeat import BackToBack, Launch
 from netsim.tasks.answer import checked_cells
 from netsim.tasks.resolve import ResolvedCell, resolve
@@ -63,7 +63,9 @@ def resolved_of(machine, collective, nodes, algorithm, gpus, size, variables=BUF
     flags = {"nodes": nodes, "gpus_per_node": gpus}
     if algorithm != "auto":
         flags |= {"algo": algorithm, "proto": "Simple"}
-    source = asked(machine, collective, Given(**flags, sizes=size, env=variables)).source
+    source = source_of_question(
+        machine, collective, QuestionOptions(**flags, sizes=size, env=variables)
+    ).source
     resolved = resolve(checked_cells(source)[0])
     return resolved, resolved.cell.scenario.collective.size_list()[0]
 
@@ -161,11 +163,11 @@ def test_a_channel_keeps_its_remainder_and_the_collective_its_sum() -> None:
     work = (Work(0, 0, 60_000, 4096), Work(1, 60_000, 40_000, 4096))
     plan = Plan("Ring", "Simple", (0, 0, 0, 0), work)
     assert loops_of(collective, plan) == [59, 40]
-    less, short = shorter(collective, plan, 30)
+    less, short = without_loops(collective, plan, 30)
     assert loops_of(less, short) == [29, 10]
     assert [one.count for one in short.work] == [60_000 - 30 * 1024, 40_000 - 30 * 1024]
     assert less.count == 100_000 - 60 * 1024
-    assert shorter(collective, plan, 0) == (collective, plan)
+    assert without_loops(collective, plan, 0) == (collective, plan)
 
 
 def test_small_runs_are_exact() -> None:
@@ -252,7 +254,9 @@ RESTLESS = CASES[1:5]  # whose loops never take the same time
 def over(case: tuple[object, ...], variables: tuple[str, ...] = SMALL) -> tuple[ResolvedCell, int]:
     machine, fabric, nodes, algorithm, protocol, size = case
     flags = {"nodes": nodes, "fabric": fabric, "algo": algorithm, "proto": protocol}
-    source = asked(machine, "all_reduce", Given(**flags, sizes=size, env=variables)).source
+    source = source_of_question(
+        machine, "all_reduce", QuestionOptions(**flags, sizes=size, env=variables)
+    ).source
     resolved = resolve(checked_cells(source)[0])
     return resolved, resolved.cell.scenario.collective.size_list()[0]
 
@@ -388,7 +392,9 @@ def test_how_operations_overlap_is_told_by_few_loops() -> None:
 def test_loops_that_go_on_faster_than_their_links_are_in_no_steady_state() -> None:
     """The first 14 of 512 loops fill FIFOs: what they add is less than the NICs need for it."""
     size = 4 << 30
-    source = asked("gh200-x4", "alltoall", Given(nodes=16, sizes=str(size))).source
+    source = source_of_question(
+        "gh200-x4", "alltoall", QuestionOptions(nodes=16, sizes=str(size))
+    ).source
     timing = solve_form(form_at(resolve(checked_cells(source)[0]), size))
     least, _ = needed(timing.use, timing.program.links)
     assert least <= timing.seconds < 1.001 * least

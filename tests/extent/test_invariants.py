@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from netsim.base.errors import InvariantError
-from netsim.cli.questions import Given, asked
+from netsim.cli.questions import QuestionOptions, source_of_question
 from netsim.collectives.collective import collective_of
 from netsim.collectives.table import build
 from netsim.engines.engine import simulate as run_program
@@ -43,7 +43,11 @@ def _nothing_known() -> None:
 
 
 def cell(machine: str, collective: str, sizes: str, nodes: int = 2) -> ResolvedCell:
-    return resolve(expand(asked(machine, collective, Given(nodes, sizes=sizes)).source)[0])
+    return resolve(
+        expand(source_of_question(machine, collective, QuestionOptions(nodes, sizes=sizes)).source)[
+            0
+        ]
+    )
 
 
 def ring(ranks: int = 4, name: str = "all_reduce", size: int = MIB) -> Answer:
@@ -214,8 +218,8 @@ def halved(kept: Callable[..., Result]) -> Callable[..., Result]:
 def lossy(kept):
     """Schedules of all channels but the last."""
 
-    def schedule_of(collective, plan):
-        return kept(collective, replace(plan, work=plan.work[:-1]))
+    def schedule_of(collective, plan, extent):
+        return kept(collective, replace(plan, work=plan.work[:-1]), extent)
 
     return schedule_of
 
@@ -271,7 +275,7 @@ def test_a_step_is_asked_too(capsys, monkeypatch, tmp_path: Path) -> None:
         return Timeline(timeline.start / 1e3, timeline.end / 1e3)
 
     monkeypatch.setattr(training_run, "simulate", quick)
-    training_run._KEPT.clear()
+    training_run._LAST_STEP.clear()
     found = netsim(capsys, "run", file, "-o", tmp_path / "bad")
     assert found.code == 3
     assert "a step: wire: " in found.err

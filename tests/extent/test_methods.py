@@ -24,6 +24,7 @@ from netsim.extent.steady_state import Recurrence
 from netsim.nccl.choice import schedule_of
 from netsim.nccl.schedules.ring import round_again
 from netsim.scenario.cells import expand
+from netsim.schedule.extent import Extent
 from netsim.tasks.cluster import wishes_of
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.training.costs import Costs
@@ -404,7 +405,9 @@ def test_a_ring_cut_after_some_hops_moves_that_part_of_its_bytes() -> None:
         ready.collective(96 * MIB),
         form_at(ready, 96 * MIB).plans[0],
     )
-    whole, part = (_sent(schedule_of(collective, replace(plan, hops=hops))) for hops in (0, 23))
+    whole, part = (
+        _sent(schedule_of(collective, plan, Extent(distance=distance))) for distance in (0, 23)
+    )
     np.testing.assert_allclose(part, whole * 23 / 95, rtol=2e-3)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from netsim.cli.questions import Given, asked
+from netsim.cli.questions import QuestionOptions, source_of_question
 from netsim.collectives.collective import Collective
 from netsim.engines.engine import ends_of_operations
 from netsim.extent import engine_runs
@@ -65,8 +65,8 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def cell(nodes: int, size: str, collective: str = "all_reduce", **flags: object) -> ResolvedCell:
-    given = Given(nodes, fabric="rail-optimized", sizes=size, **flags)
-    return resolve(checked_cells(asked("dgx-h100", collective, given).source)[0])
+    given = QuestionOptions(nodes, fabric="rail-optimized", sizes=size, **flags)
+    return resolve(checked_cells(source_of_question("dgx-h100", collective, given).source)[0])
 
 
 def size_of(one: ResolvedCell) -> int:

@@ -1,8 +1,13 @@
 """Drawn extents keep what they state: a sample of `python -m tests.bench.laws`."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
 from netsim.extent.budget import USUAL_BUDGET
+from netsim.extent.result import OneOperation
+from netsim.schedule.repeat import Launch
 from tests.bench.laws import AXES, budget_of, drawn_task, law_of
 from tests.extent.cells import NAMES_OF_THRESHOLDS
 
@@ -39,3 +44,14 @@ def test_a_forced_axis_changes_only_its_thresholds() -> None:
     assert budget.with_thresholds(max_ring_rows=USUAL_BUDGET.thresholds.max_ring_rows) == (
         USUAL_BUDGET
     )
+
+
+@pytest.mark.parametrize(("utilisation", "idle"), [(0.25, 0.75), (1.0, 0.0), (1.13, 0.0)])
+def test_a_link_that_needs_longer_than_an_approximate_time_is_never_idle(
+    utilisation: float, idle: float
+) -> None:
+    """Rates that are solved less often may give a time below what the busiest link needs; a
+    negative idle fraction would then be taken from the stated error."""
+    use = SimpleNamespace(utilisation=np.array([0.1, utilisation]))
+    operation = OneOperation(run=None, ends=np.array([1.0, 2.0]), use=use)
+    assert operation.idle_fraction(Launch(0.0, 0.0)) == pytest.approx(idle)

@@ -10,7 +10,7 @@ from netsim.nccl.choice import plan_call
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.facts import FUNCTIONS, parse_version
 from netsim.nccl.node import communicator, search_node
-from netsim.nccl.tuning import Call, choose, launch, timed_costs
+from netsim.nccl.tuning import TunedCall, choose, launch, timed_costs
 from tests.golden.layout import significant
 from tests.nccl.nccl_nodes import searched_communicator, system_of
 
@@ -29,7 +29,7 @@ THRESHOLDS = USUAL_BUDGET.thresholds
 
 def choice_text(comm: Communicator, function: str, size: int) -> str:
     """Return what NCCL chooses: algorithm, protocol, channels and threads of a block."""
-    choice = choose(comm, Call(function, size))
+    choice = choose(comm, TunedCall(function, size))
     used = launch(comm, size, choice.algorithm, choice.protocol, choice.n_channels)
     return f"{choice.algorithm} {choice.protocol} {used.n_channels}x{used.n_threads}"
 
@@ -77,7 +77,7 @@ def costs(config: str, nodes: int) -> list[str]:
     ]
     for function in FUNCTIONS:
         lines += ["", function]
-        columns = [timed_costs(comm, Call(function, size)) for size in (2**13, 2**20, 2**27)]
+        columns = [timed_costs(comm, TunedCall(function, size)) for size in (2**13, 2**20, 2**27)]
         for entries in zip(*columns, strict=True):
             cost = entries[0].cost
             name = f"{cost.algorithm} {cost.protocol}"
@@ -96,7 +96,7 @@ def splits(config: str, nodes: int) -> list[str]:
     comm = searched_communicator(config, nodes)
     lines = [f"How NCCL splits AllReduce of floats over channels on {nodes} x {config}."]
     for size in (64, 4096, 100_000, 2**20 + 12, 2**24):
-        plan = plan_call(comm, Call("AllReduce", size), size // 4, 4)
+        plan = plan_call(comm, TunedCall("AllReduce", size), size // 4, 4)
         lines += ["", f"{size} B: {plan.algorithm} {plan.protocol}, {plan.n_channels} channels"]
         earlier = ""
         for work in plan.work:

@@ -13,7 +13,7 @@ from netsim.base.constants import TABLE, Constant
 from netsim.base.errors import NetsimError
 from netsim.base.files import preset_folder
 from netsim.base.units import format_size
-from netsim.collectives.reduced import Sketch
+from netsim.collectives.sketch import TextbookSketch
 from netsim.collectives.table import build, folds
 from netsim.extent.budget import USUAL_BUDGET, Budget, budget_for
 from netsim.extent.fit import rows_in_full, why_not_fit
@@ -100,9 +100,9 @@ def extents(cluster: str, *, exact: bool) -> list[str]:
 
 def sketch_line(name: str, algorithm: str, ranks: int) -> str:
     """Return what an algorithm states of itself: rows of its ranks, and messages of equal size."""
-    sketch = Sketch()
+    sketch = TextbookSketch()
     try:
-        build(make(name, ranks, 12 * ranks, root=ranks // 2), algorithm, fold=sketch)
+        build(make(name, ranks, 12 * ranks, root=ranks // 2), algorithm, writer=sketch)
     except (NetsimError, ValueError) as error:
         return f"refused: {error}"
     rows = "none" if not len(sketch.rows) else " ".join(map(str, sketch.rows.tolist()))

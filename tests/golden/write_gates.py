@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from netsim.cli.regression import closing_lines, junit_cases, lines_of_change
-from netsim.measured.logs import LogRun, Measured
+from netsim.measured.logs import LogRun, MeasuredRow
 from netsim.measured.regression import KindChange, changes_between
 from netsim.results.gates import GroupGate, SizeGate, gate_text, min_bandwidth_lines
 from netsim.results.junit import junit_text
@@ -80,7 +80,7 @@ def change() -> KindChange:
     def run(noise: float, factor: float) -> LogRun:
         times = {8: 20e-6, 2**16: 24e-6, 2**20: 60e-6, 2**22: 120e-6, 2**30: 15e-3}
         rows = tuple(
-            Measured(size, out_of_place=time * noise * (factor if size >= 2**20 else 1.0))
+            MeasuredRow(size, out_of_place=time * noise * (factor if size >= 2**20 else 1.0))
             for size, time in times.items()
         )
         return LogRun("log", collective="all_reduce", rows=rows)

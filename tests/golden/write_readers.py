@@ -18,9 +18,9 @@ import yaml
 
 from netsim.base.errors import NetsimError
 from netsim.collectives.collective import collective_of
-from netsim.collectives.msccl import AlgoSheet, PlanSheet
+from netsim.collectives.msccl import AlgoFile, PlanFile
 from netsim.collectives.msccl import algorithm as read_algorithm
-from netsim.measured.index import Entry, read_index
+from netsim.measured.index import IndexEntry, read_index
 from netsim.nccl.facts import facts_of
 from netsim.nccl.graph_xml import graphs_of, read_graph_file, write_graphs
 from netsim.nccl.node import search_node
@@ -276,10 +276,10 @@ DOCUMENTS: dict[str, tuple[Reader, Callable[[], Changes]]] = {
     ),
     "ASTRA-sim": (lambda text: topology_lines(read_astra(text, "a.yml")), lambda: in_yaml(ASTRA)),
     "GOAL": (of_file("a.goal", of_goal), lambda: in_lines(read(FILE, "goal/small.goal"))),
-    "MSCCL": (as_sheet("x.xml"), lambda: in_xml(AlgoSheet("x", ring(), SHAPES).text())),
+    "MSCCL": (as_sheet("x.xml"), lambda: in_xml(AlgoFile("x", ring(), SHAPES).text())),
     "MSCCL++": (
         as_sheet("x.json"),
-        lambda: islice(in_json(PlanSheet("x", ring(), SHAPES).text()), 0, None, 3),
+        lambda: islice(in_json(PlanFile("x", ring(), SHAPES).text()), 0, None, 3),
     ),
     "profile": (of_file("t.json", of_profile), lambda: in_json(profile())),
     **{
@@ -318,7 +318,7 @@ def edges(name: str) -> list[str]:
 def measured_index() -> list[str]:
     """Return a line for each measured system: what it is taken for, and its runs by collective."""
     lines = ["Measured runs by system: machine, transports, ranks, rows of each collective.", ""]
-    systems: dict[str, list[Entry]] = {}
+    systems: dict[str, list[IndexEntry]] = {}
     for entry in read_index(ROOT / "scenarios" / "measured" / "index.yaml"):
         systems.setdefault(entry.system, []).append(entry)
     for system, entries in systems.items():

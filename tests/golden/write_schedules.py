@@ -7,12 +7,13 @@ from functools import partial
 from typing import Any
 
 from netsim.collectives.collective import ROOTED, Collective, collective_of
-from netsim.collectives.msccl import AlgoSheet, PlanSheet, algorithm
+from netsim.collectives.msccl import AlgoFile, PlanFile, algorithm
 from netsim.collectives.table import build
 from netsim.collectives.verify import verify
 from netsim.nccl.choice import schedule_of
 from netsim.nccl.p2p import P2pChannels
 from netsim.schedule.builder import Builder
+from netsim.schedule.extent import Extent
 from netsim.schedule.schedule import ARRIVED, IN, LOCAL_COPY, REDUCE, Schedule, Style
 from tests.collectives.collective_cases import TABLE, build_small, make
 from tests.golden.layout import MOST_LINES, SCHEDULE_LEGEND, schedule_lines
@@ -23,6 +24,9 @@ from tests.nccl.test_schedules_send_recv import plan_of
 Writer = Callable[[], list[str]]
 # A multi-ring over ranks without links is the bucket algorithm, row by row.
 SAME_AS_BUCKET = [(name, "multi-ring") for name in ("all_reduce", "all_gather", "reduce_scatter")]
+
+
+EXTENT = Extent(merges_channels=False, has_places=True)
 
 
 def section(title: str, schedule: Schedule) -> list[str]:
@@ -89,7 +93,7 @@ class Case:
             channels=self.channels,
             **self.given,
         )
-        return schedule_of(make(self.name, ranks, elements, root=self.root), plan)
+        return schedule_of(make(self.name, ranks, elements, root=self.root), plan, EXTENT)
 
 
 def nccl(title: str, cases: Sequence[Case]) -> list[str]:
@@ -108,9 +112,9 @@ def sends(name: str, cases: Sequence[tuple[int, int]]) -> list[str]:
     ]
     for nodes, local in cases:
         collective = make(name, nodes * local, 2, root=1 if name in ("gather", "scatter") else 0)
-        plan = plan_of(collective, nodes, P2pChannels(total=2, per_peer=1, fewest=1), fold=False)
+        plan = plan_of(collective, nodes, P2pChannels(total=2, per_peer=1, fewest=1))
         title = f"{nodes} nodes of {local} ranks, {collective.count} elements a block"
-        lines += section(title, schedule_of(collective, plan))
+        lines += section(title, schedule_of(collective, plan, EXTENT))
     return lines
 
 
@@ -167,7 +171,7 @@ def json_lines(value: Any, begin: str = "", indent: int = 0) -> list[str]:
     return [f"{' ' * indent}{begin}{opening}", *inner, f"{' ' * indent}{closing}"]
 
 
-def sheet_written(kind: type[AlgoSheet] | type[PlanSheet], title: str, name: str) -> list[str]:
+def sheet_written(kind: type[AlgoFile] | type[PlanFile], title: str, name: str) -> list[str]:
     """Return a ring all_gather over two ranks as a file of MSCCL or a plan of MSCCL++."""
     collective = collective_of("all_gather", 2, 2 * 48)
     schedule = build(collective, "ring")
@@ -475,10 +479,10 @@ WRITERS: dict[str, Writer] = {
     },
     "schedules/msccl-read": msccl_read,
     "schedules/msccl-written": partial(
-        sheet_written, AlgoSheet, "A ring all_gather over 2 ranks as an MSCCL file.", "x.xml"
+        sheet_written, AlgoFile, "A ring all_gather over 2 ranks as an MSCCL file.", "x.xml"
     ),
     "schedules/mscclpp-written": partial(
-        sheet_written, PlanSheet, "A ring all_gather over 2 ranks as an MSCCL++ plan.", "x.json"
+        sheet_written, PlanFile, "A ring all_gather over 2 ranks as an MSCCL++ plan.", "x.json"
     ),
     "schedules/own-algorithm": own_algorithm,
 }

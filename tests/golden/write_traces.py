@@ -15,14 +15,14 @@ from typing import Any
 from netsim.program.place import place
 from netsim.topology.routing import switch
 from netsim.trace.chrome import write_trace
-from netsim.trace.goal import Sheet, read_goal, replayed
+from netsim.trace.goal import GoalText, read_goal, replayed
 from netsim.trace.tables import write_links, write_links_over_time, write_rows
 from netsim.training.recorded.chakra import (
     COLLECTIVE,
     COMPUTE,
     RECEIVE,
     SEND,
-    Node,
+    TraceNode,
     nodes_of,
 )
 from netsim.training.recorded.kineto import read_profile, step_of, tape_of
@@ -116,7 +116,7 @@ def goal_written() -> list[str]:
         ("alltoall", "bruck"),
     ):
         schedule = build_small(make(name, 3, 3), algorithm)
-        text = Sheet(place(schedule, switch(3, 1e9, 1e-6))).text()
+        text = GoalText(place(schedule, switch(3, 1e9, 1e-6))).text()
         lines += ["", f"{name}, {algorithm}:", *text.splitlines()]
     return cut(lines)
 
@@ -175,7 +175,7 @@ WRITTEN_STEPS: dict[str, dict[str, Any]] = {
 }
 
 
-def node_text(node: Node) -> str:
+def node_text(node: TraceNode) -> str:
     """Return one node of a Chakra trace: what it does, what it waits for, its attributes."""
     waits = f" after {' '.join(f'#{number}' for number in node.after)}" if node.after else ""
     shown = {

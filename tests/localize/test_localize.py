@@ -11,7 +11,7 @@ import pytest
 
 from netsim.base.errors import InputError
 from netsim.cli.localize import localize, read_tests
-from netsim.cli.questions import Given, asked
+from netsim.cli.questions import QuestionOptions, source_of_question
 from netsim.localize.answer import LocalizeResult, as_values, text_lines
 from netsim.localize.debug_log import differences, read_debug_log
 from netsim.localize.node_tests import (
@@ -40,8 +40,8 @@ def lab() -> Lab:
 
 def lab_of(gpu_count: int) -> Lab:
     """Four nodes with some GPUs and as many NICs each."""
-    options = Given(nodes=NODES, gpus_per_node=gpu_count, nics_per_node=gpu_count)
-    source, _ = asked("dgx-h100", "all_reduce", options)
+    options = QuestionOptions(nodes=NODES, gpus_per_node=gpu_count, nics_per_node=gpu_count)
+    source, _ = source_of_question("dgx-h100", "all_reduce", options)
     hosts = [f"host-{number}" for number in range(NODES)]
     return Lab(source, NODES, hosts, Predictor(source, NODES))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from netsim.cli.localize import localize
-from netsim.cli.questions import Given, asked
+from netsim.cli.questions import QuestionOptions, source_of_question
 from netsim.localize.effects import SuspectEffects
 from netsim.localize.next_test import OTHERS, PLACE, expected_bits, place_probabilities
 from netsim.localize.node_tests import HostTest, NodeTest, SizeQuestion, TimedTest
@@ -23,8 +23,8 @@ QUESTION = SizeQuestion(2**30)
 @pytest.fixture(scope="module")
 def predictor() -> Predictor:
     """Sixteen nodes with one GPU and one NIC each."""
-    options = Given(nodes=NODES, gpus_per_node=1, nics_per_node=1)
-    source, _ = asked("dgx-h100", "all_reduce", options)
+    options = QuestionOptions(nodes=NODES, gpus_per_node=1, nics_per_node=1)
+    source, _ = source_of_question("dgx-h100", "all_reduce", options)
     return Predictor(source, NODES)
 
 

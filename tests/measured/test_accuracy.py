@@ -13,7 +13,7 @@ from netsim.base.constants import TABLE, value
 from netsim.base.errors import InputError
 from netsim.measured import accuracy
 from netsim.measured.accuracy import compared, intervals_from, read_accuracy, run_index
-from netsim.measured.compare import Point, answer, error_of, resolved_at
+from netsim.measured.compare import ComparedPoint, answer, error_of, resolved_at
 from netsim.measured.estimate import (
     Without,
     figures_without,
@@ -23,7 +23,7 @@ from netsim.measured.estimate import (
     without,
 )
 from netsim.measured.index import (
-    Entry,
+    IndexEntry,
     Mapped,
     _several_hosts,
     dtype_of,
@@ -303,7 +303,7 @@ def test_a_machine_may_be_named_in_part(tmp_path: Path) -> None:
 
 def test_errors_of_a_band() -> None:
     points = [
-        Point("a", "m", "all_reduce", 8, 10, simulated, "Ring", "LL", True)
+        ComparedPoint("a", "m", "all_reduce", 8, 10, simulated, "Ring", "LL", True)
         for simulated in (12.0, 12.0, 5.0)
     ]
     error = error_of(points)
@@ -316,7 +316,7 @@ def test_errors_of_a_band() -> None:
         "1-64MiB",
         ">=64MiB",
     ]
-    worse = [Point(**{**p.__dict__, "simulated_us": 40.0}) for p in points]
+    worse = [ComparedPoint(**{**p.__dict__, "simulated_us": 40.0}) for p in points]
     assert compared(worse, points)[0][0] == "a"
 
 
@@ -408,7 +408,7 @@ def test_every_run_of_the_corpus_has_a_scenario_that_can_be_prepared() -> None:
         assert resolved.planned(smallest) is not None, entry.id
 
 
-def entry_ranks(entry: Entry) -> int:
+def entry_ranks(entry: IndexEntry) -> int:
     counts = (entry.topology.get(key, 1) for key in ("nodes", "gpus_per_node"))
     return prod(int(count) for count in counts)
 
@@ -466,8 +466,8 @@ def test_what_the_corpus_stores_is_what_its_runs_are() -> None:
 
 def test_systems_weigh_equally() -> None:
     points = [
-        *(Point("a", "m", "all_reduce", 8, 1.0, 1.1, "", "", True, "one") for _ in range(9)),
-        Point("b", "m", "all_reduce", 8, 1.0, 1.5, "", "", True, "two"),
+        *[ComparedPoint("a", "m", "all_reduce", 8, 1.0, 1.1, "", "", True, "one")] * 9,
+        ComparedPoint("b", "m", "all_reduce", 8, 1.0, 1.5, "", "", True, "two"),
     ]
     found = error_of(points)
     assert (found.points, found.runs, found.systems) == (10, 2, 2)

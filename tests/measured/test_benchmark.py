@@ -31,7 +31,7 @@ from netsim.measured.benchmark import (
     read_predictions,
 )
 from netsim.measured.benchmark_score import Score, score_lines, score_of
-from netsim.measured.compare import ALL, Point, error_of
+from netsim.measured.compare import ALL, ComparedPoint, error_of
 from netsim.measured.index import read_index
 from netsim.measured.noise_floor import error_beyond, noise_by_band, repeated_times
 from netsim.results.row import BANDS
@@ -356,12 +356,12 @@ def test_the_score_of_netsims_own_answers_is_what_accuracy_prints(
 
 def test_predictions_left_out_are_those_that_are_written(index: Path) -> None:
     entries = [entry for entry in read_index(index) if entry.id == "first"]
-    point = Point("first", "dgx-a100", "all_reduce", 8, 20, 30, "Ring", "LL", True, "one")
+    point = ComparedPoint("first", "dgx-a100", "all_reduce", 8, 20, 30, "Ring", "LL", True, "one")
     rows = forecast_text(Accuracy((point,), left_out=(replace(point, simulated_us=40.0),)), entries)
     assert [row["time_us"] for row in csv.DictReader(io.StringIO(rows))] == ["40"]
 
 
-def healthy_points(path: Path) -> list[Point]:
+def healthy_points(path: Path) -> list[ComparedPoint]:
     """The points of healthy runs in a result of `netsim accuracy --json`."""
     return [point for point in read_accuracy(path) if point.healthy]
 

@@ -9,13 +9,13 @@ import pytest
 
 from netsim.base.errors import InputError, NetsimError
 from netsim.cli.log_questions import Question, question_of
-from netsim.cli.questions import Given
+from netsim.cli.questions import QuestionOptions
 from netsim.measured.calibrate import (
     AMBIGUOUS,
     UNSEEN,
-    Parameter,
+    CalibratedParameter,
+    CalibrationSet,
     Ratios,
-    Set,
     calibrate,
     fit,
     parameters_of,
@@ -90,7 +90,7 @@ def test_six_points_of_a_real_run_lower_the_error_at_its_others() -> None:
     given = run.rows[:: len(run.rows) // 5][:6]
     six = replace(run, rows=given)
     others = replace(run, rows=tuple(row for row in run.rows if row not in given))
-    launch = Given(launch="single_process")
+    launch = QuestionOptions(launch="single_process")
     source, _ = question_of(Question(PAIR, None, launch), six)
     found = calibrate([(source, six)])
     figures = {name: value_of(name, figure) for name, figure in found.figures.items()}
@@ -109,10 +109,10 @@ def test_several_processes_find_the_same() -> None:
     path = Path("scenarios/measured/csv/gh200_alps_4_all_reduce_1.csv")
     (run,) = read_log(path, None)
     few = replace(run, rows=run.rows[5:17:4])
-    source, _ = question_of(Question("gh200-x4", None, Given()), few)
+    source, _ = question_of(Question("gh200-x4", None, QuestionOptions()), few)
     parameters = parameters_of(resolved_for(source, few))
     x = np.zeros(len(parameters))
-    sets = [Set(source, few, few.rows)]
+    sets = [CalibrationSet(source, few, few.rows)]
     found = []
     for jobs in (1, 2):
         with Ratios(parameters, sets, jobs, large=2) as ratios:
@@ -138,9 +138,9 @@ def shown(*factors: float):
 
 
 PARAMETERS = [
-    Parameter("shown", {"launch.kernel": 1e-6}, 1 / 3, 3),
-    Parameter("beyond", {"rate.ll": 1e9}, 0.9, 1.1),
-    Parameter("unseen", {"launch.host": 1e-6}, 1 / 3, 3),
+    CalibratedParameter("shown", {"launch.kernel": 1e-6}, 1 / 3, 3),
+    CalibratedParameter("beyond", {"rate.ll": 1e9}, 0.9, 1.1),
+    CalibratedParameter("unseen", {"launch.host": 1e-6}, 1 / 3, 3),
 ]
 
 

@@ -13,11 +13,11 @@ import pytest
 from netsim.base.errors import InputError
 from netsim.cli import log_questions
 from netsim.cli.log_questions import Question, question_of
-from netsim.cli.questions import Given, asked
+from netsim.cli.questions import QuestionOptions, source_of_question
 from netsim.measured import compare, logs
 from netsim.measured.hypotheses import explanations
 from netsim.measured.index import proposal_of
-from netsim.measured.logs import Device, LogRun, Measured, parse_log, read_log
+from netsim.measured.logs import LogDevice, LogRun, MeasuredRow, parse_log, read_log
 from netsim.measured.training import ComparedStep, Published, error
 from netsim.plots.sizes import lines_of, read_results
 from netsim.results.row import Row
@@ -65,8 +65,8 @@ def test_a_log_of_netsim_itself_has_no_error(
 
 
 def test_a_row_that_is_compared_has_the_bandwidths_of_its_time() -> None:
-    source = asked("h100-x4", "all_reduce", Given(sizes="1M")).source
-    measured, ready = Measured(1 << 20, out_of_place=50e-6), resolve(checked_cells(source)[0])
+    source = source_of_question("h100-x4", "all_reduce", QuestionOptions(sizes="1M")).source
+    measured, ready = MeasuredRow(1 << 20, out_of_place=50e-6), resolve(checked_cells(source)[0])
     row = compare._row(ready, measured, "all_reduce")
     assert row.algbw_GBps == pytest.approx((1 << 20) / row.time_us / 1e3)
     assert row.busbw_GBps == pytest.approx(1.5 * row.algbw_GBps)
@@ -135,7 +135,7 @@ def test_a_topology_of_another_size_is_refused(capsys: pytest.CaptureFixture[str
 
 
 def test_busbw_over_algbw_tells_the_true_ranks() -> None:
-    devices = tuple(Device(rank, f"p{rank}", "node1", "NVIDIA H100") for rank in range(8))
+    devices = tuple(LogDevice(rank, f"p{rank}", "node1", "NVIDIA H100") for rank in range(8))
     run = LogRun("x", "all_reduce", devices=devices, ratios=((100.0, 187.5),))
     said = proposal_of(run)
     assert said.ranks == (16, 16)
@@ -235,7 +235,7 @@ NETWORKS = {
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_are_read_from_hosts_plugins_and_environment(name: str) -> None:
     run, cloud, transport = NETWORKS[name]
-    source, notes = question_of(Question(None, None, Given()), run)
+    source, notes = question_of(Question(None, None, QuestionOptions()), run)
     assert (f"tells {cloud}" in " ".join(notes)) is bool(cloud)
     cluster = source.data["cluster"]
     assert (cluster.get("fabric") or {}).get("transport") == transport
@@ -248,7 +248,9 @@ def test_networks_are_read_from_hosts_plugins_and_environment(name: str) -> None
 
 def test_what_options_say_of_networks_holds() -> None:
     run = NETWORKS["plug-in"][0]
-    source, notes = question_of(Question(None, None, Given(transport="roce", nic="100Gbps")), run)
+    source, notes = question_of(
+        Question(None, None, QuestionOptions(transport="roce", nic="100Gbps")), run
+    )
     assert source.data["cluster"]["fabric"]["transport"] == "roce"
     assert source.data["cluster"]["nic"] == "100Gbps"
     assert not any("taken from the log: transport" in note for note in notes)
@@ -290,7 +292,7 @@ def test_what_is_compared_is_kept_when_interrupted(
 def test_error_is_one_thing_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of sizes, steps and causes: a factor either way; told once in a comparison."""
     ratios = [0.5, 1.0, 1.2, 3.0, 1.1]
-    points = [compare.Point("r", "m", "c", 8, 1.0, one, "", "", True) for one in ratios]
+    points = [compare.ComparedPoint("r", "m", "c", 8, 1.0, one, "", "", True) for one in ratios]
     whole = compare.error_of(points)
     step = Published("x", "f", "m", "g", "l", "d", 8, 1.0, {}, ())
     steps = error([ComparedStep(step, one, 0.5) for one in ratios])
@@ -311,7 +313,7 @@ def test_error_is_one_thing_everywhere(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_list_of_devices_that_is_cut_tells_hosts(name: str, shape: tuple[str, int, int]) -> None:
     """Ranks 0, 1 and 7 of 8, the last on another host: at most four on each."""
     (run,) = read_log(DATA / f"{name}.txt", "all_reduce")
-    source, notes = question_of(Question(None, None, Given()), run)
+    source, notes = question_of(Question(None, None, QuestionOptions()), run)
     cluster = source.data["cluster"]
     assert (cluster["machine"], cluster["nodes"], cluster["gpus_per_node"]) == shape
     assert "fabric" not in cluster, "the machine's own transport is that of the log"

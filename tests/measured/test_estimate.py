@@ -11,7 +11,7 @@ import pytest
 from netsim.base.constants import TABLE
 from netsim.base.errors import InputError
 from netsim.measured import estimate
-from netsim.measured.accuracy import _withouts
+from netsim.measured.accuracy import _estimates_without
 from netsim.measured.estimate import best_of, estimate_of, tried_values, with_figures
 from netsim.measured.index import read_index
 from netsim.tasks.answer import checked_cells
@@ -110,10 +110,10 @@ def test_a_figure_is_replaced_for_one_simulation(
 
 def test_only_constants_that_were_fitted_to_what_is_asked_are_estimated_again() -> None:
     """Of no system none is, whatever was given by sources; of one those that its runs made."""
-    assert _withouts((), ENTRIES, 1) == []
+    assert _estimates_without((), ENTRIES, 1) == []
     system = next(entry.system for entry in ENTRIES if entry.id in TABLE["efa.usable"].fitted.runs)
     few = [entry for entry in ENTRIES if entry.id in TABLE["efa.usable"].fitted.runs]
-    assert "efa.usable" in {one.constant for one in _withouts((system,), few, 1)}
+    assert "efa.usable" in {one.constant for one in _estimates_without((system,), few, 1)}
 
 
 def test_what_one_constant_explains_is_not_explained_again(monkeypatch) -> None:

@@ -8,7 +8,7 @@ from math import exp, sqrt
 import numpy as np
 import pytest
 
-from netsim.measured.compare import Point
+from netsim.measured.compare import ComparedPoint
 from netsim.measured.healthy import (
     ErrorsByClass,
     HealthyPoint,
@@ -29,10 +29,14 @@ WHERE = {
 }
 
 
-def point(run: str, measured: float, simulated: float, size: int = 2**30, **fields) -> Point:
+def point(
+    run: str, measured: float, simulated: float, size: int = 2**30, **fields
+) -> ComparedPoint:
     values = {"machine": WHERE[run].machine, "collective": "all_reduce", "system": run}
     values |= {"algorithm": "Ring", "protocol": "Simple", "healthy": True} | fields
-    return Point(run=run, size_bytes=size, measured_us=measured, simulated_us=simulated, **values)
+    return ComparedPoint(
+        run=run, size_bytes=size, measured_us=measured, simulated_us=simulated, **values
+    )
 
 
 def drawn_points(seed: int, spread: float = 0.1) -> list[HealthyPoint]:

@@ -11,7 +11,7 @@ import pytest
 
 from netsim.measured.compare import error_figures, fit_of, resolved_for
 from netsim.measured.hypotheses import Explained, Tried, _inside, causes, ranked, tried
-from netsim.measured.logs import LogRun, Measured, read_log
+from netsim.measured.logs import LogRun, MeasuredRow, read_log
 from netsim.scenario.cells import expand
 from netsim.tasks.resolve import resolve
 from netsim.topology.load import load_machine
@@ -53,7 +53,7 @@ def source_of(system: str) -> Source:
 @lru_cache
 def simulated(system: str) -> Tried:
     """Every cause of a system, simulated once."""
-    rows = (Measured(size, out_of_place=1.0) for size in SIZES)
+    rows = (MeasuredRow(size, out_of_place=1.0) for size in SIZES)
     return tried(source_of(system), LogRun("here", "all_reduce", tuple(rows)))
 
 

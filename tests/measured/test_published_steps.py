@@ -16,8 +16,8 @@ from netsim.measured.estimate import Without
 from netsim.measured.index import read_index
 from netsim.measured.training import (
     ComparedStep,
+    ComparedSteps,
     Published,
-    Steps,
     Unstated,
     by,
     error,
@@ -98,7 +98,7 @@ def test_what_recipes_send_tokens_with() -> None:
 @pytest.mark.parametrize(
     ("id_", "reason"),
     [
-        ("mlperf_v30_Intel_HabanaLabs_HLS_Gaudi2_N32_PT_gpt3", "no GPU that kernels are known of"),
+        ("mlperf_v30_Intel_HabanaLabs_HLS_Gaudi2_N32_PT_gpt3", "are not modeled"),
         ("mlperf_v41_NVIDIA_eos_dfw_n1452_ngc24_04_nemo_gpt3", "again: same logs"),
         ("nemo_003", "not among those that are simulated"),
     ],
@@ -152,7 +152,7 @@ def test_steps_of_an_interrupted_run_are_known_when_it_resumes(
     few = [part for one in FEW for part in ("--only", one)]
     options = [*few, "--jobs", 1, "--json", tmp_path / "steps.json", *["--leave-out"] * leave_out]
     if leave_out:
-        monkeypatch.setattr(accuracy, "_withouts", lambda *_: [])
+        monkeypatch.setattr(accuracy, "_estimates_without", lambda *_: [])
     simulate, asked = training._answer, list[str]()
     most = 1
 
@@ -355,9 +355,9 @@ def test_what_constants_are_without_a_group_is_said_and_used(
 
     def run(entries, jobs, done, values):
         ran.append(values)
-        return Steps((), {})
+        return ComparedSteps((), {})
 
-    monkeypatch.setattr(accuracy, "_withouts", lambda *_: told)
+    monkeypatch.setattr(accuracy, "_estimates_without", lambda *_: told)
     monkeypatch.setattr(accuracy, "run_steps", run)
     found = steps_left_out([entry], [entry], 1, lambda done, of: None)
     one, two = TABLE[first].value, TABLE[other].value

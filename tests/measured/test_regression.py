@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from netsim.base.errors import InputError
-from netsim.measured.logs import LogRun, Measured
+from netsim.measured.logs import LogRun, MeasuredRow
 from netsim.measured.regression import (
     PUBLISHED_NOISE,
     KindChange,
@@ -31,7 +31,7 @@ def run_of(draw: random.Random, noise: float, factor: float = 1.0, **fields: obj
         time = 20e-6 + size / 100e9
         if size >= 2**20:
             time *= factor
-        rows.append(Measured(size, out_of_place=time * exp(draw.gauss(0, noise))))
+        rows.append(MeasuredRow(size, out_of_place=time * exp(draw.gauss(0, noise))))
     return LogRun("run", **{"collective": "all_reduce", "rows": tuple(rows), **fields})
 
 
@@ -101,7 +101,7 @@ def test_two_neighboring_sizes_change_a_band_and_a_single_one_does_not() -> None
 
     def slowed(sizes: set[int]) -> LogRun:
         rows = [
-            Measured(row.size_bytes, out_of_place=row.out_of_place * 1.3)
+            MeasuredRow(row.size_bytes, out_of_place=row.out_of_place * 1.3)
             if row.size_bytes in sizes
             else row
             for row in old.rows

@@ -5,7 +5,7 @@ import pytest
 
 from netsim.measured.selection import (
     FittedSet,
-    Linear,
+    LinearModel,
     common_members,
     fitted_sets,
     plausible,
@@ -19,7 +19,7 @@ SLOPES = np.stack([1 - POINTS, POINTS**2, np.sin(6 * POINTS), np.sin(6 * POINTS)
 
 
 def best_sets(*true: float) -> list[FittedSet]:
-    line = Linear(-SLOPES @ np.array(true), SLOPES)
+    line = LinearModel(-SLOPES @ np.array(true), SLOPES)
     return plausible(fitted_sets(line, range(4), LOW, HIGH))
 
 
@@ -43,7 +43,7 @@ def test_parameters_of_the_same_shape_are_alternatives_and_the_rest_is_determine
 
 def test_nothing_is_fitted_to_residuals_that_rounding_makes() -> None:
     noise = np.random.default_rng(1).normal(scale=0.001, size=len(POINTS))
-    sets = plausible(fitted_sets(Linear(noise, SLOPES), range(4), LOW, HIGH))
+    sets = plausible(fitted_sets(LinearModel(noise, SLOPES), range(4), LOW, HIGH))
     assert [one.members for one in sets] == [()]
 
 

@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 
 from netsim.measured.compare import Compared
-from netsim.measured.logs import Device, LogRun
+from netsim.measured.logs import LogDevice, LogRun
 from netsim.measured.several import Judged, culprit_lines, ranking, suspected_hosts, with_bad_marked
 from netsim.measured.verdict import verdict_of
 from netsim.results.row import Row
@@ -16,7 +16,7 @@ HOSTS = ("a", "b", "c", "d")
 
 def judged(*hosts: str, slower: float = 1.0, listed: bool = True) -> Judged:
     """A run on some hosts that took `slower` times as long as simulated."""
-    devices = tuple(Device(rank, f"p{rank}", host, "H100") for rank, host in enumerate(hosts))
+    devices = tuple(LogDevice(rank, f"p{rank}", host, "H100") for rank, host in enumerate(hosts))
     if not listed:
         devices = devices[1:]
     run = LogRun("-".join(hosts), "all_reduce", devices=devices)

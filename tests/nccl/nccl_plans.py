@@ -6,6 +6,7 @@ from netsim.collectives.collective import Collective
 from netsim.nccl.connect import NodePlace, Tree, children_of, double_binary_tree, planted, seats_of
 from netsim.nccl.constants import ByProtocol, LinkCost, Mechanism, NetworkCost
 from netsim.nccl.schedules.plan import Plan, Work
+from netsim.schedule.extent import Extent
 from netsim.schedule.schedule import Schedule
 from tests.nccl.proof import prove
 
@@ -32,6 +33,9 @@ IDEAL = Mechanism(
     send_share=1.0,
     copy_share=0.25,
 )
+
+
+UNMERGED = Extent(merges_channels=False)
 
 
 def even_work(count: int, chunk: int, channels: int = 2) -> tuple[Work, ...]:
@@ -72,7 +76,7 @@ def small_plan(
     chunk: int = 0,
     **given: object,
 ) -> Plan:
-    """A plan over `nodes` × `local` ranks with two kinds of rings and trees, unfolded."""
+    """A plan over `nodes` × `local` ranks with two kinds of rings and trees."""
     ranks = tuple(range(nodes * local))
     orders = [ranks[first : first + local] for first in range(0, len(ranks), local)]
     trees = [channel_tree(orders, pattern, places) for places in double_binary_tree(nodes)]
@@ -82,7 +86,6 @@ def small_plan(
         "trees": tuple(trees[c % 2] for c in range(channels)),
         "slot_bytes": SMALL[protocol],
         "mechanism": IDEAL,
-        "fold": False,
         **given,
     }
     return Plan(algorithm, protocol, nodes_of(nodes, local), **values)

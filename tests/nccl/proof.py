@@ -21,6 +21,7 @@ from netsim.nccl.choice import schedule_of
 from netsim.nccl.constants import Mechanism
 from netsim.nccl.schedules.plan import SEND_RECV, Plan
 from netsim.nccl.schedules.writing import Output
+from netsim.schedule.extent import Extent
 from netsim.schedule.schedule import (
     COMPUTE,
     COPY,
@@ -70,9 +71,10 @@ def written(collective: Collective, plan: Plan) -> Written:
         parts.append((rows, cut))
         return rows
 
-    plan = replace(plan, places=True, memo=Memo(), mechanism=told_apart(plan.mechanism))
+    plan = replace(plan, memo=Memo(), mechanism=told_apart(plan.mechanism))
+    extent = Extent(merges_channels=False, has_places=True)
     with patch.object(Output, "add", noted):
-        made = schedule_of(collective, plan)
+        made = schedule_of(collective, plan, extent)
     part, turn, slots = np.zeros((3, len(made)), np.int64)
     for number, (rows, cut) in enumerate(parts):
         part[rows], slots[rows] = number, cut.slots

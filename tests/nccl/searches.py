@@ -40,9 +40,9 @@ def kept(folder: Path, search: Callable[..., Any]) -> Callable[..., Any]:
     """A search that looks into a folder first."""
     folder.mkdir(parents=True, exist_ok=True)
 
-    def found(system: Any, *, given: Any = None, **asked: Any) -> Any:
-        if given is not None:
-            return search(system, given=given, **asked)
+    def found(system: Any, *, graphs_of_file: Any = None, **asked: Any) -> Any:
+        if graphs_of_file is not None:
+            return search(system, graphs_of_file=graphs_of_file, **asked)
         path = folder / digest((system, *asked.items())).hex()
         if path.is_file():
             return pickle.loads(path.read_bytes())

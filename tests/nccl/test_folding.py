@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from netsim.base.errors import ScenarioError
-from netsim.cli.questions import Given, asked
+from netsim.cli.questions import QuestionOptions, source_of_question
 from netsim.engines.engine import simulate
 from netsim.metrics.links import link_use
 from netsim.program.place import place
@@ -22,7 +22,9 @@ def resolved(
     machine: str, collective: str, nodes: int, algorithm: str = "", *settings: str, **flags: object
 ) -> ResolvedCell:
     given = {"nodes": nodes, "sizes": "64K", **({"algo": algorithm} if algorithm else {}), **flags}
-    source = asked(machine, collective, Given(**given, settings=settings)).source
+    source = source_of_question(
+        machine, collective, QuestionOptions(**given, settings=settings)
+    ).source
     return resolve(expand(source)[0])
 
 

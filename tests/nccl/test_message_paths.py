@@ -4,7 +4,7 @@ import pytest
 
 from netsim.base.constants import value
 from netsim.base.errors import InputError
-from netsim.cli.questions import Given, asked
+from netsim.cli.questions import QuestionOptions, source_of_question
 from netsim.engines.engine import simulate
 from netsim.nccl.constants import CXI, VERBS, cxi, mechanism_of, plugin_of
 from netsim.nccl.environment import settings_from
@@ -106,8 +106,8 @@ def test_efa_costs_the_proxy_more_to_send_and_to_receive():
 def test_one_thread_serves_what_a_rank_sends_and_receives():
     """A rank of 22 rings over 2 x 8 H100 has the sends and receives of 3 in each of 15 steps."""
     variables = ["NCCL_ALGO=Ring", "NCCL_PROTO=LL128", "NCCL_MIN_CTAS=24"]
-    given = Given(nodes=2, sizes="4194304", env=variables)
-    ready = resolve(expand(asked("dgx-h100", "all_gather", given).source)[0])
+    given = QuestionOptions(nodes=2, sizes="4194304", env=variables)
+    ready = resolve(expand(source_of_question("dgx-h100", "all_gather", given).source)[0])
     made = place(
         form_at(ready, 4194304).loop_schedule.schedule(),
         ready.topology,
@@ -129,8 +129,8 @@ def test_only_the_words_that_libfabric_knows():
 
 def seconds(collective: str, size: int, *variables: str, nodes: int = 2, **nccl: str) -> float:
     flags = {"nodes": nodes, "nccl": "2.21", **nccl}
-    given = Given(**flags, sizes=str(size), transport="slingshot", env=list(variables))
-    ready = resolve(expand(asked("a100-x4", collective, given).source)[0])
+    given = QuestionOptions(**flags, sizes=str(size), transport="slingshot", env=list(variables))
+    ready = resolve(expand(source_of_question("a100-x4", collective, given).source)[0])
     made = place(
         form_at(ready, size).loop_schedule.schedule(),
         ready.topology,

@@ -9,7 +9,7 @@ from netsim.nccl.constants import HOST, KERNEL, calibrated_launch, nccl_launch
 from netsim.nccl.facts import NEWEST, Version, function_of
 from netsim.nccl.job import _joined
 from netsim.nccl.tuning import (
-    Call,
+    TunedCall,
     _correction,
     choose,
     cost_entry,
@@ -30,7 +30,7 @@ def timed(comm, call, algorithm, protocol):
 
 def test_several_operations_of_a_group_share_a_launch_except_on_rings():
     comm = searched_communicator("dgxa100", 4)
-    one, nine = Call("AllReduce", 64), Call("AllReduce", 64, n_pipe_ops=9)
+    one, nine = TunedCall("AllReduce", 64), TunedCall("AllReduce", 64, n_pipe_ops=9)
     ring, tree = (cost_entry(comm, "AllReduce", name, "LL") for name in ("Ring", "Tree"))
     assert time_us(comm, nine, ring) - time_us(comm, one, ring) == pytest.approx(
         8 * ring.latency_us
@@ -42,20 +42,20 @@ def test_simple_rings_over_a_network_meet_a_plateau():
     comm = searched_communicator("dgxa100", 4)
     cost = cost_entry(comm, "AllReduce", "Ring", "Simple")
     edge = 64 * comm.n_channels * comm.n_ranks
-    below, above = (time_us(comm, Call("AllReduce", size), cost) for size in (edge - 1, edge))
+    below, above = (time_us(comm, TunedCall("AllReduce", size), cost) for size in (edge - 1, edge))
     assert above - below == pytest.approx(0.4 * cost.latency_us, abs=0.01)
     volta = searched_communicator("dgx1v_4nic", 4)
     slow = cost_entry(volta, "AllReduce", "Ring", "Simple")
     expected = 1.9 * slow.latency_us + MIB / (1000 * slow.bandwidth)
-    assert time_us(volta, Call("AllReduce", MIB), slow) == pytest.approx(expected)
+    assert time_us(volta, TunedCall("AllReduce", MIB), slow) == pytest.approx(expected)
 
 
 def test_trees_are_marked_down_at_middle_sizes():
     comm = searched_communicator("dgxa100", 4)
     cost = cost_entry(comm, "AllReduce", "Tree", "LL")
     expected = cost.latency_us + 2**18 / (1000 * 0.4 * cost.bandwidth)
-    assert time_us(comm, Call("AllReduce", 2**18), cost) == pytest.approx(expected)
-    assert time_us(comm, Call("AllReduce", 8), cost) == pytest.approx(
+    assert time_us(comm, TunedCall("AllReduce", 2**18), cost) == pytest.approx(expected)
+    assert time_us(comm, TunedCall("AllReduce", 8), cost) == pytest.approx(
         cost.latency_us + 8 / (1000 * cost.bandwidth)
     )
 
@@ -63,23 +63,23 @@ def test_trees_are_marked_down_at_middle_sizes():
 def test_nvls_trees_are_marked_down_on_blackwell_since_2_29():
     comm = searched_communicator("b200_8nic", 4)
     old = replace(comm, version=Version(2, 28))
-    call = Call("AllReduce", 2**18)
+    call = TunedCall("AllReduce", 2**18)
     assert timed(comm, call, "NVLSTree", "Simple") > timed(old, call, "NVLSTree", "Simple")
 
 
 def test_fp8_reductions_keep_off_long_rings():
     comm = searched_communicator("h100_8nic", 4)
-    usual, fp8 = Call("AllReduce", 2**33), Call("AllReduce", 2**33, "f8e4m3")
+    usual, fp8 = TunedCall("AllReduce", 2**33), TunedCall("AllReduce", 2**33, "f8e4m3")
     assert choose(comm, usual).algorithm == "Ring"
     assert choose(comm, fp8).algorithm == "Tree"
-    assert choose(comm, Call("AllGather", 2**33, "f8e4m3")).algorithm == "Ring"
+    assert choose(comm, TunedCall("AllGather", 2**33, "f8e4m3")).algorithm == "Ring"
 
 
 @pytest.mark.parametrize(("ranks", "slower"), [(7, 1), (8, 1), (9, 1024), (16, 1024)])
 def test_fp8_slows_rings_of_more_than_eight_ranks(ranks, slower):
     comm = replace(searched_communicator("h100_8nic", 1), n_ranks=ranks)
     times = [
-        timed(comm, Call("AllReduce", 2**26, kind), "Ring", "Simple")
+        timed(comm, TunedCall("AllReduce", 2**26, kind), "Ring", "Simple")
         for kind in ("float", "f8e4m3")
     ]
     assert times[1] == pytest.approx(slower * times[0], rel=1e-12)
@@ -137,7 +137,7 @@ def test_a_network_that_reduces_has_more_channels_wherever_a_node_has_several_ra
 def test_rings_that_are_fallen_back_to_take_what_their_cost_says():
     old = replace(searched_communicator("dgxa100", 1), version=Version(2, 19))
     comm = replace(old, settings=replace(old.settings, algorithms={"AllReduce": ("NVLS",)}))
-    found = choose(comm, Call("AllReduce", MIB))
+    found = choose(comm, TunedCall("AllReduce", MIB))
     cost = cost_entry(comm, "AllReduce", "Ring", found.protocol)
     assert found.algorithm == "Ring"
     assert found.time_us == pytest.approx(cost.latency_us + MIB / (1000 * cost.bandwidth))
@@ -158,10 +158,10 @@ def test_the_host_pays_for_every_channel_but_the_first_or_for_every_send_but_the
 
 def test_the_table_of_a_call_holds_every_algorithm_and_protocol():
     comm = searched_communicator("h100_8nic", 1)
-    entries = timed_costs(comm, Call("AllReduce", MIB))
+    entries = timed_costs(comm, TunedCall("AllReduce", MIB))
     assert len(entries) == 21
     best = min(entry.time_us for entry in entries if entry.time_us is not None)
-    assert choose(comm, Call("AllReduce", MIB)).time_us == best
+    assert choose(comm, TunedCall("AllReduce", MIB)).time_us == best
 
 
 def test_names_of_functions():
@@ -196,9 +196,9 @@ def test_trees_are_discounted_at_middle_sizes_as_nccl_does(protocol: str) -> Non
     cost = cost_entry(comm, "AllReduce", "Tree", protocol)
     for step, factor in enumerate([*factors[:23], 1.0, 1.0]):
         for nbytes in (64 << step, (64 << step + 1) - 1):
-            assert _correction(comm, Call("AllReduce", nbytes), cost) == factor
-    assert _correction(comm, Call("AllReduce", 63), cost) == 1.0
-    assert _correction(comm, Call("Broadcast", 1 << 16), cost) == 1.0
+            assert _correction(comm, TunedCall("AllReduce", nbytes), cost) == factor
+    assert _correction(comm, TunedCall("AllReduce", 63), cost) == 1.0
+    assert _correction(comm, TunedCall("Broadcast", 1 << 16), cost) == 1.0
 
 
 def test_a_calibrated_launch_takes_the_place_of_the_usual_one_and_keeps_what_is_added() -> None:

@@ -20,7 +20,7 @@ from netsim.nccl.environment import (
 )
 from netsim.nccl.facts import FUNCTIONS, NEWEST, Version
 from netsim.nccl.node import communicator, search_node
-from netsim.nccl.tuning import Call, choose, cost_entry, timed_costs
+from netsim.nccl.tuning import TunedCall, choose, cost_entry, timed_costs
 from tests.environment_table import PAGE, page
 from tests.nccl.nccl_nodes import node_of, system_of
 
@@ -214,34 +214,34 @@ def test_p2p_level_opens_pcie():
 def test_nvls_can_be_switched_off():
     comm = comm_with("h100_8nic", 1, NCCL_NVLS_ENABLE="0")
     assert comm.nvls is None
-    assert choose(comm, Call("AllReduce", GIB)).algorithm == "Ring"
+    assert choose(comm, TunedCall("AllReduce", GIB)).algorithm == "Ring"
     cost = cost_entry(comm, "AllReduce", "NVLS", "Simple")
     assert cost.disabled == "NVLink SHARP is off (NCCL_NVLS_ENABLE)"
 
 
 def test_forced_algorithms_and_protocols():
     comm = comm_with("h100_8nic", 4, NCCL_ALGO="tree", NCCL_PROTO="simple")
-    choice = choose(comm, Call("AllReduce", GIB))
+    choice = choose(comm, TunedCall("AllReduce", GIB))
     assert (choice.algorithm, choice.protocol) == ("Tree", "Simple")
 
 
 def test_an_impossible_choice_is_refused_with_the_rule():
     comm = comm_with("h100_8nic", 1, NCCL_ALGO="NVLSTree")
     with pytest.raises(InputError) as error:
-        choose(comm, Call("AllReduce", GIB))
+        choose(comm, TunedCall("AllReduce", GIB))
     assert str(error.value) == (
         "no algorithm available for AllReduce (NVLSTree needs at least 2 nodes)"
     )
     with pytest.raises(InputError, match="Tree exists for AllReduce only"):
-        choose(comm_with("h100_8nic", 1, NCCL_ALGO="tree"), Call("AllGather", GIB))
+        choose(comm_with("h100_8nic", 1, NCCL_ALGO="tree"), TunedCall("AllGather", GIB))
 
 
 def test_before_2_24_an_impossible_choice_fell_back_to_rings():
     comm = comm_with("h100_8nic", 1, Version(2, 20), NCCL_ALGO="nvlstree")
-    assert choose(comm, Call("AllReduce", GIB)).algorithm == "Ring"
+    assert choose(comm, TunedCall("AllReduce", GIB)).algorithm == "Ring"
     old = comm_with("a100_8nic", 1, Version(2, 12), NCCL_ALGO="tree")
-    assert choose(old, Call("AllGather", GIB)).algorithm == "Ring"
-    assert choose(old, Call("AllReduce", GIB)).algorithm == "Tree"
+    assert choose(old, TunedCall("AllGather", GIB)).algorithm == "Ring"
+    assert choose(old, TunedCall("AllReduce", GIB)).algorithm == "Tree"
 
 
 def test_forcing_ll128_passes_over_its_rules():
@@ -250,21 +250,21 @@ def test_forcing_ll128_passes_over_its_rules():
         "LL128 inside a node needs paths up to NVB, found SYS"
     )
     forced = comm_with("l40s8sw", 1, NCCL_PROTO="LL128")
-    assert choose(forced, Call("AllReduce", MIB)).protocol == "LL128"
+    assert choose(forced, TunedCall("AllReduce", MIB)).protocol == "LL128"
 
 
 def test_every_disabled_entry_says_why():
     for config, nodes in (("h100_8nic", 4), ("a100_8nic", 1), ("l40s8sw", 2)):
         comm = comm_with(config, nodes)
-        for entry in timed_costs(comm, Call("AllGather", MIB)):
+        for entry in timed_costs(comm, TunedCall("AllGather", MIB)):
             assert (entry.time_us is None) == bool(entry.disabled)
 
 
 def test_data_types_that_the_switch_cannot_reduce():
     comm = comm_with("h100_8nic", 1)
-    assert choose(comm, Call("AllReduce", GIB)).algorithm == "NVLS"
-    assert choose(comm, Call("AllReduce", GIB, "bfloat16")).algorithm == "NVLS"
-    assert choose(comm, Call("AllReduce", GIB, "int8")).algorithm == "Ring"
+    assert choose(comm, TunedCall("AllReduce", GIB)).algorithm == "NVLS"
+    assert choose(comm, TunedCall("AllReduce", GIB, "bfloat16")).algorithm == "NVLS"
+    assert choose(comm, TunedCall("AllReduce", GIB, "int8")).algorithm == "Ring"
 
 
 def test_collnet_is_off_until_asked_for():
@@ -281,7 +281,7 @@ def test_pat_needs_one_gpu_a_node():
     node = search_node(system, networked=True, devices=[0])
     comm = communicator(node, 8)
     assert cost_entry(comm, "AllGather", "PAT", "Simple").disabled == ""
-    assert choose(comm, Call("AllGather", 8 * KIB)).algorithm in ("PAT", "Ring")
+    assert choose(comm, TunedCall("AllGather", 8 * KIB)).algorithm in ("PAT", "Ring")
     full = comm_with("h100_1nic", 8)
     assert cost_entry(full, "AllGather", "PAT", "Simple").disabled == (
         "PAT needs exactly one rank a node"
@@ -290,7 +290,7 @@ def test_pat_needs_one_gpu_a_node():
 
 def test_one_rank_needs_no_choice():
     node = search_node(system_of("h100_1nic"), networked=False, devices=[3])
-    assert choose(communicator(node), Call("AllReduce", MIB)).algorithm == "Ring"
+    assert choose(communicator(node), TunedCall("AllReduce", MIB)).algorithm == "Ring"
 
 
 def test_the_page_of_docs_is_what_the_package_says():

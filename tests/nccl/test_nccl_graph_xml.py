@@ -65,7 +65,9 @@ RING = """<graphs version="1">
 def test_given_channels_take_the_place_of_the_search() -> None:
     file = GraphFile("g.xml", RING)
     view = search_node(
-        system_of(H100), networked=False, given=lambda table, facts: graphs_of(file, table, facts)
+        system_of(H100),
+        networked=False,
+        graphs_of_file=lambda table, facts: graphs_of(file, table, facts),
     )
     assert view.ring.channels[0].gpus == (0, 2, 4, 6, 1, 3, 5, 7)
     assert (view.ring.n_channels, view.ring.bw_intra) == (1, 20.0)

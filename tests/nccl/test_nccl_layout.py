@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from netsim.nccl.communicator import Channel, ChannelGraph
-from netsim.nccl.connect import Layout, double_binary_tree, laid_out, seats_of, worst_graph
+from netsim.nccl.connect import ChannelLayout, double_binary_tree, laid_out, seats_of, worst_graph
 from netsim.nccl.facts import facts_of
 from tests.nccl.nccl_nodes import node_of, searched_communicator
 from tests.nccl.nccl_plans import channel_tree, contiguous_nodes
@@ -16,7 +16,7 @@ Nodes = Sequence[Sequence[int]]
 
 def layout(
     ring: ChannelGraph, tree: ChannelGraph, nodes: Sequence[Sequence[int]], n_channels: int
-) -> Layout:
+) -> ChannelLayout:
     """Rings and trees of all executed channels over the ranks of equal `nodes`."""
     return mixed_layout([ring] * len(nodes), [tree] * len(nodes), nodes, n_channels)
 
@@ -26,7 +26,7 @@ def mixed_layout(
     trees: Sequence[ChannelGraph],
     nodes: Sequence[Sequence[int]],
     n_channels: int,
-) -> Layout:
+) -> ChannelLayout:
     """Rings and trees over the ranks of `nodes`, each node with its own graphs."""
     seats = seats_of(nodes, zip(map(id, rings), map(id, trees), strict=True))
     kinds = [(rings[node], trees[node]) for node in seats.first]

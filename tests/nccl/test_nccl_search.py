@@ -13,7 +13,7 @@ from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import facts_of
 from netsim.nccl.node import communicator, search_node
 from netsim.nccl.paths import path_table
-from netsim.nccl.search import Arena, Attempt, Request, _Ladder, most_channels, nets_of
+from netsim.nccl.search import Arena, Attempt, Request, _Relaxation, most_channels, nets_of
 from netsim.nccl.search import search as search_channels
 from netsim.nccl.system import system_graph
 from netsim.nccl.tuning import cost_entry
@@ -43,8 +43,8 @@ def arena_of(system: XmlSystem, *, networked: bool, settings: Settings = NO_SETT
 def test_shortcuts_change_nothing(config, networked, monkeypatch):
     fast = node_of(config, networked=networked)
     monkeypatch.setattr(search, "most_channels", lambda arena, attempt: attempt.max_channels)
-    monkeypatch.setattr(search, "hopeless", lambda arena, attempt, most, found: False)
-    monkeypatch.setattr(search, "likeness", lambda arena, kinds, attempt: (attempt, (id(attempt),)))
+    monkeypatch.setattr(search, "cannot_improve", lambda arena, attempt, limit, best: False)
+    monkeypatch.setattr(search, "walk_key", lambda arena, kinds, attempt: (attempt, (id(attempt),)))
     slow = search_node(system_of(config), networked=networked)
     assert (slow.ring, slow.tree, slow.nvls) == (fast.ring, fast.tree, fast.nvls)
 
@@ -71,7 +71,7 @@ def test_what_is_found_is_within_the_bounds_and_the_capacities(config):
     ring = search_channels(arena, Request(RING, 1, 32))
     assert arena.left == before
     assert ring == node.ring
-    ladder = search._Ladder(arena, Request(RING, 1, 32), NO_SETTINGS)
+    ladder = search._Relaxation(arena, Request(RING, 1, 32), NO_SETTINGS)
     attempt = replace(ladder.start, bw_intra=ring.bw_intra, bw_inter=ring.bw_inter, type_intra=9)
     assert ring.n_channels <= most_channels(arena, attempt)
 
@@ -211,9 +211,9 @@ def test_a_search_ends_with_all_that_a_gpu_can_send(monkeypatch, config, total):
     """No wish is given up for more than there is."""
 
     def give_up(self, budget):
-        raise AssertionError(f"{self.found} is not enough, after {budget}")
+        raise AssertionError(f"{self.best} is not enough, after {budget}")
 
-    monkeypatch.setattr(_Ladder, "_relaxed", give_up)
+    monkeypatch.setattr(_Relaxation, "_relaxed", give_up)
     node = search_node(system_of(config), networked=False)
     assert node.ring.n_channels * node.ring.bw_inter == total
     assert node.tree.n_channels * node.tree.bw_inter == total
@@ -277,11 +277,11 @@ def test_a_channel_crosses_at_least_the_links_of_its_nearest_rail() -> None:
 
 def test_only_a_tree_of_channels_of_its_own_walks_alike_whatever_rails_it_may_cross() -> None:
     arena = SimpleNamespace(gpus="ab", local_ports=[[0], [0]], ports_by_type=[{}, {}])
-    kinds = search.Kinds(frozenset({1}), frozenset({3, 5}), frozenset({3, 4}), frozenset({3}))
+    kinds = search.PresentTypes(*map(frozenset, ({1}, {3, 5}, {3, 4}, {3})))
 
     def alike(pattern: int, same: bool) -> tuple[bool, int]:
         some = [Attempt(pattern, 1.0, 1.0, 3, 5, same, cross, 1, 1) for cross in (0, 1)]
-        one, other = (search.likeness(arena, kinds, each) for each in some)
+        one, other = (search.walk_key(arena, kinds, each) for each in some)
         return one == other, one[0].type_inter
 
     assert alike(TREE, same=False) == (True, 3)

@@ -7,7 +7,7 @@ import pytest
 
 from netsim.base.errors import ScenarioError
 from netsim.nccl.communicator import Communicator, TunerRule
-from netsim.nccl.tuning import Call, choose, launch, parse_tuner, tuner_text
+from netsim.nccl.tuning import TunedCall, choose, launch, parse_tuner, tuner_text
 from tests.nccl.nccl_nodes import searched_communicator
 
 TABLE = """
@@ -32,22 +32,22 @@ def tuned(config: str, nodes: int, text: str = TABLE) -> Communicator:
 def test_the_first_line_that_fits_overrides_the_choice():
     comm = tuned("h100_8nic", 4)
     for nbytes, wanted in ((4096, ("Tree", "LL", 4)), (2**20, ("Ring", "LL128", 8))):
-        choice = choose(comm, Call("AllReduce", nbytes))
+        choice = choose(comm, TunedCall("AllReduce", nbytes))
         assert (choice.algorithm, choice.protocol, choice.n_channels) == wanted
         assert choice.tuned
 
 
 def test_nccl_chooses_where_no_line_fits_or_the_line_cannot_run():
-    for nodes, call in ((4, Call("AllReduce", 2**30)), (1, Call("AllReduce", 2**20))):
+    for nodes, call in ((4, TunedCall("AllReduce", 2**30)), (1, TunedCall("AllReduce", 2**20))):
         plain = searched_communicator("h100_8nic", nodes)
         assert choose(replace(plain, tuner=parse_tuner(TABLE)), call) == choose(plain, call)
 
 
 def test_lines_may_ask_for_registered_buffers_or_grouped_calls():
     comm = tuned("h100_8nic", 1, "allreduce,0,99999,tree,ll,-1,-1,-1,1,1")
-    assert not choose(comm, Call("AllReduce", 4096)).tuned
-    assert not choose(comm, Call("AllReduce", 4096, n_pipe_ops=2, registered=True)).tuned
-    assert choose(comm, Call("AllReduce", 4096, registered=True)).tuned
+    assert not choose(comm, TunedCall("AllReduce", 4096)).tuned
+    assert not choose(comm, TunedCall("AllReduce", 4096, n_pipe_ops=2, registered=True)).tuned
+    assert choose(comm, TunedCall("AllReduce", 4096, registered=True)).tuned
 
 
 def test_a_tuner_has_no_more_channels_than_there_are():

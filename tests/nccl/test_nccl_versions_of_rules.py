@@ -10,7 +10,7 @@ from netsim.nccl.facts import FUNCTIONS, Version, facts_of
 from netsim.nccl.node import communicator, search_node
 from netsim.nccl.paths import p2p_level
 from netsim.nccl.system import system_graph
-from netsim.nccl.tuning import Call, algorithm_bandwidth, choose, latency_us, launch, refusal
+from netsim.nccl.tuning import TunedCall, algorithm_bandwidth, choose, latency_us, launch, refusal
 from tests.nccl.nccl_nodes import searched_communicator, system_of
 from tests.nccl.nccl_oracles import SYSTEMS
 
@@ -35,7 +35,7 @@ def test_every_version_chooses_something_for_every_size(version):
             comm = replace(searched_communicator(config, nodes), version=version)
             for function in FUNCTIONS:
                 for exponent in range(3, 34, 5):
-                    assert choose(comm, Call(function, 2**exponent)).time_us > 0
+                    assert choose(comm, TunedCall(function, 2**exponent)).time_us > 0
 
 
 def test_a100_ring_was_capped_before_2_18():

@@ -15,7 +15,7 @@ from netsim.nccl.schedules.primitives import Pass, PlannedChannel
 from netsim.program.place import place
 from netsim.schedule.schedule import OUT, SCRATCH, Schedule
 from netsim.topology.routing import switch
-from tests.nccl.nccl_plans import IDEAL, small_plan
+from tests.nccl.nccl_plans import IDEAL, UNMERGED, small_plan
 
 COUNT = 4096
 
@@ -60,7 +60,7 @@ def test_memory_that_passes_touch(
     algorithm: str, nodes: int, local: int, name: str, expected: int
 ) -> None:
     collective = Collective(name, nodes * local, COUNT, 4, in_place=True)
-    made = schedule_of(collective, plan_of(algorithm, nodes, local))
+    made = schedule_of(collective, plan_of(algorithm, nodes, local), UNMERGED)
     assert touched(made) == pytest.approx(expected, rel=1e-6)
 
 
@@ -106,7 +106,10 @@ def test_results_that_need_not_be_copied_out_are_not() -> None:
     collective = Collective("all_reduce", 4, COUNT, 4)
     for algorithm in ("Ring", "Tree"):
         plan = plan_of(algorithm, 1, 4)
-        both = [touched(schedule_of(collective, replace(plan, direct=d))) for d in (False, True)]
+        both = [
+            touched(schedule_of(collective, replace(plan, direct=d), UNMERGED))
+            for d in (False, True)
+        ]
         assert both == [pytest.approx(3 * 6 + 2, rel=1e-6), pytest.approx(3 * 6, rel=1e-6)]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from netsim.base.constants import value
-from netsim.cli.questions import Given, asked
+from netsim.cli.questions import QuestionOptions, source_of_question
 from netsim.engines.engine import simulate
 from netsim.program.place import place
 from netsim.scenario.cells import expand
@@ -16,8 +16,8 @@ MIB = 2**20
 
 def busbw(machine: str, collective: str, size: int, **flags: object) -> float:
     """GB/s of the bus, as nccl-tests counts it for two or four GPUs."""
-    given = Given(**flags, sizes=str(size))
-    ready = resolve(expand(asked(machine, collective, given).source)[0])
+    given = QuestionOptions(**flags, sizes=str(size))
+    ready = resolve(expand(source_of_question(machine, collective, given).source)[0])
     made = place(
         form_at(ready, size).loop_schedule.schedule(),
         ready.topology,

@@ -9,7 +9,7 @@ from netsim.nccl.facts import Version
 from netsim.nccl.node import communicator
 from netsim.nccl.p2p import rounds_of, sends_of
 from netsim.nccl.schedules.plan import SEND_RECV, Plan
-from netsim.nccl.tuning import Call
+from netsim.nccl.tuning import TunedCall
 from tests.nccl.nccl_nodes import node_of, searched_communicator
 
 
@@ -25,7 +25,7 @@ from tests.nccl.nccl_nodes import node_of, searched_communicator
 )
 def test_channels_of_the_examples_in_the_fact_sheet(nbytes: int, expected: object) -> None:
     comm = searched_communicator("h100_8nic", 1)
-    plan = plan_call(comm, Call("AllReduce", nbytes), nbytes // 4, 4)
+    plan = plan_call(comm, TunedCall("AllReduce", nbytes), nbytes // 4, 4)
     assert (plan.algorithm, plan.protocol, plan.n_channels) == expected
 
 
@@ -34,7 +34,7 @@ def test_before_2_22_all_channels_of_the_launch_work() -> None:
     version = Version(2, 20)
     settings = settings_from({"NCCL_ALGO": "Ring"}, version)
     comm = communicator(node, 1, version=version, settings=settings)
-    plan = plan_call(comm, Call("AllReduce", 2**30), 2**28, 4)
+    plan = plan_call(comm, TunedCall("AllReduce", 2**30), 2**28, 4)
     assert plan.n_channels == comm.n_channels
 
 

@@ -45,7 +45,7 @@ def summed(algorithm: str, **given: object) -> tuple[Collective, Plan]:
 
 def sends(nodes: int) -> tuple[Collective, Plan]:
     c = Collective("alltoall", 6, 9001, 4)
-    return c, plan_of(c, nodes, chunk=1024, fold=False, slots=2)
+    return c, plan_of(c, nodes, chunk=1024, slots=2)
 
 
 CALLS: dict[str, Callable[[], tuple[Collective, Plan]]] = {

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from netsim.cli.questions import Given, asked
+from netsim.cli.questions import QuestionOptions, source_of_question
 from netsim.nccl.node import COPIES, over_all_links, rings_of_mesh
 from netsim.scenario.cells import expand
 from netsim.tasks.resolve import resolve
@@ -51,8 +51,8 @@ def test_amd_meshes_of_eight_run_on_all_links(capsys, gpus: int, channels: int |
 
 def test_blocks_of_rccl_have_256_threads():
     """So that twice as many channels share a call: measured times stay flat from 8 to 128 KiB."""
-    asked_for = Given(sizes="32K,128K,1M")
-    ready = resolve(expand(asked("mi300x", "all_reduce", asked_for).source)[0])
+    asked_for = QuestionOptions(sizes="32K,128K,1M")
+    ready = resolve(expand(source_of_question("mi300x", "all_reduce", asked_for).source)[0])
     plans = [ready.planned(size) for size in (32768, 131072, 2**20)]
     assert [plan.n_channels for plan in plans if plan] == [2, 8, 52]
     assert ready.jobs[0].mechanism.grain.ll == 2048

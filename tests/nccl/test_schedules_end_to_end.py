@@ -4,13 +4,12 @@ Every algorithm and protocol that NCCL can run there, for every collective, is e
 symbolically and checked for races, channel by channel.
 """
 
-from dataclasses import replace
 from functools import cache
 
 import pytest
 
 from netsim.base.errors import InputError
-from netsim.cli.questions import Given, asked
+from netsim.cli.questions import QuestionOptions, source_of_question
 from netsim.nccl.choice import nccl_plan
 from netsim.nccl.facts import ALGORITHMS, COLLECTIVES, PROTOCOLS
 from netsim.scenario.cells import expand
@@ -37,14 +36,14 @@ def resolved(shape: str, collective: str, algorithm: str, protocol: str) -> Reso
     """A question with one algorithm forced; nothing where NCCL's rules refuse it."""
     machine, nodes, gpus, sharp = SHAPES[shape]
     flags = {"nodes": nodes, "gpus_per_node": gpus, "algo": algorithm, "proto": protocol}
-    given = Given(
+    given = QuestionOptions(
         **{name: value for name, value in flags.items() if value},
         sizes="40K",
         env=ENABLED if sharp else (),
         settings=SHARP if sharp else (),
     )
     try:
-        return resolve(expand(asked(machine, collective, given).source)[0])
+        return resolve(expand(source_of_question(machine, collective, given).source)[0])
     except InputError:
         return None
 
@@ -53,7 +52,7 @@ def check(ready: ResolvedCell, size: int) -> None:
     """Execute what NCCL does at a size, unfolded."""
     collective = ready.collective(size)
     plan = nccl_plan(ready.jobs[0], collective, "float")
-    prove(collective, replace(plan, fold=False))
+    prove(collective, plan)
 
 
 @pytest.mark.sample(3)

@@ -11,8 +11,9 @@ from netsim.nccl.choice import schedule_of, with_blocks
 from netsim.nccl.constants import MECHANISMS
 from netsim.nccl.schedules.plan import Plan, Work
 from netsim.program.place import place
+from netsim.schedule.extent import ALL, Extent
 from netsim.topology.routing import switch
-from tests.nccl.nccl_plans import IDEAL, checked, even_work, small_plan
+from tests.nccl.nccl_plans import IDEAL, UNMERGED, checked, even_work, small_plan
 
 SHAPES = [(2, 2, 2), (3, 2, 2), (4, 2, 1), (5, 3, 2), (2, 8, 4)]
 
@@ -55,9 +56,15 @@ def test_more_messages_of_a_round_than_slots(name, ranks, slots):
     checked(Collective(name, ranks, count, 4), full)
 
 
-def seconds(c: Collective, plan: Plan, bandwidth: float, latency: float = 0.0) -> float:
+def seconds(
+    c: Collective,
+    plan: Plan,
+    bandwidth: float,
+    latency: float = 0.0,
+    extent: Extent = ALL,
+) -> float:
     topology = with_blocks(switch(c.ranks, bandwidth, latency), plan.mechanism)
-    return simulate(place(schedule_of(c, plan), topology), "compiled").makespan
+    return simulate(place(schedule_of(c, plan, extent), topology), "compiled").makespan
 
 
 @pytest.mark.parametrize("name", ["all_gather", "reduce_scatter"])
@@ -76,7 +83,7 @@ def test_small_blocks_take_a_logarithm_of_steps(name):
 def test_large_blocks_fill_the_links(name):
     c = Collective(name, 8, 2**22, 4)
     work = even_work(c.count, 2**18, 4)
-    plan = Plan("PAT", "Simple", tuple(range(8)), work, mechanism=IDEAL, places=False)
+    plan = Plan("PAT", "Simple", tuple(range(8)), work, mechanism=IDEAL)
     assert seconds(c, plan, 50e9) == pytest.approx(7 / 8 * c.size_bytes / 50e9, rel=0.15)
 
 
@@ -92,7 +99,7 @@ def test_equal_channels_fold():
     heads = ((0, 1), (2, 3), (4, 5), (6, 7))
     plan = small_plan("NVLSTree", "Simple", 4, 2, c.count, channels=8, chunk=4096, heads=heads)
     plan = replace(plan, mechanism=MECHANISMS[90], slot_bytes=0)
-    made = [schedule_of(c, replace(plan, fold=fold)) for fold in (True, False)]
+    made = [schedule_of(c, plan, extent) for extent in (ALL, UNMERGED)]
     assert len(made[0]) * 3.8 < len(made[1])
-    times = [seconds(c, replace(plan, fold=fold), 40e9, 1e-6) for fold in (True, False)]
+    times = [seconds(c, plan, 40e9, 1e-6, extent=extent) for extent in (ALL, UNMERGED)]
     assert times[0] == pytest.approx(times[1], rel=1e-9)

@@ -15,12 +15,14 @@ from netsim.nccl.schedules.plan import Plan, Work
 from netsim.nccl.schedules.ring import evened
 from netsim.nccl.split import split_over_channels
 from netsim.program.place import place
+from netsim.schedule.extent import Extent
 from netsim.schedule.schedule import IN_ORDER, TRANSFER
 from netsim.topology.routing import switch
-from tests.nccl.nccl_plans import IDEAL, SMALL, checked, small_plan
+from tests.nccl.nccl_plans import IDEAL, SMALL, UNMERGED, checked, small_plan
 from tests.nccl.proof import Proof, written
 
 ALL = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+WRITTEN_IN_FULL = Extent()
 PROTOCOLS = ("LL", "LL128", "Simple")
 SHAPES = [(1, 2), (1, 5), (2, 1), (2, 2), (3, 1), (1, 8), (3, 2)]
 # LL128 differs from LL in figures only: a few shapes are enough.
@@ -140,14 +142,20 @@ def call(name: str, nbytes: int, protocol: str, **given: object) -> tuple[Collec
     chunk = {"LL": 32768, "LL128": 576000, "Simple": 2 * MIB}[protocol]
     starts = accumulate(counts, initial=0)
     work = tuple(Work(k, *part, chunk) for k, part in enumerate(zip(starts, counts, strict=False)))
-    values = {"mechanism": MECHANISMS[80], "places": False, **given}
+    values = {"mechanism": MECHANISMS[80], **given}
     plan = Plan("Ring", protocol, (0,) * n, work, rings=(tuple(range(n)),) * 24, **values)
     return Collective(name, n, count, 4), plan
 
 
-def seconds(c: Collective, plan: Plan, bandwidth: float = 240e9, latency: float = 0.4e-6) -> float:
+def seconds(
+    c: Collective,
+    plan: Plan,
+    bandwidth: float = 240e9,
+    latency: float = 0.4e-6,
+    extent: Extent = WRITTEN_IN_FULL,
+) -> float:
     topology = with_blocks(switch(c.ranks, bandwidth, latency), plan.mechanism)
-    return simulate(place(schedule_of(c, plan), topology), "compiled").makespan
+    return simulate(place(schedule_of(c, plan, extent), topology), "compiled").makespan
 
 
 @pytest.mark.parametrize("name", ["all_reduce", "all_gather"])
@@ -179,9 +187,9 @@ def test_small_messages_cost_a_hop_a_step():
 )
 def test_folding_changes_nothing(nbytes, protocol):
     c, plan = call("all_reduce", nbytes, protocol)
-    once, all_channels = (seconds(c, replace(plan, fold=fold)) for fold in (True, False))
+    once, all_channels = (seconds(c, plan, extent=extent) for extent in (WRITTEN_IN_FULL, UNMERGED))
     assert once == pytest.approx(all_channels, rel=1e-9)
-    assert len(schedule_of(c, plan)) * 10 < len(schedule_of(c, replace(plan, fold=False)))
+    assert len(schedule_of(c, plan)) * 10 < len(schedule_of(c, plan, UNMERGED))
 
 
 @pytest.mark.parametrize("nbytes", [2**20, 4 * MIB, 16 * MIB])

@@ -12,12 +12,14 @@ from netsim.nccl.constants import MECHANISMS, ByProtocol
 from netsim.nccl.environment import Settings
 from netsim.nccl.facts import facts_of
 from netsim.nccl.p2p import P2pChannels, P2pWork, Sends, rounds_of
-from netsim.nccl.schedules.plan import Plan, Transfers, messages_of
+from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.send_recv import _cut
+from netsim.nccl.schedules.transfers import Transfers, messages_of
 from netsim.program.place import place
+from netsim.schedule.extent import ALL, Extent
 from netsim.schedule.schedule import LOCAL_COPY, SCRATCH, TRANSFER
 from netsim.topology.routing import switch
-from tests.nccl.nccl_plans import IDEAL, checked, nodes_of
+from tests.nccl.nccl_plans import IDEAL, UNMERGED, checked, nodes_of
 from tests.nccl.plain_transfers import one_by_one
 
 FEW = P2pChannels(total=8, per_peer=4, fewest=2)
@@ -43,15 +45,15 @@ def test_everyone_gets_what_is_theirs(name, nodes, local):
     for count, direct in ((5, False), (2100, True), (9001, False)):
         in_place = root == 1 and count == 5
         c = Collective(name, nodes * local, count, 4, root=root, in_place=in_place)
-        checked(c, plan_of(c, nodes, direct=direct, fold=False))
+        checked(c, plan_of(c, nodes, direct=direct))
 
 
 def test_uneven_exchanges_and_pairs():
     matrix = tuple(tuple((r * 7 + d * 3) % 5 * 400 for d in range(4)) for r in range(4))
     uneven = Collective("alltoallv", 4, element_bytes=4, matrix=matrix)
-    checked(uneven, plan_of(uneven, 2, fold=False))
+    checked(uneven, plan_of(uneven, 2))
     pairs = Collective("p2p", 4, 900, 4, pairs=((0, 1), (2, 2), (0, 3), (3, 0)))
-    checked(pairs, plan_of(pairs, 2, fold=False))
+    checked(pairs, plan_of(pairs, 2))
     with pytest.raises(ValueError, match="all_reduce does not run as sends"):
         messages_of(Collective("all_reduce", 4, 10), np.arange(4))
 
@@ -92,9 +94,11 @@ def test_proxies_send_chunks_of_ll_as_one_message(count, pieces):
         assert timeline.start[taken & (made.src == (rank + 1) % 4)].min() < timeline.end[sent].max()
 
 
-def seconds(c: Collective, plan: Plan, bandwidth: float, latency: float = 0.0) -> float:
+def seconds(
+    c: Collective, plan: Plan, bandwidth: float, latency: float = 0.0, extent: Extent = ALL
+) -> float:
     topology = with_blocks(switch(c.ranks, bandwidth, latency), plan.mechanism)
-    return simulate(place(schedule_of(c, plan), topology), "compiled").makespan
+    return simulate(place(schedule_of(c, plan, extent), topology), "compiled").makespan
 
 
 WIDE = P2pChannels(total=32, per_peer=32, fewest=4)
@@ -102,7 +106,7 @@ WIDE = P2pChannels(total=32, per_peer=32, fewest=4)
 
 def test_alltoall_fills_the_links_of_one_node():
     c = Collective("alltoall", 8, 64 * MIB // 32, 4)
-    plan = plan_of(c, 1, WIDE, 524288, places=False)
+    plan = plan_of(c, 1, WIDE, 524288)
     assert seconds(c, plan, 370e9) == pytest.approx(7 / 8 * c.size_bytes / 370e9, rel=0.1)
 
 
@@ -110,7 +114,7 @@ def test_alltoall_fills_the_links_of_one_node():
 def test_folding_changes_nothing(nbytes):
     c = Collective("alltoall", 8, nbytes // 32, 4)
     plan = plan_of(c, 1, WIDE, 524288, mechanism=MECHANISMS[90])
-    times = [seconds(c, replace(plan, fold=fold), 370e9) for fold in (True, False)]
+    times = [seconds(c, plan, 370e9, extent=extent) for extent in (ALL, UNMERGED)]
     assert times[0] == pytest.approx(times[1], rel=1e-9)
 
 
@@ -130,17 +134,17 @@ def test_one_channel_over_the_network_moves_about_15_gigabytes_a_second():
     c = Collective("sendrecv", 4, 16 * MIB // 4, 4)
     for channels, expected in ((1, 15e9), (2, 26e9)):
         several = P2pChannels(channels, channels, channels)
-        plan = plan_of(c, 4, several, 131072, mechanism=MECHANISMS[90], places=False)
+        plan = plan_of(c, 4, several, 131072, mechanism=MECHANISMS[90])
         assert c.size_bytes / seconds(c, plan, 100e9, 3e-6) == pytest.approx(expected, rel=0.1)
 
 
 def test_batches_of_a_block_follow_one_another():
     """16 rounds on a single channel are two batches; the second waits for all of the first."""
     c = Collective("alltoall", 16, 64, 4)
-    plan = plan_of(c, 16, P2pChannels(1, 1, 1), fold=False)
+    plan = plan_of(c, 16, P2pChannels(1, 1, 1))
     sends = one_by_one(plan.transfers.columns)
     assert {one.batch for one in sends} == {0, 1}
-    made = schedule_of(c, plan)
+    made = schedule_of(c, plan, UNMERGED)
     timeline = simulate(place(made, switch(16, 1e9, 1e-6)), "compiled")
     batch = {(one.src, one.dst): one.batch for one in sends}
     real = [row for row in range(len(made)) if made.amount[row] and made.src[row] == 0]
@@ -153,10 +157,10 @@ def test_batches_of_a_block_follow_one_another():
 def test_parts_that_are_equal_are_one_row_of_their_number_only_where_rows_fold() -> None:
     """Whatever is folded, elements are conserved and parts begin where the one before ends."""
     even = P2pWork((96, 96, 96), (5, 1, 3), 64, "Simple")
-    assert _cut(even, 4, fold=True) == [(0, 24, 1, 3)]
+    assert _cut(even, 4, merges_channels=True) == [(0, 24, 1, 3)]
     apart = [(0, 24, 5, 1), (24, 24, 1, 1), (48, 24, 3, 1)]
-    assert _cut(even, 4, fold=False) == apart
+    assert _cut(even, 4, merges_channels=False) == apart
     odd = replace(even, parts=(96, 0, 40))
-    for fold in (False, True):
-        assert _cut(odd, 4, fold=fold) == [(0, 24, 5, 1), (24, 10, 3, 1)]
-        assert _cut(P2pWork((40,), (2,), 64, "LL"), 4, fold=fold) == [(0, 10, 2, 1)]
+    for merges in (False, True):
+        assert _cut(odd, 4, merges_channels=merges) == [(0, 24, 5, 1), (24, 10, 3, 1)]
+        assert _cut(P2pWork((40,), (2,), 64, "LL"), 4, merges_channels=merges) == [(0, 10, 2, 1)]

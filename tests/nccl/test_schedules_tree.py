@@ -11,8 +11,9 @@ from netsim.nccl.choice import schedule_of, with_blocks
 from netsim.nccl.constants import MECHANISMS, ByProtocol
 from netsim.nccl.schedules.plan import Plan, Work
 from netsim.program.place import place
+from netsim.schedule.extent import ALL, Extent
 from netsim.topology.routing import switch
-from tests.nccl.nccl_plans import IDEAL, SMALL, checked, even_work, small_plan
+from tests.nccl.nccl_plans import IDEAL, SMALL, UNMERGED, checked, even_work, small_plan
 
 MIB = 2**20
 
@@ -31,9 +32,15 @@ def test_trees_sum_everything_up_and_hand_it_out(protocol, pattern, nodes, local
         checked(Collective("all_reduce", nodes * local, count, 4, in_place=count != 5), plan)
 
 
-def seconds(c: Collective, plan: Plan, bandwidth: float, latency: float = 0.0) -> float:
+def seconds(
+    c: Collective,
+    plan: Plan,
+    bandwidth: float,
+    latency: float = 0.0,
+    extent: Extent = ALL,
+) -> float:
     topology = with_blocks(switch(c.ranks, bandwidth, latency), plan.mechanism)
-    return simulate(place(schedule_of(c, plan), topology), "compiled").makespan
+    return simulate(place(schedule_of(c, plan, extent), topology), "compiled").makespan
 
 
 def test_a_long_chain_of_chunks_fills_links_both_ways():
@@ -79,7 +86,7 @@ def test_the_switch_does_what_it_should(name, ranks, registered):
 
 def switch_call(name: str, nbytes: int, **given: object) -> tuple[Collective, Plan]:
     count = nbytes // 4 // (1 if name == "all_reduce" else 8)
-    values = {"mechanism": IDEAL, "places": False, "registered": True, **given}
+    values = {"mechanism": IDEAL, "registered": True, **given}
     work = even_work(count, 131072, 16)
     plan = Plan("NVLS", "Simple", (0,) * 8, work, heads=(tuple(range(8)),), **values)
     return Collective(name, 8, count, 4), plan
@@ -103,7 +110,7 @@ def test_measured_peak_of_hopper():
 @pytest.mark.parametrize("nbytes", [2 * MIB, 24 * MIB])
 def test_folding_changes_nothing(nbytes):
     c, plan = switch_call("all_reduce", nbytes, mechanism=MECHANISMS[90], registered=False)
-    times = [seconds(c, replace(plan, fold=fold), 370e9) for fold in (True, False)]
+    times = [seconds(c, plan, 370e9, extent=extent) for extent in (ALL, UNMERGED)]
     assert times[0] == pytest.approx(times[1], rel=1e-9)
 
 
@@ -112,9 +119,9 @@ def test_equal_trees_fold():
     c = Collective("all_reduce", ranks, 6 * 2**14, 4)
     plan = small_plan("Tree", "LL128", 2, 3, c.count, channels=6, chunk=1920)
     plan = replace(plan, slot_bytes=0, mechanism=MECHANISMS[90])
-    made = [schedule_of(c, replace(plan, fold=fold)) for fold in (True, False)]
+    made = [schedule_of(c, plan, extent) for extent in (ALL, UNMERGED)]
     assert np.isclose(3 * len(made[0]), len(made[1]), rtol=0.01)
-    times = [seconds(c, replace(plan, fold=fold), 40e9) for fold in (True, False)]
+    times = [seconds(c, plan, 40e9, extent=extent) for extent in (ALL, UNMERGED)]
     assert times[0] == pytest.approx(times[1], rel=1e-9)
 
 

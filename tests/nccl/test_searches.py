@@ -29,7 +29,7 @@ def test_a_node_is_searched_once_for_each_question(tmp_path: Path) -> None:
             assert [write_graphs(view) for view in views] == [write_graphs(found)] * 2
     assert len(asked) == 4
     for _ in range(2):
-        one(system_of("h100x2"), networked=True, given=lambda *_: {})
+        one(system_of("h100x2"), networked=True, graphs_of_file=lambda *_: {})
     assert len(asked) == 6  # graphs that are given may be any
 
 

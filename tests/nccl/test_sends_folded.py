@@ -8,11 +8,11 @@ import pytest
 from netsim.base.errors import ScenarioError
 from netsim.base.memo import Memo
 from netsim.nccl.facts import Version, facts_of
-from netsim.nccl.p2p import P2pWork, rounds_of
-from netsim.nccl.schedules import send_recv, smaller
-from netsim.nccl.schedules.plan import Columns, Transfers
-from netsim.nccl.schedules.smaller import equal_sends
-from netsim.program.symmetry import Classes, Where, classes
+from netsim.nccl.p2p import BATCH, P2pWork, rounds_of
+from netsim.nccl.schedules import equal_sends, send_recv
+from netsim.nccl.schedules.equal_sends import has_equal_sends
+from netsim.nccl.schedules.transfers import Columns, Transfers
+from netsim.program.partition import Coloring, Placement, refine
 from netsim.tasks import cluster
 from netsim.tasks.resolve import ResolvedCell
 from tests.extent.cells import folded, form_at, simulate_size
@@ -35,8 +35,8 @@ def _nothing_found_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def leaders(ready: ResolvedCell, size: int = 1 << 20) -> int:
     found = form_at(ready, size).with_representatives
-    symmetry = None if found is None else found.plans[0].symmetry
-    return 0 if symmetry is None else len(symmetry.fold.leaders)
+    partition = None if found is None else found.extent.partition
+    return 0 if partition is None else len(partition.fold.leaders)
 
 
 CASES = [
@@ -134,7 +134,7 @@ def test_some_rounds_tell_the_same_as_all(
 ) -> None:
     """Of very many sends not all are looked at."""
     every = leaders(resolved("dgx-h100", "alltoall", 12, "", *settings))
-    monkeypatch.setattr(smaller, "MOST_SENDS", 0)
+    monkeypatch.setattr(equal_sends, "MAX_REFINED_MESSAGES", 0)
     cluster.BUILT.clear()
     ready = resolved("dgx-h100", "alltoall", 12, "", *settings)
     assert leaders(ready) == every > 0
@@ -146,18 +146,20 @@ def test_what_stands_for_others_is_held_against_all_that_it_receives(
 ) -> None:
     """From sends inside nodes all ranks look alike, though some share a leaf and others do not."""
 
-    def inside(transfers: Transfers, sketch: smaller._Sketch, where: Where) -> Classes | None:
-        return classes(sketch.of(smaller._apart(transfers, [0])), where)
+    def inside(
+        transfers: Transfers, skeletons: equal_sends._Skeletons, placement: Placement
+    ) -> Coloring | None:
+        return refine(skeletons.of(equal_sends._messages_at(transfers, [0])), placement)
 
-    monkeypatch.setattr(smaller, "MOST_SENDS", 0)
-    monkeypatch.setattr(smaller, "_classes_of_some", inside)
+    monkeypatch.setattr(equal_sends, "MAX_REFINED_MESSAGES", 0)
+    monkeypatch.setattr(equal_sends, "_refined_by_distances", inside)
     assert leaders(resolved("dgx-h100", "alltoall", 4)) == 1
     assert not leaders(resolved("dgx-h100", "alltoall", 4, "", RAILS))
 
 
 def test_what_few_sends_may_not_meet_is_not_folded_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow link may be on the way of none of those sends that are looked at."""
-    monkeypatch.setattr(smaller, "MOST_SENDS", 0)
+    monkeypatch.setattr(equal_sends, "MAX_REFINED_MESSAGES", 0)
     assert leaders(resolved("dgx-h100", "alltoall", 6)) == 1
     cluster.BUILT.clear()
     slow = "cluster.faults=[{link: node3.nic3-leaf3, bandwidth: 5%}]"
@@ -172,10 +174,10 @@ def test_nothing_at_all_is_sent_by_nobody() -> None:
 
 def test_batches_wait_for_the_last_that_holds_one_of_their_channels() -> None:
     """Three batches of one send each: on channel 0, again on 0, then on 0 and 1 together."""
-    number, zero = np.arange(3) * send_recv.BATCH, np.zeros(3, np.int64)
+    number, zero = np.arange(3) * BATCH, np.zeros(3, np.int64)
     works = tuple(P2pWork((64,) * len(some), some, 64, "Simple") for some in ((0,), (0,), (0, 1)))
     sends = Columns(zero, zero + 1, zero, zero, number, np.arange(3), works)
-    pieces = send_recv._Pieces.of(sends, 4, fold=False)
+    pieces = send_recv._Pieces.of(sends, 4, merges_channels=False)
     assert pieces.wave.tolist() == [0, 1, 2]
     assert pieces.size.tolist() == [1, 1, 2]
 
@@ -205,7 +207,7 @@ def test_ranks_meet_others_in_the_same_round(sizes: tuple[int, ...]) -> None:
 def test_parts_of_representatives_are_parts_of_all() -> None:
     """What a rank receives is stood for by sends of the same round."""
     ready = resolved("dgx-h100", "alltoall", 4, "", HALVES)
-    fold = form_at(ready, 1 << 20).with_representatives.plans[0].stands
+    fold = form_at(ready, 1 << 20).with_representatives.extent.fold
     assert fold is not None
     schedule = folded(ready, 1 << 20).schedule()
     sends = schedule.src != schedule.dst
@@ -216,5 +218,5 @@ def test_parts_of_representatives_are_parts_of_all() -> None:
 def test_only_equal_sends_of_so_many_ranks_are_compared() -> None:
     """Of more, those that stand for others would have more sends than can be written."""
     for name in ("alltoall", "sendrecv"):
-        assert [equal_sends(name, ranks) for ranks in (2, 32768, 32769)] == [True, True, False]
-    assert not equal_sends("gather", 2)
+        assert [has_equal_sends(name, ranks) for ranks in (2, 32768, 32769)] == [True, True, False]
+    assert not has_equal_sends("gather", 2)

@@ -5,7 +5,7 @@ Busbw in GB/s by case; the sources are in the comments.
 
 import pytest
 
-from netsim.cli.questions import Given, asked
+from netsim.cli.questions import QuestionOptions, source_of_question
 from netsim.engines.engine import simulate
 from netsim.program.place import place
 from netsim.scenario.cells import expand
@@ -17,8 +17,8 @@ MIB = 2**20
 
 def run(machine: str, collective: str, size: int, **flags: object) -> tuple[float, int]:
     """GB/s of one operation that begins at rest, and the channels of a rank's sends."""
-    given = Given(**flags, sizes=str(size))
-    ready = resolve(expand(asked(machine, collective, given).source)[0])
+    given = QuestionOptions(**flags, sizes=str(size))
+    ready = resolve(expand(source_of_question(machine, collective, given).source)[0])
     plan = ready.planned(size)
     assert plan is not None
     made = place(
@@ -77,8 +77,8 @@ def test_alltoall_is_bound_by_nics_and_their_proxies(machine, nic, post):
 )
 def test_what_several_gpus_send_to_one_meets_at_the_switch(collective, gpus, crowded):
     size = 1024 * MIB
-    given = Given(sizes=str(size), gpus_per_node=gpus)
-    ready = resolve(expand(asked("dgx-h100", collective, given).source)[0])
+    given = QuestionOptions(sizes=str(size), gpus_per_node=gpus)
+    ready = resolve(expand(source_of_question("dgx-h100", collective, given).source)[0])
     call = form_at(ready, size)
     assert call.plans[0].crowded == crowded
     made = place(call.loop_schedule.schedule(), ready.topology, ready.gpus.tolist())

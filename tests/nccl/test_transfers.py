@@ -12,8 +12,10 @@ from netsim.nccl.choice import plan_sends
 from netsim.nccl.environment import Settings
 from netsim.nccl.facts import Version, facts_of
 from netsim.nccl.p2p import P2pChannels, Sends, rounds_of
-from netsim.nccl.schedules.plan import Plan, Transfers
-from netsim.nccl.schedules.smaller import loops_of, shorter
+from netsim.nccl.schedules.loops import loops_of
+from netsim.nccl.schedules.plan import Plan
+from netsim.nccl.schedules.transfers import Transfers
+from netsim.schedule.extent import ALL, Extent
 from tests.nccl.plain_transfers import one_by_one, plain_transfers
 
 VERSIONS = {"grouped": facts_of(), "quadratic": facts_of(Version(2, 25)),
@@ -73,7 +75,7 @@ def test_sends_of_some_ranks_are_those_of_all(sizes):
     for c in collectives(sum(sizes)):
         found = transfers(c, nodes, VERSIONS["grouped"])
         every = one_by_one(found.columns)
-        assert one_by_one(found.of(some)) == [one for one in every if one.src % 2 == 0]
+        assert one_by_one(found.of(some, ALL)) == [one for one in every if one.src % 2 == 0]
 
 
 @pytest.mark.parametrize("sizes", SHAPES)
@@ -97,9 +99,11 @@ def test_parts_lose_loops():
         -(-part // one.chunk) for one in one_by_one(plan.transfers.columns) for part in one.parts
     ]
     assert (max(found), min(found)) == (max(loops), min(loops))
-    same, short = shorter(c, plan, 3)
-    assert same == c
-    some = (one_by_one(one.transfers.columns) for one in (plan, short))
+    everyone = np.arange(8)
+    some = (
+        one_by_one(plan.transfers.of(everyone, Extent(loops_left_out=left_out)))
+        for left_out in (0, 3)
+    )
     for before, after in zip(*some, strict=True):
         parts = tuple(part - 3 * before.chunk for part in before.parts)
         assert after == replace(before, parts=parts)
@@ -110,7 +114,7 @@ def test_one_rank_of_many_has_the_channels_of_its_sends():
     for size in (64, 2**16, 2**24):
         c = Collective("alltoall", 48, size // 4, 4)
         found = transfers(c, nodes, VERSIONS["grouped"])
-        own = one_by_one(found.of(np.array([0])))
+        own = one_by_one(found.of(np.array([0]), ALL))
         plan = plan_sends(found.sends, found.rounds, 0, np.arange(48), np.full(48, size))
         assert plan.n_channels == len({channel for one in own for channel in one.channels})
         assert set(plan.protocol.split("/")) == {one.protocol for one in own if one.dst}
@@ -122,6 +126,6 @@ def test_nothing_is_written_out_that_nobody_looks_at():
     c = Collective("alltoall", 65_536, 4096, 4)
     plan = Plan("SendRecv", "Simple", (0,), transfers=transfers(c, nodes, VERSIONS["grouped"]))
     assert (max(loops_of(c, plan)), min(loops_of(c, plan))) == (2, 1)
-    one = plan.transfers.of(np.array([77]))
+    one = plan.transfers.of(np.array([77]), ALL)
     assert len(one.src) == 65_536
     assert np.array_equal(np.sort(one.dst), np.arange(65_536))

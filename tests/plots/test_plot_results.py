@@ -123,7 +123,7 @@ def test_every_two_lines_differ_in_colour_or_marker(tmp_path: Path) -> None:
         [("n", [1, 2, 3, 4]), ("o", [1, 2, 3])],
     ):
         looks = looks_of(lines_of(read_results([write(tmp_path, sweep(*axes, sizes=SIZES[:2]))])))
-        assert len({(look.colour, look.marker) for look in looks}) == len(looks)
+        assert len({(look.color, look.marker) for look in looks}) == len(looks)
 
 
 @pytest.mark.slow

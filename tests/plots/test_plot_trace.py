@@ -23,14 +23,14 @@ from netsim.plots.timeline import (
     timeline_figure,
 )
 from netsim.trace.chrome import write_trace
-from netsim.trace.names import Operation
+from netsim.trace.names import TracedOperation
 from netsim.trace.tables import ROW_COLUMNS, write_links_over_time, write_rows
 from tests.trace.output_runs import Run, chain_run, launched_run, mixed_run, ring_run
 
 
 def folder_of(run: Run, folder: Path) -> Path:
     program, timeline, _ = run
-    operations = [Operation(name or "copy", "ring") for name in program.schedule.collectives]
+    operations = [TracedOperation(name or "copy", "ring") for name in program.schedule.collectives]
     write_rows(folder / "trace.csv", program, timeline, operations)
     write_links_over_time(folder / "links_over_time.csv", program, timeline, bins=20)
     return folder
@@ -98,8 +98,8 @@ def test_of_many_ranks_one_of_each_class_of_equal_ones_is_drawn(tmp_path: Path) 
     program, timeline, _ = ring_run(70, 700)
     write_rows(tmp_path / "trace.csv", program, timeline)
     gantt = read_gantt(tmp_path / "trace.csv")
-    assert gantt.ranks == {0: "rank 0\nand 69 alike"}
-    assert gantt.told == "70 ranks in 1 class, alike within 2% of the time"
+    assert gantt.ranks == {0: "rank 0\nand 69 equal"}
+    assert gantt.note == "70 ranks in 1 class, equal within 2% of the time"
     assert set(gantt.bars["rank"]) == {0}
 
 
@@ -121,17 +121,17 @@ def test_equal_ranks_may_use_other_lanes_and_differ_by_little(tmp_path: Path) ->
         for rank in range(20)
     ]
     gantt = read_gantt(several_kinds(tmp_path, [*late, [(0, 3, 10.0)], [(0, 0, 5.0)]]))
-    assert list(gantt.ranks.values()) == ["rank 0\nand 19 alike", "rank 20", "rank 21"]
-    assert gantt.told.startswith("22 ranks in 3 classes, alike within 2% of")
+    assert list(gantt.ranks.values()) == ["rank 0\nand 19 equal", "rank 20", "rank 21"]
+    assert gantt.note.startswith("22 ranks in 3 classes, equal within 2% of")
 
 
 def test_of_too_many_classes_the_largest_are_drawn_and_that_is_said(tmp_path: Path) -> None:
     apart = [[(0, 0, 100.0 - 11 * (rank % 9)), (1, 0, 11.0 * (rank % 5 + 1))] for rank in range(60)]
     gantt = read_gantt(several_kinds(tmp_path, apart))
     assert len(gantt.ranks) == 16
-    assert gantt.told == "60 ranks in 16 of 35 classes, alike within 10% of the time"
-    assert next(iter(gantt.ranks.values())) == "rank 0\nand 1 alike"
-    assert timeline_figure(gantt).axes[0].get_title(loc="left").endswith(gantt.told)
+    assert gantt.note == "60 ranks in 16 of 35 classes, equal within 10% of the time"
+    assert next(iter(gantt.ranks.values())) == "rank 0\nand 1 equal"
+    assert timeline_figure(gantt).axes[0].get_title(loc="left").endswith(gantt.note)
 
 
 def test_pictures_are_called_as_the_trace_beside_them_says(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_pictures_are_called_as_the_trace_beside_them_says(tmp_path: Path) -> No
     write_trace(folder / "trace.json.gz", program, timeline, about=about)
     assert read_gantt(folder / "trace.csv").title == about["title"]
     write_rows(folder / "trace.csv", program, timeline, rows=5)
-    assert read_gantt(folder / "trace.csv").told == "4 ranks, the first 5 of 28 rows"
+    assert read_gantt(folder / "trace.csv").note == "4 ranks, the first 5 of 28 rows"
     load = replace(read_load(folder / "links_over_time.csv"), title=about["title"])
     assert about["title"] in lines_figure(load).get_suptitle()
     assert about["title"] in heat_figure(load).axes[0].get_title(loc="left")
@@ -179,7 +179,7 @@ def test_links_that_do_the_same_share_a_panel(tmp_path: Path) -> None:
     assert len(load.links) == 8
     panels = lines_figure(load).axes
     assert [axes.get_title(loc="left") for axes in panels] == [
-        "gpu0->switch0 and 7 alike, mean 57 %"
+        "gpu0->switch0 and 7 equal, mean 57 %"
     ]
     apart = read_load(folder_of(chain_run(), tmp_path) / "links_over_time.csv")
     assert len(lines_figure(apart).axes) == 5

@@ -13,13 +13,13 @@ from matplotlib.figure import Figure
 from netsim.plots import style
 from netsim.plots.explanation import published_points, scaled, scaling_figure, tornado_figure
 from netsim.plots.results import (
-    asked_of,
     axes_figure,
     compared,
     facets_figure,
     heat_figure,
     pareto_figure,
     pareto_front,
+    question_of,
 )
 from netsim.plots.sizes import above_rate
 from netsim.results.folder import MANIFEST, sealed
@@ -63,7 +63,7 @@ def test_the_cells_of_a_front_are_numbered_and_listed() -> None:
             "axis:cluster.nic": ["100Gbps", "200Gbps", "400Gbps", "800Gbps", "1600Gbps"],
         }
     )
-    asked = asked_of(table, {})
+    asked = question_of(table, {})
     figure = pareto_figure(compared(table, asked), "cost", "cost (USD)")
     assert figure is not None
     assert no_text_covers_another(figure)
@@ -185,7 +185,7 @@ def sweep_of(nodes: tuple[int, ...]) -> pd.DataFrame:
 
 def test_values_of_a_choice_are_compared_with_all_else_equal_and_not_joined() -> None:
     table = sweep_of((2, 4))
-    asked = asked_of(table, {"base": {"cluster.nic": "400Gbps"}})
+    asked = question_of(table, {"base": {"cluster.nic": "400Gbps"}})
     assert asked.conditions == ("axis:cluster.nodes",)
     rows = compared(table, asked)
     figure = axes_figure(rows, asked, "all_reduce at 64 B")
@@ -206,7 +206,7 @@ def test_values_of_a_choice_are_compared_with_all_else_equal_and_not_joined() ->
 
 def test_a_map_has_choices_beside_the_fastest_under_each_condition_and_says_what_light_is() -> None:
     table = sweep_of((2, 4))
-    asked = asked_of(table, {})
+    asked = question_of(table, {})
     figure = heat_figure(compared(table, asked), asked)
     assert figure is not None
     panel, bar = figure.axes
@@ -214,14 +214,14 @@ def test_a_map_has_choices_beside_the_fastest_under_each_condition_and_says_what
     assert "light = fast" in bar.get_ylabel()
     assert [text.get_text() for text in panel.texts] == ["2", "1", "4", "2", "6", "3"] * 2
     one = sweep_of((2,))
-    figure = heat_figure(compared(one, asked_of(one, {})), asked_of(one, {}))
+    figure = heat_figure(compared(one, question_of(one, {})), question_of(one, {}))
     assert figure is not None
     assert "light = fast" in figure.axes[1].get_ylabel()
 
 
 def test_every_condition_has_a_panel_with_the_same_colours() -> None:
     table = sweep_of((2, 4))
-    rows = compared(table, asked_of(table, {}))
+    rows = compared(table, question_of(table, {}))
     names = list(dict.fromkeys(rows["choice"]))
     figure = facets_figure(rows, names, 390.0)
     panels = [axes for axes in figure.axes if axes.get_visible()]

@@ -10,10 +10,10 @@ from matplotlib.patches import PathPatch
 
 from netsim.base.files import preset_names
 from netsim.cli.topo_subject import Subject, TopologyOptions, find_subject
-from netsim.plots.topology.draw import DEAD, _colour, figure_of, plot_loads, plot_topology, read_use
+from netsim.plots.topology.draw import DEAD, _color, figure_of, plot_loads, plot_topology, read_use
 from netsim.plots.topology.graphs import graph_picture
 from netsim.plots.topology.layout import cluster_picture
-from netsim.plots.topology.shapes import Picture, Stroke
+from netsim.plots.topology.shapes import Drawing, Stroke
 from netsim.topology.cluster import build_cluster
 from netsim.topology.config import ClusterConfig
 from netsim.yamlio.read import Source
@@ -27,17 +27,17 @@ def subject(name: str, *settings: str, nodes: int | None = None, fabric: str | N
     return find_subject(name, TopologyOptions(nodes=nodes, fabric=fabric, settings=settings))
 
 
-def picture(found: Subject) -> Picture:
+def picture(found: Subject) -> Drawing:
     if found.cluster is None:
         return graph_picture(found.name, found.topology, None)
     return cluster_picture(found.name, found.cluster, None)
 
 
-def labels(drawn: Picture, kind: str) -> list[str]:
+def labels(drawn: Drawing, kind: str) -> list[str]:
     return [box.label for box in drawn.boxes if box.kind == kind]
 
 
-def lines(drawn: Picture, one: str, other: str) -> list:
+def lines(drawn: Drawing, one: str, other: str) -> list:
     """Lines between boxes of two kinds, or whose labels begin so."""
     found = []
     for line in drawn.lines:
@@ -256,7 +256,7 @@ def test_a_fabric_written_out_is_drawn_whole(tmp_path: Path) -> None:
     assert all(routing in text for routing in ("static", "ecmp", "spray", "adaptive"))
 
 
-def faulty_picture(hosts: int, *faults: dict[str, object]) -> Picture:
+def faulty_picture(hosts: int, *faults: dict[str, object]) -> Drawing:
     """The picture of a cluster of DGX H100 with faults."""
     fabric = {"kind": "leaf-spine", "nodes_per_leaf": 2}
     section = {"machine": "dgx-h100", "nodes": hosts, "fabric": fabric, "faults": list(faults)}
@@ -264,7 +264,7 @@ def faulty_picture(hosts: int, *faults: dict[str, object]) -> Picture:
     return cluster_picture("faults", cluster, None)
 
 
-def dead_ends(picture: Picture) -> set[frozenset[str]]:
+def dead_ends(picture: Drawing) -> set[frozenset[str]]:
     """The labels of the boxes that dead lines join."""
     return {
         frozenset((picture.boxes[line.tail].label, picture.boxes[line.head].label))
@@ -273,7 +273,7 @@ def dead_ends(picture: Picture) -> set[frozenset[str]]:
     }
 
 
-def legend_of(picture: Picture) -> list[str]:
+def legend_of(picture: Drawing) -> list[str]:
     """The texts of the legend."""
     (legend,) = figure_of(picture).legends
     return [text.get_text() for text in legend.get_texts()]
@@ -340,4 +340,4 @@ def test_a_slow_link_is_not_dead() -> None:
 
 def test_dead_links_stay_dead_in_a_picture_of_use() -> None:
     line = Stroke(0, 1, "fabric", 0.0, 0.0, used=0.7, dead_fraction=1.0)
-    assert _colour(line, heat=True) == DEAD
+    assert _color(line, heat=True) == DEAD

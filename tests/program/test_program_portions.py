@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from netsim.base.memo import different
-from netsim.program import symmetry
+from netsim.program import partition
 from netsim.program.ways import active_entries
 from netsim.topology import network
 
@@ -23,8 +23,8 @@ def test_different_values_are_in_order(values: list[int]) -> None:
 
 def test_numbers_are_mixed_alike_in_every_portion(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = np.arange(1000, dtype=np.uint64)
-    whole = symmetry.mixed(numbers)
+    whole = partition.mixed(numbers)
     monkeypatch.setattr(network, "_BLOCK", 7)
-    assert np.array_equal(symmetry.mixed(numbers), whole)
+    assert np.array_equal(partition.mixed(numbers), whole)
     assert len(np.unique(whole)) == len(numbers)
     assert int(whole[0]) == 0xE220A8397B1DCDAF  # the first number of SplitMix64 from 0

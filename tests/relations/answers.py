@@ -17,7 +17,7 @@ import netsim
 from netsim.cli import main
 from netsim.measured.calibrate import calibrate
 from netsim.measured.compare import resolved_for, times_of
-from netsim.measured.logs import LogRun, Measured
+from netsim.measured.logs import LogRun, MeasuredRow
 from netsim.scenario.cells import expand
 from netsim.tasks.explained import explained_run
 from netsim.tasks.resolve import ResolvedCell, resolve
@@ -406,7 +406,7 @@ def log_of(scenario: Scenario) -> LogRun:
     """Return the log that the system would write without noise, of four digits."""
     collective = scenario["workload"]["collective"]
     run = LogRun(
-        "made.log", collective, tuple(Measured(size, out_of_place=1.0) for size in LOG_SIZES)
+        "made.log", collective, tuple(MeasuredRow(size, out_of_place=1.0) for size in LOG_SIZES)
     )
     seconds = times_of(resolved_for(_source(scenario), run), run.rows, collective)
     printed = [float(f"{time:.{LOG_DIGITS}g}") for time in seconds.tolist()]

@@ -8,16 +8,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from netsim.cli.diff import Side, _lines
+from netsim.cli.diff import TimedSide, _lines
 from netsim.measured.accuracy import Accuracy, intervals_text, page_text
-from netsim.measured.compare import Point
+from netsim.measured.compare import ComparedPoint
 from netsim.measured.index import read_index
 from netsim.report.words import summary_of
 from netsim.results.row import (
     EXACT,
     FEWEST,
-    Interval,
     Joined,
+    TimeInterval,
     band_of,
     interval_of,
     intervals,
@@ -33,14 +33,14 @@ RUN = next(one for one in ENTRIES if one.id == "h100_sxm_8_all_reduce_1")
 INSIDE = ("dgx-h100", "intra", "all_reduce", "<=64KiB")
 
 
-def point(system: str, ratio: float, size: int = 8) -> Point:
+def point(system: str, ratio: float, size: int = 8) -> ComparedPoint:
     where = ("dgx-h100", "all_reduce", size, 10.0, 10.0 * ratio)
-    return Point(RUN.id, *where, "Ring", "LL", True, system)
+    return ComparedPoint(RUN.id, *where, "Ring", "LL", True, system)
 
 
-def told(points: list[Point]) -> dict[tuple[str, ...], Interval]:
+def told(points: list[ComparedPoint]) -> dict[tuple[str, ...], TimeInterval]:
     return {
-        (one["of"], one["machine"], one["transport"], one["collective"], one["band"]): Interval(
+        (one["of"], one["machine"], one["transport"], one["collective"], one["band"]): TimeInterval(
             float(one["low"]), float(one["high"]), int(one["systems"])
         )
         for one in csv.DictReader(StringIO(intervals_text(points, ENTRIES)))
@@ -52,7 +52,7 @@ def test_nine_systems_make_two_sides_of_which_the_outermost_are_the_ends() -> No
     ratios = [0.8, 0.9, 0.95, 1.0, 1.0, 1.0, 1.05, 1.1, 1.25]
     points = [point(f"system {n}", ratio) for n, ratio in enumerate(ratios)]
     found = told(points)
-    assert found["time", *INSIDE] == Interval(0.8, 1.25, FEWEST)
+    assert found["time", *INSIDE] == TimeInterval(0.8, 1.25, FEWEST)
     assert {what for what, *_ in told(points[1:])} == {"half"}
     crowd = told([*points, *(point("system 4", 1.0) for _ in range(40))])
     assert crowd["time", *INSIDE] == found["time", *INSIDE], "no system counts for more"
@@ -63,27 +63,28 @@ def test_what_two_times_of_a_system_have_in_common_is_no_error_of_their_ratio() 
     pairs = [point(name, ratio) for name, ratio in off for _ in range(2)]
     found = told(pairs)
     assert found["time", *INSIDE].low == pytest.approx(1 / 3, abs=1e-3)
-    assert found["ratio", "", "", "same", "<=64KiB"] == Interval(1.0, 1.0, FEWEST)
+    assert found["ratio", "", "", "same", "<=64KiB"] == TimeInterval(1.0, 1.0, FEWEST)
 
 
 def test_a_class_without_enough_systems_takes_the_next_wider() -> None:
-    known = {("time", ("NVLink", "", "", "<=64KiB")): Interval(0.5, 2.0, 12),
-             ("time", ("", "", "", "<=64KiB")): Interval(0.4, 3.0, 20)}  # fmt: skip
+    known = {("time", ("NVLink", "", "", "<=64KiB")): TimeInterval(0.5, 2.0, 12),
+             ("time", ("", "", "", "<=64KiB")): TimeInterval(0.4, 3.0, 20)}  # fmt: skip
     inside = Joined("dgx-h100", "intra", kind="NVLink")
     between = Joined("l40s-pcie-x8", "roce", 400, "PCIe")
     assert wider(inside, "reduce", "<=64KiB")[0] == ("dgx-h100", "intra", "reduce", "<=64KiB")
-    assert interval_of(wider(inside, "reduce", "<=64KiB"), known) == Interval(0.5, 2.0, 12)
-    assert interval_of(wider(between, "reduce", "<=64KiB"), known) == Interval(0.4, 3.0, 20)
+    assert interval_of(wider(inside, "reduce", "<=64KiB"), known) == TimeInterval(0.5, 2.0, 12)
+    assert interval_of(wider(between, "reduce", "<=64KiB"), known) == TimeInterval(0.4, 3.0, 20)
     assert interval_of(wider(between, "reduce", "1-64MiB"), known) is None
 
 
 def test_no_interval_leaves_out_the_half_of_its_own_class() -> None:
     small = "<=64KiB"
-    known = {("time", ("NVLink", "", "", small)): Interval(0.5, 2.0, 12),
-             ("half", ("dgx-h100", "intra", "reduce", small)): Interval(0.7, 2.5, 2)}  # fmt: skip
+    known = {("time", ("NVLink", "", "", small)): TimeInterval(0.5, 2.0, 12),
+             ("half", ("dgx-h100", "intra", "reduce", small)):
+                 TimeInterval(0.7, 2.5, 2)}  # fmt: skip
     inside = Joined("dgx-h100", "intra", kind="NVLink")
-    assert interval_of(wider(inside, "reduce", small), known) == Interval(0.5, 2.5, 12)
-    assert interval_of(wider(inside, "gather", small), known) == Interval(0.5, 2.0, 12)
+    assert interval_of(wider(inside, "reduce", small), known) == TimeInterval(0.5, 2.5, 12)
+    assert interval_of(wider(inside, "gather", small), known) == TimeInterval(0.5, 2.0, 12)
 
 
 def test_ratios_of_two_machines_have_the_errors_of_both() -> None:
@@ -147,8 +148,8 @@ def test_rows_have_the_interval_of_their_class(capsys: pytest.CaptureFixture[str
     assert f"  {low:+.0%}".replace("%", "") + f"{high:+.0%}  " in table[3]
 
 
-def side(name: str, time: float, span: tuple[float, float]) -> Side:
-    return Side(name, "all_reduce", {8: time}, {8: ""}, name, {8: span})
+def side(name: str, time: float, span: tuple[float, float]) -> TimedSide:
+    return TimedSide(name, "all_reduce", {8: time}, {8: ""}, name, {8: span})
 
 
 def test_diff_says_how_sure_a_difference_between_machines_is() -> None:

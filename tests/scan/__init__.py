@@ -40,7 +40,7 @@ import yaml
 from netsim.base.errors import NetsimError
 from netsim.base.files import preset_names
 from netsim.base.units import format_size, parse_cli_size
-from netsim.cli.questions import Given, asked
+from netsim.cli.questions import QuestionOptions, source_of_question
 from netsim.nccl.choice import cost_table
 from netsim.scenario.cells import expand
 from netsim.tasks.resolve import ResolvedCell, resolve
@@ -75,8 +75,8 @@ class Table:
 
     def resolved(self, sizes: str, **forced: str) -> ResolvedCell:
         """It as a cell, with an algorithm and a protocol if they are forced."""
-        given = Given(self.nodes, sizes=sizes, **forced)
-        return resolve(expand(asked(self.machine, self.collective, given).source)[0])
+        given = QuestionOptions(self.nodes, sizes=sizes, **forced)
+        return resolve(expand(source_of_question(self.machine, self.collective, given).source)[0])
 
 
 @dataclass(frozen=True)

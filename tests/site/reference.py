@@ -10,7 +10,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
-import typer.main
 from pydantic import TypeAdapter
 
 ROOT = Path(__file__).parents[2]
@@ -91,14 +90,14 @@ SECTIONS = {
     "The file": [("Top level", "Scenario")],
     "The cluster": [
         ("cluster", "ClusterConfig"),
-        ("cluster.groups", "Group"),
+        ("cluster.groups", "HostGroup"),
         ("cluster.sites", "Sites"),
         ("cluster.overrides", "Override"),
         ("cluster.graph of kind switch, ring or full-mesh", "PlainGraph"),
         ("cluster.graph of kind torus", "TorusGraph"),
         ("cluster.graph, written out", "InlineGraph"),
-        ("cluster.graph.nodes", "Node"),
-        ("cluster.graph.links", "Link"),
+        ("cluster.graph.nodes", "NodeConfig"),
+        ("cluster.graph.links", "LinkConfig"),
     ],
     "The workload: a collective": [
         ("workload", "Workload"),
@@ -252,13 +251,13 @@ def column_meanings() -> list[dict[str, str]]:
 
 def command_line() -> str:
     """Every verb with its arguments and options."""
-    from netsim.cli import VERBS, _app
+    from netsim.cli import VERBS, verb_command
 
     text = COMMAND_LINE_HEAD
-    text += table(("verb", "what it does"), [(f"[`{v}`](#{v})", t) for v, (_, t) in VERBS.items()])
-    for verb, (_, meaning) in VERBS.items():
-        command = typer.main.get_command(_app(verb)).commands[verb]
-        text += f"\n## {verb}\n\n{meaning}\n\n"
+    text += table(("verb", "what it does"), [(f"[`{v}`](#{v})", t) for v, t in VERBS.items()])
+    for verb in VERBS:
+        command = verb_command(verb)
+        text += f"\n## {verb}\n\n{one_line(command.help)}\n\n"
         parts = getattr(command, "commands", None)
         if parts is None:
             text += option_table(f"netsim {verb}", command)
@@ -275,6 +274,9 @@ COMMAND_LINE_HEAD = """\
 `netsim VERB --help` prints the same in a terminal. Results go to standard output, notes and
 warnings to standard error. The exit code is 0 on success, 1 where a comparison fails or a cell has
 no result, 2 for wrong input, 3 for a simulation that cannot finish, and 130 after an interrupt.
+
+A command that takes longer than two seconds shows its progress on standard error, if that is a
+terminal; `-q` hides it. `netsim --install-completion` lets the shell complete verbs and options.
 
 """
 

@@ -270,7 +270,8 @@ def test_an_axis_that_changed_nothing_is_named_with_the_reason(capsys) -> None:
     expected = "axis cluster.fabric.oversubscription changed nothing: fabric links are never used"
     assert expected in done.err
     assert (
-        "axis seed changed nothing: no host is placed at random, and no way is hashed" in done.err
+        "axis seed changed nothing: no host is placed at random, and no message has a choice"
+        in done.err
     )
     assert "axis cluster.nodes" not in done.err
 

@@ -330,8 +330,8 @@ def test_how_often_jobs_begin_again_follows_from_the_longest_and_from_how_many_r
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     took = {"a": 3.0, "b": 1.0}
-    parts = [jobs.Part(name, None, None) for name in took]
-    monkeypatch.setattr(jobs.Part, "rows", property(lambda self: 5 * self.times))
+    parts = [jobs.JobPart(name, None, None) for name in took]
+    monkeypatch.setattr(jobs.JobPart, "rows", property(lambda self: 5 * self.times))
     jobs_of = [SimpleNamespace(start=0.0, repeat=2), SimpleNamespace(start=0.5, repeat=0)]
     shared = SimpleNamespace(
         resolved=SimpleNamespace(jobs=jobs_of),

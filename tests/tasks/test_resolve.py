@@ -89,7 +89,7 @@ def test_equal_sends_that_may_fold_are_not_refused_before_their_communicator_is_
     collective: str, fold: bool, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resolve, "misfit_of_nccl", lambda *asked: "large")
-    monkeypatch.setattr(resolve, "odd_one", lambda where: "a slow link")
+    monkeypatch.setattr(resolve, "first_odd_part", lambda placement: "a slow link")
     work = SimpleNamespace(collective=collective)
     source = SimpleNamespace(error=lambda path, words, **given: NoRoomError(words))
     cell = SimpleNamespace(scenario=SimpleNamespace(collective=work), source=source)

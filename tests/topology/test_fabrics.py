@@ -7,7 +7,7 @@ from netsim.base.errors import InputError
 from netsim.topology.fabrics.kinds import _fits, _spreads
 from netsim.topology.figures import fabric_figures, gpu_bandwidth, route_statistics
 from netsim.topology.graph import TopologyError
-from netsim.topology.network import Network
+from netsim.topology.network import FabricNetwork
 from tests.topology.topology_tools import check_routes, cluster, routes, topology
 
 FABRICS = [
@@ -93,7 +93,7 @@ def test_a_torus_is_vertex_transitive(dims):
     assert figures.cables == sum(nodes if d > 2 else nodes // 2 for d in dims)
     assert figures.diameter == 1 + sum(d // 2 for d in dims)
     src, dst = (side.ravel() for side in np.indices((nodes, nodes)))
-    length = Network(made.fabric).distance(src, dst).reshape(nodes, nodes)
+    length = FabricNetwork(made.fabric).distance(src, dst).reshape(nodes, nodes)
     assert len({tuple(sorted(row)) for row in length.tolist()}) == 1
 
 
@@ -303,7 +303,7 @@ def test_sprayed_routes_are_the_same_however_many_are_found_at_once(monkeypatch)
     t = topology(hosts(12, "{kind: dual-plane, nodes_per_unit: 2}"))
     src, dst = np.random.default_rng(2).integers(0, 96, (2, 200))
     whole = routes(t, src, dst)
-    monkeypatch.setattr("netsim.topology.network._CELLS", 16)
+    monkeypatch.setattr("netsim.topology.network._MAX_CELLS", 16)
     parts = routes(t, src, dst)
     for name in ("ptr", "link", "fraction", "latency"):
         assert np.array_equal(getattr(whole, name), getattr(parts, name))

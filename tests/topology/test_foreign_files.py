@@ -134,7 +134,7 @@ def test_amd_smi_tells_links_of_packages_by_bandwidth(form: str, tmp_path: Path)
     ("old", "new", "message"),
     [
         ("GPU1   XGMI         0", "GPU1   XGMI", "rocm.txt:12: GPU1: expected 2 cells, got 1"),
-        ("GPU1   XGMI         0", "GPU1   PCIE         0", "GPU0 to GPU1: not told, or another"),
+        ("GPU1   XGMI         0", "GPU1   PCIE         0", "GPU0 to GPU1: missing, or different"),
         ("Link Type", "Hops", "no table of link types; expected what rocm-smi --showtopo"),
     ],
 )

@@ -2,15 +2,15 @@
 
 import pytest
 
-from netsim.cli.questions import Given, asked
+from netsim.cli.questions import QuestionOptions, source_of_question
 from netsim.tasks.answer import checked_cells
 from netsim.tasks.resolve import resolve
 from netsim.topology.racks import BELOW_ONE_LEAF, NVLINK_DOMAIN, Racks, racks_of
 
 
 def racks(machine: str, nodes: int, fabric: str | None = None, *settings: str) -> Racks:
-    given = Given(nodes=nodes, fabric=fabric, sizes="1M", settings=list(settings))
-    source = asked(machine, "all_reduce", given).source
+    given = QuestionOptions(nodes=nodes, fabric=fabric, sizes="1M", settings=list(settings))
+    source = source_of_question(machine, "all_reduce", given).source
     return racks_of(resolve(checked_cells(source)[0]).jobs[0].cluster)
 
 

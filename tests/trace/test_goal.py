@@ -8,7 +8,7 @@ from netsim.engines.engine import simulate
 from netsim.program.place import place
 from netsim.scenario.cells import expand
 from netsim.tasks.resolve import resolve
-from netsim.trace.goal import CALCULATE, Sheet, read_goal, replayed
+from netsim.trace.goal import CALCULATE, GoalText, read_goal, replayed
 from netsim.training.resolve import resolve_step
 from netsim.training.run import simulate_step
 from netsim.yamlio.read import Source
@@ -36,11 +36,11 @@ def resolved_of(cluster, collective, algorithm, size):
 def times(resolved, size, tmp_path) -> tuple[float, float, int]:
     """Seconds of an operation from standstill, those of what is written, and how many hints."""
     program = place(form_at(resolved, size).loop_schedule.schedule(), resolved.topology)
-    sheet, path = Sheet(program), tmp_path / "written.goal"
+    sheet, path = GoalText(program), tmp_path / "written.goal"
     path.write_text(sheet.text())
     lowered = replayed(read_goal(path), len(resolved.topology), rendezvous=0)[1]
     again = simulate(place(lowered.schedule, resolved.topology), "compiled")
-    return simulate(program, "compiled").makespan, again.makespan, sheet.hints
+    return simulate(program, "compiled").makespan, again.makespan, sheet.hint_count
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def test_a_step_computes_as_much_and_takes_as_long(tmp_path) -> None:
         resolve_step(expand(Source("x", {"name": "x", "cluster": cluster, "workload": work}))[0])
     )
     path = tmp_path / "step.goal"
-    path.write_text(Sheet(step.program).text())
+    path.write_text(GoalText(step.program).text())
     goal = read_goal(path)
     on_first = (goal.table[:, 1] == CALCULATE) & (goal.table[:, 5] == 0)
     assert goal.table[on_first, 3].sum() * 1e-9 == pytest.approx(

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from netsim.base.errors import InputError
-from netsim.trace.names import Operation
+from netsim.trace.names import TracedOperation
 from netsim.trace.rank_files import MOST_FILES, check_rank_count, write_rank_files
 from netsim.training.timeline import write_step_rank_files
 from tests.cli.command import netsim
 from tests.trace.output_runs import mixed_run, ring_run
 from tests.training.steps import step
 
-RING = Operation("all_reduce", "Ring", "Simple", in_elements=1 << 16, out_elements=1 << 16)
+RING = TracedOperation("all_reduce", "Ring", "Simple", in_elements=1 << 16, out_elements=1 << 16)
 SMALL = (
     "{layers: 4, hidden: 1024, heads: 8, kv_heads: 8, ffn: 4096, vocabulary: 8000, sequence: 512}"
 )

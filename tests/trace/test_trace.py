@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netsim.cli.questions import Given, asked
+from netsim.cli.questions import QuestionOptions, source_of_question
 from netsim.collectives.collective import NAMES
 from netsim.engines.engine import simulate
 from netsim.program.place import place
@@ -21,7 +21,13 @@ from netsim.tasks.explained import shown_of
 from netsim.tasks.resolve import resolve
 from netsim.topology.routing import switch
 from netsim.trace.chrome import write_trace
-from netsim.trace.names import KERNEL_NAMES, Operation, kineto_args, short_size, stream_numbers
+from netsim.trace.names import (
+    KERNEL_NAMES,
+    TracedOperation,
+    kineto_args,
+    short_size,
+    stream_numbers,
+)
 from tests.trace.output_runs import (
     chain_run,
     launched_run,
@@ -33,7 +39,7 @@ from tests.trace.output_runs import (
 from tests.trace.trace_rules import check, load, of_phase
 
 RUNS = [ring_run, launched_run, mixed_run, chain_run, lambda: ring_run(3, 7, 2)]
-RING = Operation("all_reduce", "ring", "Simple", in_elements=1 << 16, out_elements=1 << 16)
+RING = TracedOperation("all_reduce", "ring", "Simple", in_elements=1 << 16, out_elements=1 << 16)
 
 
 @pytest.mark.parametrize("make", RUNS)
@@ -106,7 +112,7 @@ def test_16_ranks_are_16_processes_of_few_threads(tmp_path: Path) -> None:
 
 def _of_h100s(folder: Path, collective: str, size: str) -> tuple[Program, dict]:
     """One operation on two hosts of 8 H100s, whose channels go over NVLink and NICs."""
-    source, _ = asked("dgx-h100", collective, Given(nodes=2, sizes=size))
+    source, _ = source_of_question("dgx-h100", collective, QuestionOptions(nodes=2, sizes=size))
     resolved = resolve(checked_cells(source)[0])
     shown = shown_of(resolved, resolved.cell.scenario.collective.size_list()[0])
     program = place(shown.schedule, resolved.topology, resolved.gpus.tolist())
@@ -201,35 +207,35 @@ PARAMETERS = "(ncclDevKernelArgsStorage<4096ul>)"
     ("operation", "kernel"),
     [
         (
-            Operation("all_gather", "Ring", "LL128"),
+            TracedOperation("all_gather", "Ring", "LL128"),
             f"ncclDevKernel_AllGather_RING_LL128{PARAMETERS}",
         ),
         (
-            Operation("reduce", "Ring", "LL", "half"),
+            TracedOperation("reduce", "Ring", "LL", "half"),
             f"ncclDevKernel_Reduce_Sum_f16_RING_LL{PARAMETERS}",
         ),
         (
-            Operation("reduce", "Ring", "LL", "f8e5m2"),
+            TracedOperation("reduce", "Ring", "LL", "f8e5m2"),
             f"ncclDevKernel_Reduce_Sum_f8e5m2_RING_LL{PARAMETERS}",
         ),
         (
-            Operation("all_gather", "Ring", "Simple"),
+            TracedOperation("all_gather", "Ring", "Simple"),
             f"ncclDevKernel_AllGather_RING_SIMPLE{PARAMETERS}",
         ),
-        (Operation("alltoall", "SendRecv", "Simple"), f"ncclDevKernel_SendRecv{PARAMETERS}"),
-        (Operation("alltoall", "pairwise"), "ncclDevKernel_AllToAll_PAIRWISE"),
-        (Operation("all_reduce", "ring"), "ncclDevKernel_AllReduce_Sum_f32_RING"),
+        (TracedOperation("alltoall", "SendRecv", "Simple"), f"ncclDevKernel_SendRecv{PARAMETERS}"),
+        (TracedOperation("alltoall", "pairwise"), "ncclDevKernel_AllToAll_PAIRWISE"),
+        (TracedOperation("all_reduce", "ring"), "ncclDevKernel_AllReduce_Sum_f32_RING"),
         (
-            Operation("all_reduce", "double-binary-tree"),
+            TracedOperation("all_reduce", "double-binary-tree"),
             "ncclDevKernel_AllReduce_Sum_f32_DOUBLE_BINARY_TREE",
         ),
-        (Operation("all_gather", "my_file.py:two"), "ncclDevKernel_AllGather_MY_FILE_PY_TWO"),
-        (Operation("barrier", "dissemination"), "ncclDevKernel_Barrier_DISSEMINATION"),
-        (Operation("backward"), "backward"),
-        (Operation(""), "operation"),
+        (TracedOperation("all_gather", "my_file.py:two"), "ncclDevKernel_AllGather_MY_FILE_PY_TWO"),
+        (TracedOperation("barrier", "dissemination"), "ncclDevKernel_Barrier_DISSEMINATION"),
+        (TracedOperation("backward"), "backward"),
+        (TracedOperation(""), "operation"),
     ],
 )
-def test_names_of_kernels(operation: Operation, kernel: str) -> None:
+def test_names_of_kernels(operation: TracedOperation, kernel: str) -> None:
     assert operation.kernel == kernel
 
 
@@ -238,7 +244,7 @@ def test_every_collective_has_a_kernel_that_profile_readers_count_as_communicati
     assert set(KERNEL_NAMES) == set(NAMES)
     for collective in KERNEL_NAMES:
         for algorithm in ("", "Ring", "linear-shift", "a file.xml"):
-            kernel = Operation(collective, algorithm).kernel
+            kernel = TracedOperation(collective, algorithm).kernel
             assert re.match(r"^nccl.*Kernel", kernel)
             assert " " not in kernel.removesuffix(PARAMETERS)
 
@@ -265,12 +271,12 @@ def test_kernels_that_compute_say_their_stream_and_launch(tmp_path: Path) -> Non
 
 
 def test_long_groups_are_cut_as_kineto_cuts_them() -> None:
-    args = kineto_args(Operation("all_gather"), 0, range(64), 0)
+    args = kineto_args(TracedOperation("all_gather"), 0, range(64), 0)
     assert args["Process Group Ranks"].startswith("[0, 1, 2,")
     assert args["Process Group Ranks"].endswith("28, ..., 63]")
     assert args["Collective name"] == "_allgather_base"
     assert (
-        kineto_args(Operation("all_gather", dtype="f8e4m3"), 0, range(2), 0)["dtype"]
+        kineto_args(TracedOperation("all_gather", dtype="f8e4m3"), 0, range(2), 0)["dtype"]
         == "Float8_e4m3fn"
     )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from netsim.trace.names import Operation
+from netsim.trace.names import TracedOperation
 from netsim.trace.tables import (
     LINK_COLUMNS,
     LOAD_COLUMNS,
@@ -24,7 +24,7 @@ def lines(path: Path) -> list[dict[str, str]]:
 
 def test_a_line_for_every_row(tmp_path: Path) -> None:
     program, timeline, _ = ring_run()
-    ring = Operation("all_reduce", "ring")
+    ring = TracedOperation("all_reduce", "ring")
     rows = lines(write_rows(tmp_path / "trace.csv", program, timeline, [ring]).path)
     assert tuple(rows[0]) == ROW_COLUMNS
     assert len(rows) == len(program)

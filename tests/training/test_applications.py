@@ -123,7 +123,7 @@ WRONG = [
     (RANK + "send 10 to 1\n}\n", ":3: expected send Nb to RANK"),
     (RANK + "send 10b from 1\n}\n", ":3: expected send Nb to RANK"),
     (RANK + "calc 99999999999999999999\n}\n", "sizes to 2^53, tags of 32 bits"),
-    (RANK + "a: calc 1\na: calc 2\n}\n", ":4: label a stands for another"),
+    (RANK + "a: calc 1\na: calc 2\n}\n", ":4: label a is already used"),
     (RANK + "a: calc 1\na requires b\n}\n", ":4: rank 0 has no operation b above"),
     (RANK + "calc 1\n", "ends without } of rank 0"),
     (RANK + "}\n", "has no operations"),

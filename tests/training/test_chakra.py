@@ -19,7 +19,7 @@ from netsim.training.recorded.chakra import (
     COMPUTE,
     RECEIVE,
     SEND,
-    Node,
+    TraceNode,
     _calls,
     decoded,
     encoded,
@@ -47,7 +47,7 @@ def test_numbers_are_read_back(number: int) -> None:
 
 def test_a_node_on_the_wire_is_what_the_definition_says() -> None:
     """Bytes written by hand after et_def.proto: id 1, name 2, type 3, data_deps 5, duration 7."""
-    data = encoded([Node(3, "g", COMPUTE, (1,), 300)])
+    data = encoded([TraceNode(3, "g", COMPUTE, (1,), 300)])
     head = b"\x1b\x0a\x050.0.4\x12\x12\x0a\x0dkernels_alone\xd8\x01\x01"
     body = b"\x08\x03\x12\x01g\x18\x04\x28\x01\x38\xac\x02"
     body += b"\x52\x0e\x0a\x09is_cpu_op\xd8\x01\x00"
@@ -239,7 +239,7 @@ def test_a_ring_is_a_send_and_a_receive_and_both_are_waited_for() -> None:
     assert all(received.number in node.after for node in waiting)
 
 
-def replayed(tmp_path: Path, nodes: list[Node], groups: str | None = None):
+def replayed(tmp_path: Path, nodes: list[TraceNode], groups: str | None = None):
     path = tmp_path / "a.1.et"
     path.write_bytes(encoded(nodes))
     if groups is not None:
@@ -250,11 +250,11 @@ def replayed(tmp_path: Path, nodes: list[Node], groups: str | None = None):
 
 def test_pairs_run_and_groups_are_all_ranks_where_none_is_named(tmp_path) -> None:
     nodes = [
-        Node(0, "k", COMPUTE, (), 50),
-        Node(1, "s", SEND, (0,), 0, {"comm_size": 2**20, "comm_dst": 5}),
-        Node(2, "r", RECEIVE, (0,), 0, {"comm_size": 2**20, "comm_src": 3}),
-        Node(3, "all", COLLECTIVE, (1, 2), 0, {"comm_size": 2**20, "comm_type": 0}),
-        Node(4, "lost", SEND, (), 0, {"comm_size": 2**20}),
+        TraceNode(0, "k", COMPUTE, (), 50),
+        TraceNode(1, "s", SEND, (0,), 0, {"comm_size": 2**20, "comm_dst": 5}),
+        TraceNode(2, "r", RECEIVE, (0,), 0, {"comm_size": 2**20, "comm_src": 3}),
+        TraceNode(3, "all", COLLECTIVE, (1, 2), 0, {"comm_size": 2**20, "comm_type": 0}),
+        TraceNode(4, "lost", SEND, (), 0, {"comm_size": 2**20}),
     ]
     resolved = replayed(tmp_path, nodes)
     tasks = resolved.tape().entries
@@ -262,7 +262,7 @@ def test_pairs_run_and_groups_are_all_ranks_where_none_is_named(tmp_path) -> Non
     assert tasks[3].groups.tolist() == [list(range(8))]
     assert resolved.recorded is not None
     assert resolved.recorded.notes == (
-        "one rank's file stands for all",
+        "one rank's file taken for all ranks",
         "1 collectives that tell no dtype taken as bfloat16",
         "1 sends and receives without a peer left out",
     )
@@ -270,10 +270,12 @@ def test_pairs_run_and_groups_are_all_ranks_where_none_is_named(tmp_path) -> Non
 
 def test_operators_of_hosts_and_memory_take_no_time_but_are_waited_through(tmp_path) -> None:
     nodes = [
-        Node(4, "late", COLLECTIVE, (3,), 0, {"comm_size": 64, "comm_type": 0}),  # out of order
-        Node(1, "k", COMPUTE, (), 50),
-        Node(2, "load", 2, (1,), 10),
-        Node(3, "aten::op", COMPUTE, (2, 99), 80, {"is_cpu_op": 1}),
+        TraceNode(
+            4, "late", COLLECTIVE, (3,), 0, {"comm_size": 64, "comm_type": 0}
+        ),  # out of order
+        TraceNode(1, "k", COMPUTE, (), 50),
+        TraceNode(2, "load", 2, (1,), 10),
+        TraceNode(3, "aten::op", COMPUTE, (2, 99), 80, {"is_cpu_op": 1}),
     ]
     resolved = replayed(tmp_path, nodes)
     tasks = resolved.tape().entries
@@ -281,7 +283,7 @@ def test_operators_of_hosts_and_memory_take_no_time_but_are_waited_through(tmp_p
     assert tasks[1].after == (0,)
     assert resolved.recorded is not None
     assert set(resolved.recorded.notes) == {
-        "one rank's file stands for all",
+        "one rank's file taken for all ranks",
         "1 collectives that tell no dtype taken as bfloat16",
         "1 nodes of memory and metadata left out",
         "1 operators of hosts left out",
@@ -292,28 +294,43 @@ def test_operators_of_hosts_and_memory_take_no_time_but_are_waited_through(tmp_p
     ("nodes", "groups", "message"),
     [
         (
-            [Node(1, "a", COMPUTE, (2,)), Node(2, "b", COLLECTIVE, (1,), 0, {"comm_type": 0})],
+            [
+                TraceNode(1, "a", COMPUTE, (2,)),
+                TraceNode(2, "b", COLLECTIVE, (1,), 0, {"comm_type": 0}),
+            ],
             None,
             "nodes wait for each other",
         ),
         (
-            [Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "pg_name": b"3"})],
+            [
+                TraceNode(
+                    1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "pg_name": b"3"}
+                )
+            ],
             '{"0": [0, 1]}',
             "of group '3', which groups.json lacks",
         ),
         (
-            [Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "pg_name": b"3"})],
+            [
+                TraceNode(
+                    1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "pg_name": b"3"}
+                )
+            ],
             None,
             "groups.json: no such file",
         ),
         (
-            [Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "pg_name": b"3"})],
+            [
+                TraceNode(
+                    1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "pg_name": b"3"}
+                )
+            ],
             "[1, 2]",
             "expected groups as",
         ),
         (
             [
-                Node(
+                TraceNode(
                     1,
                     "a",
                     COLLECTIVE,
@@ -326,12 +343,16 @@ def test_operators_of_hosts_and_memory_take_no_time_but_are_waited_through(tmp_p
             "over some dimensions of a network only",
         ),
         (
-            [Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "comm_group": 3})],
+            [
+                TraceNode(
+                    1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "comm_group": 3}
+                )
+            ],
             '{"0": [0, 1]}',
             "of group '3', which groups.json lacks",
         ),
         (
-            [Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 44, "comm_size": 8})],
+            [TraceNode(1, "a", COLLECTIVE, (), 0, {"comm_type": 44, "comm_size": 8})],
             None,
             "has no comm_type or comm_size",
         ),
@@ -345,7 +366,7 @@ def test_traces_that_do_not_fit_together_are_told(tmp_path, nodes, groups, messa
 @pytest.mark.parametrize("flags", [b"\x0a\x02\x01\x01", b"\x08\x01\x08\x01", b""])
 def test_all_dimensions_are_all_ranks(tmp_path, flags: bytes) -> None:
     told = {"comm_type": 0, "comm_size": 8, "involved_dim": flags}
-    (task,) = replayed(tmp_path, [Node(1, "a", COLLECTIVE, (), 0, told)]).tape().entries
+    (task,) = replayed(tmp_path, [TraceNode(1, "a", COLLECTIVE, (), 0, told)]).tape().entries
     assert task.groups.tolist() == [list(range(8))]
 
 
@@ -376,27 +397,28 @@ def test_every_layout_comes_back_with_the_files_of_all_ranks(tmp_path, layout: s
     ]
     pairs = [[one for one in found if one[0] != "p2p"] for found in told]
     assert pairs[0] == pairs[1]
-    assert "stands for all" not in again.approximation
+    assert "taken for all" not in again.approximation
     for rank in range(1, 8):
         (tmp_path / f"step.{rank}.et").unlink()
-    assert "one rank's file stands for all" in run_from(tmp_path / "step.0.et").approximation
+    assert "one rank's file taken for all ranks" in run_from(tmp_path / "step.0.et").approximation
 
 
-def all_of(tmp_path: Path, ranks: list[list[Node]]) -> Path:
+def all_of(tmp_path: Path, ranks: list[list[TraceNode]]) -> Path:
     for rank, nodes in enumerate(ranks):
         (tmp_path / f"a.{rank}.et").write_bytes(encoded(nodes))
     return tmp_path / "a.0.et"
 
 
-def reduction(number: int, size: int = 64, kind: int = 0, after: tuple[int, ...] = ()) -> Node:
-    return Node(number, "c", COLLECTIVE, after, 0, {"comm_size": size, "comm_type": kind})
+def reduction(number: int, size: int = 64, kind: int = 0, after: tuple[int, ...] = ()) -> TraceNode:
+    return TraceNode(number, "c", COLLECTIVE, after, 0, {"comm_size": size, "comm_type": kind})
 
 
 @pytest.mark.parametrize(
     ("ranks", "message"),
     [
         (
-            [[reduction(1)]] * 3 + [[Node(1, "k", COMPUTE, (), 5), reduction(2), reduction(3)]],
+            [[reduction(1)]] * 3
+            + [[TraceNode(1, "k", COMPUTE, (), 5), reduction(2), reduction(3)]],
             r"call 2 of group \(c\): rank 0 takes no part in it",
         ),
         (
@@ -409,10 +431,10 @@ def reduction(number: int, size: int = 64, kind: int = 0, after: tuple[int, ...]
                 [
                     reduction(1),
                     reduction(2, 32, 7, (1,)),
-                    Node(3, "s", SEND, (2,), 0, {"comm_size": 8, "comm_dst": 1}),
+                    TraceNode(3, "s", SEND, (2,), 0, {"comm_size": 8, "comm_dst": 1}),
                 ],
                 [
-                    Node(1, "r", RECEIVE, (), 0, {"comm_size": 8, "comm_src": 0}),
+                    TraceNode(1, "r", RECEIVE, (), 0, {"comm_size": 8, "comm_src": 0}),
                     reduction(2, after=(1,)),
                     reduction(3, 32, 7),
                 ],
@@ -432,11 +454,11 @@ def test_a_ring_of_sends_before_receives_is_no_circle(tmp_path) -> None:
     size = 2**24
     ranks = [
         [
-            Node(0, "s", SEND, (), 0, {"comm_size": size, "comm_dst": (rank + 1) % 4}),
-            Node(1, "r", RECEIVE, (0,), 0, {"comm_size": size, "comm_src": (rank - 1) % 4}),
-            Node(2, "add", COMPUTE, (1,), 100 * rank),
-            Node(3, "s", SEND, (2,), 0, {"comm_size": size, "comm_dst": (rank + 1) % 4}),
-            Node(4, "r", RECEIVE, (3,), 0, {"comm_size": size, "comm_src": (rank - 1) % 4}),
+            TraceNode(0, "s", SEND, (), 0, {"comm_size": size, "comm_dst": (rank + 1) % 4}),
+            TraceNode(1, "r", RECEIVE, (0,), 0, {"comm_size": size, "comm_src": (rank - 1) % 4}),
+            TraceNode(2, "add", COMPUTE, (1,), 100 * rank),
+            TraceNode(3, "s", SEND, (2,), 0, {"comm_size": size, "comm_dst": (rank + 1) % 4}),
+            TraceNode(4, "r", RECEIVE, (3,), 0, {"comm_size": size, "comm_src": (rank - 1) % 4}),
         ]
         for rank in range(4)
     ]
@@ -451,11 +473,11 @@ def test_the_type_of_a_kernel_is_its_name_s_and_else_two_bytes(tmp_path) -> None
     named = "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)"
     told = {"comm_type": 0, "comm_size": 64}
     nodes = [
-        Node(0, named, COLLECTIVE, (), 0, told),
-        Node(1, "c", COLLECTIVE, (0,), 0, told),
-        Node(2, "c", COLLECTIVE, (1,), 0, told | {"comm_size": 63}),
-        Node(3, "c", COLLECTIVE, (2,), 0, told | {"types": b"['Tensor(c10::BFloat16)']"}),
-        Node(4, "c10d::broadcast_", COLLECTIVE, (2,), 0, {"is_cpu_op": 1}),
+        TraceNode(0, named, COLLECTIVE, (), 0, told),
+        TraceNode(1, "c", COLLECTIVE, (0,), 0, told),
+        TraceNode(2, "c", COLLECTIVE, (1,), 0, told | {"comm_size": 63}),
+        TraceNode(3, "c", COLLECTIVE, (2,), 0, told | {"types": b"['Tensor(c10::BFloat16)']"}),
+        TraceNode(4, "c10d::broadcast_", COLLECTIVE, (2,), 0, {"is_cpu_op": 1}),
     ]
     replayed(tmp_path, nodes)
     tape, notes = tape_of_trace(tmp_path / "a.1.et", 8)
@@ -550,7 +572,7 @@ def test_what_pytorch_observes_is_read(tmp_path) -> None:
 @pytest.mark.parametrize("shape", ["kind: switch, gpus: 8", "kind: torus, dims: [2, 4]"])
 def test_on_a_graph_kernels_take_their_time_and_collectives_that_of_rings(tmp_path, shape) -> None:
     """All-reduce of 1 MiB of two bytes each, between two kernels."""
-    kernels = [Node(1, "a", COMPUTE, (), 300), Node(3, "b", COMPUTE, (2,), 200)]
+    kernels = [TraceNode(1, "a", COMPUTE, (), 300), TraceNode(3, "b", COMPUTE, (2,), 200)]
     path = all_of(tmp_path, [[kernels[0], reduction(2, 2**20, after=(1,)), kernels[1]]])
     graph = f"graph: {{{shape}, bandwidth: 50GB/s, latency: 1us}}"
     found = run_from(path, graph).spans.timeline.makespan
@@ -562,7 +584,7 @@ def test_on_a_graph_kernels_take_their_time_and_collectives_that_of_rings(tmp_pa
 
 @pytest.mark.parametrize(("rank", "kind"), [(5, SEND), (2, RECEIVE)])
 def test_a_message_has_its_sender_and_receiver_at_either_end(rank: int, kind: int) -> None:
-    node = Node(7, "p2p", COMPUTE, (), 0)
+    node = TraceNode(7, "p2p", COMPUTE, (), 0)
     task = TapeEntry("p2p", "pp", "", "", np.array([[5, 2]]), (), collective="p2p", nbytes=64)
     (found,) = _calls(node, task, rank, (5, 2), {}, 99)
     assert (found.number, found.kind) == (7, kind)

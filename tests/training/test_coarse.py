@@ -11,7 +11,7 @@ from netsim.scenario.cells import expand
 from netsim.schedule.schedule import MULTICAST, TRANSFER, Style, Use
 from netsim.tasks.cluster import wishes_of
 from netsim.tasks.resolve import resolve
-from netsim.training.costs import MOST_TARGETS, Costs, _thinned, _Way
+from netsim.training.costs import MOST_TARGETS, Costs, _thinned, _Traffic
 from netsim.workloads.lower import Coarse, lower
 from netsim.workloads.tape import Tape, TapeEntry
 from netsim.yamlio.read import parse_source
@@ -24,14 +24,14 @@ FABRICS = (
 )
 
 
-def ways_of(rank: int, targets: int, near: int) -> list[_Way]:
+def ways_of(rank: int, targets: int, near: int) -> list[_Traffic]:
     """A rank's ways to others, of which the first ones are near: of 1, 2, 3, … bytes."""
     found = []
     for number in range(targets):
         style = Style(
             TRANSFER, route="nvlink" if number < near else "", uses=(Use("hbm", "src", 1.0),)
         )
-        found.append(_Way(style, rank, rank + 1 + number))
+        found.append(_Traffic(style, rank, rank + 1 + number))
         found[-1].add(style, float(number + 1))
     return found
 
@@ -59,7 +59,7 @@ def test_targets_that_carry_the_bytes_of_others_are_spread_over_all() -> None:
 
 
 def test_few_targets_and_switches_are_written_as_they_are() -> None:
-    ways = [*ways_of(0, MOST_TARGETS, 2), _Way(Style(MULTICAST), 0, 1, 5.0)]
+    ways = [*ways_of(0, MOST_TARGETS, 2), _Traffic(Style(MULTICAST), 0, 1, 5.0)]
     assert Counter(map(id, _thinned(ways, ranks=20))) == Counter(map(id, ways))
 
 

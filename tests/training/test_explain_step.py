@@ -9,7 +9,7 @@ import pytest
 
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import TRANSFER, Style
-from netsim.training.explain import _part_of, causes_of, explained_step, hops_of, visits_of
+from netsim.training.explain import _part_of, causes_of, explained_step, path_sections, visits_of
 from netsim.training.resolve import resolve_step
 from netsim.training.run import launch_waits, simulate_step
 from netsim.workloads.lower import Coarse
@@ -46,12 +46,12 @@ def test_the_path_covers_the_step_without_a_gap(rest: str) -> None:
     assert sum(causes_of(visits).values()) == pytest.approx(found.seconds, rel=1e-6)
     assert ("launches by the host" in causes_of(visits)) == (visits[0].entry.kind == "host")
     assert visits[0].entry.kind == "host" or "20us" not in rest
-    hops = list(hops_of(visits))
+    hops = list(path_sections(visits))
     assert sum(hop.end - hop.begin for hop in hops) == pytest.approx(found.seconds, rel=1e-9)
 
 
 def test_the_path_of_a_pipeline_goes_down_and_up_its_stages() -> None:
-    hops = list(hops_of(visits_of(made("  parallelism: {pp: 4, dp: 2}"))))
+    hops = list(path_sections(visits_of(made("  parallelism: {pp: 4, dp: 2}"))))
     names = [(hop.name, hop.rank) for hop in hops]
     assert names[:7] == [
         ("F mb 0", 0),

@@ -45,7 +45,7 @@ PART = 0.03  # of a step, by which what it is made of may differ
 )
 def test_folded_and_in_full(model: str, rest: str) -> None:
     resolved = resolve_step(cell(f"  {rest}", model=model, batch=32, nodes=2))
-    whole, told = simulate_step(resolved), run._told(resolved, resolved.tape())
+    whole, told = simulate_step(resolved), run._simulated_by_stages(resolved, resolved.tape())
     within = BESIDE if "cp: 2, data" in rest else WITHIN
     assert resolved.why_in_full == ""
     assert folded_step(resolved).seconds == pytest.approx(whole.seconds, rel=within)
@@ -58,7 +58,7 @@ def test_folded_and_in_full(model: str, rest: str) -> None:
         assert off < PART * whole.seconds, name
     assert set(details_of(told)) == set(details_of(whole))
     assert step_row(told).approximation == (
-        f"{run.COARSE}; one rank of each stage stands for all 16"
+        f"{run.COARSE}; one rank of each stage simulated for all 16"
     )
     spent = sum(told.breakdown.exposed) + told.breakdown.computing + told.breakdown.idle
     assert spent == pytest.approx(np.full(16, told.seconds))
@@ -74,7 +74,9 @@ def test_exchanges_of_many_experts_take_as_long_folded_as_in_full(degree: int) -
     resolved = resolve_step(cell(rest, model=experts, batch=2 * degree, nodes=nodes))
     whole = simulate_step(resolved)
     assert folded_step(resolved).seconds == pytest.approx(whole.seconds, rel=WITHIN)
-    assert run._told(resolved, resolved.tape()).seconds == pytest.approx(whole.seconds, rel=WITHIN)
+    assert run._simulated_by_stages(resolved, resolved.tape()).seconds == pytest.approx(
+        whole.seconds, rel=WITHIN
+    )
 
 
 @pytest.mark.slow

@@ -8,8 +8,8 @@ import pytest
 
 from netsim.base.errors import InputError
 from netsim.training.recorded.kineto import (
-    Call,
-    Job,
+    ProfiledCall,
+    ProfiledJob,
     groups_of,
     is_trace,
     read_profile,
@@ -18,7 +18,7 @@ from netsim.training.recorded.kineto import (
 )
 from tests.training.profiler import AUTOGRAD, NAME, Recording, said, steps_of_data_parallelism
 
-JOB = Job(2, 8, {"7": (2, 6)})
+JOB = ProfiledJob(2, 8, {"7": (2, 6)})
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,14 @@ JOB = Job(2, 8, {"7": (2, 6)})
     ],
 )
 def test_collectives_are_known_by_every_name_that_versions_give_them(name, collective) -> None:
-    found = JOB.said(said(name))
+    found = JOB.description_of_call(said(name))
     assert found is not None
     assert (found.collective, found.nbytes) == (collective, 2**21)
 
 
 @pytest.mark.parametrize("name", ["wait", "init", "sendmsg", "recursive", "", "coalesced"])
 def test_what_moves_nothing_is_no_call(name: str) -> None:
-    assert JOB.said(said(name)) is None
+    assert JOB.description_of_call(said(name)) is None
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_moves_nothing_is_no_call(name: str) -> None:
     ],
 )
 def test_groups_are_those_that_are_listed_cut_short_or_in_the_header(more, ranks) -> None:
-    found = JOB.said(said(**more))
+    found = JOB.description_of_call(said(**more))
     assert (None if found is None else found.ranks) == ranks
 
 
@@ -96,43 +96,44 @@ def test_more_ranks_than_any_job_has_are_refused(tmp_path, more, world, words: s
 
 
 def test_sends_and_receives_have_a_source_and_a_destination() -> None:
-    sent = JOB.said(said("send", **{"Dst Rank": 6, "Rank": 3}))
-    received = JOB.said(said("recv", **{"Src Rank": "0"}))
-    of_two = JOB.said(said("send", **{"Process Group Ranks": "[2, 6]"}))
+    sent = JOB.description_of_call(said("send", **{"Dst Rank": 6, "Rank": 3}))
+    received = JOB.description_of_call(said("recv", **{"Src Rank": "0"}))
+    of_two = JOB.description_of_call(said("send", **{"Process Group Ranks": "[2, 6]"}))
     assert sent is not None
     assert received is not None
     assert of_two is not None
     assert [one.ranks for one in (sent, received, of_two)] == [(2, 6), (0, 2), (2, 6)]
-    assert JOB.said(said("send")) is None
+    assert JOB.description_of_call(said("send")) is None
 
 
 def test_a_call_of_nothing_is_none() -> None:
-    assert JOB.said(said(elements=0)) is None
+    assert JOB.description_of_call(said(elements=0)) is None
 
 
 def test_parts_of_different_size_count_what_is_larger() -> None:
     splits = {"In split size": "[4, 4, 0, 8]", "Out split size": "[1, 1, 1, 40]"}
     sizes = {"In msg nelems": 16, "Out msg nelems": 43}
-    found = JOB.said(said("all_to_allv", **splits, **sizes))
+    found = JOB.description_of_call(said("all_to_allv", **splits, **sizes))
     assert found is not None
     assert (found.nbytes, found.uneven) == (86, True)
-    even = JOB.said(said("all_to_all", **{"In split size": "[2, 2]", **sizes}))
+    even = JOB.description_of_call(said("all_to_all", **{"In split size": "[2, 2]", **sizes}))
     assert even is not None
     assert (even.nbytes, even.uneven) == (32, False)
-    cut = JOB.said(said("all_to_allv", **{"In split size": "[4, 4, 0, ..., 8]", **sizes}))
+    cut_list = {"In split size": "[4, 4, 0, ..., 8]", **sizes}
+    cut = JOB.description_of_call(said("all_to_allv", **cut_list))
     assert cut is not None
     assert (cut.nbytes, cut.uneven) == (86, True)
 
 
 def test_gathers_count_all_parts() -> None:
-    gathered = JOB.said(said("gather", 16, **{"Out msg nelems": 0}))
-    scattered = JOB.said(said("scatter", 0, **{"Out msg nelems": 16}))
+    gathered = JOB.description_of_call(said("gather", 16, **{"Out msg nelems": 0}))
+    scattered = JOB.description_of_call(said("scatter", 0, **{"Out msg nelems": 16}))
     assert gathered is not None
     assert scattered is not None
     assert (gathered.nbytes, scattered.nbytes) == (256, 256)
 
 
-def _calls(made: Recording, path: Path) -> tuple[Call, ...]:
+def _calls(made: Recording, path: Path) -> tuple[ProfiledCall, ...]:
     return read_profile(made.write(path / "t.json")).calls
 
 
@@ -141,7 +142,7 @@ def test_kernels_without_a_description_have_that_of_their_operator(tmp_path) -> 
     operator = made.record(0, said("_allgather_base", 2**10))
     made.kernel(10, 5, name="ncclDevKernel_Generic(ncclDevComm*, void*)", operator=operator)
     (call,) = _calls(made, tmp_path)
-    assert (call.said.collective, call.said.nbytes) == ("all_gather", 2**11)
+    assert (call.description.collective, call.description.nbytes) == ("all_gather", 2**11)
 
 
 def test_coalesced_sends_and_receives_are_one_kernel(tmp_path) -> None:
@@ -154,7 +155,7 @@ def test_coalesced_sends_and_receives_are_one_kernel(tmp_path) -> None:
     made.record(30, said("send", **{"Dst Rank": 0}))
     made.kernel(60, 30, launched=35, name="ncclDevKernel_SendRecv(ncclDevKernelArgsStorage)")
     calls = _calls(made, tmp_path)
-    assert [(call.said.ranks, call.part) for call in calls] == [
+    assert [(call.description.ranks, call.part) for call in calls] == [
         ((2, 4), 0),
         ((0, 2), 1),
         ((2, 0), 0),
@@ -236,7 +237,7 @@ def test_pairs_of_ranks_that_do_not_divide_the_world_stay_alone(tmp_path) -> Non
     made = Recording(rank=0, world=6)
     made.kernel(0, 5, name="ncclDevKernel_SendRecv", **said("send", **{"Dst Rank": 4}))
     (call,) = _calls(made, tmp_path)
-    assert groups_of((True, call.said.ranks), 6).tolist() == [[0, 4]]
+    assert groups_of((True, call.description.ranks), 6).tolist() == [[0, 4]]
 
 
 @pytest.mark.parametrize("packed", [1, 2])

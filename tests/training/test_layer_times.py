@@ -9,7 +9,7 @@ import pytest
 
 from netsim.base.errors import InputError
 from netsim.scenario.cells import expand
-from netsim.training.recorded.kineto import Interval, holding
+from netsim.training.recorded.kineto import ThreadInterval, holding
 from netsim.training.recorded.layers import _Found, layer_times
 from netsim.training.resolve import resolve_step
 from netsim.yamlio.read import parse_source
@@ -152,23 +152,23 @@ def test_a_trace_whose_kernels_nobody_launched_is_told(tmp_path) -> None:
     model = Model()
     model.step()
     model.made.events = [e for e in model.made.events if e.get("cat") != "cuda_runtime"]
-    with pytest.raises(InputError, match="no kernel could be told to be a layer's"):
+    with pytest.raises(InputError, match="no kernel could be assigned to a layer"):
         layer_times(model.write(tmp_path), NAMES, BLOCKS, 3)
 
 
 def test_a_layer_may_begin_and_end_with_its_step() -> None:
     whole, early, late = (
-        Interval(0.0, 9.0, 1, "a"),
-        Interval(-0.5, 9.0, 1, "b"),
-        Interval(0.0, 9.5, 1, "c"),
+        ThreadInterval(0.0, 9.0, 1, "a"),
+        ThreadInterval(-0.5, 9.0, 1, "b"),
+        ThreadInterval(0.0, 9.5, 1, "c"),
     )
     found = SimpleNamespace(events=SimpleNamespace(steps={3: (0.0, 9.0)}))
     assert _Found._in_steps(found, [whole, early, late]) == [whole]
 
 
 def test_intervals_hold_moments_of_their_own_thread() -> None:
-    outer, inner = Interval(0, 10, 1, "outer"), Interval(2, 4, 1, "inner")
-    later, other = Interval(6, 7, 1, "later"), Interval(0, 10, 2, "other")
+    outer, inner = ThreadInterval(0, 10, 1, "outer"), ThreadInterval(2, 4, 1, "inner")
+    later, other = ThreadInterval(6, 7, 1, "later"), ThreadInterval(0, 10, 2, "other")
     moments = [(3.0, 1), (5.0, 1), (6.5, 1), (3.0, 2), (11.0, 1), (3.0, 3)]
     found = dict(holding([inner, later, outer, other], moments))
     names = [[one.name for one in found[k]] for k in range(len(moments))]

@@ -67,8 +67,8 @@ def traced(tmp_path, kernel: str, operator: str, dims: list, types: list[str]):
 def test_kernel_and_shapes_tell_the_call(tmp_path, kernel, operator, dims, types, said) -> None:
     profile = traced(tmp_path, kernel, operator, dims, types)
     (call,) = profile.calls
-    assert (call.said.collective, call.said.nbytes, call.said.dtype) == said
-    assert call.said.ranks == (0, 1, 2, 3)
+    assert (call.description.collective, call.description.nbytes, call.description.dtype) == said
+    assert call.description.ranks == (0, 1, 2, 3)
     assert "calls by the shapes of their operators, over all ranks" in step_of(profile, None)[1]
 
 

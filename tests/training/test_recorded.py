@@ -117,12 +117,12 @@ def test_sizes_are_those_that_nccl_tests_counts(tmp_path) -> None:
         nccl(30, 5, **{"Process Group Ranks": "[0, 2, ..., 6]", "Group size": 4}),
     ]  # fmt: skip
     calls = read_profile(trace(tmp_path / "t.json", events)).calls
-    assert [(call.said.collective, call.said.nbytes) for call in calls] == [
+    assert [(call.description.collective, call.description.nbytes) for call in calls] == [
         ("all_gather", 2**21),
         ("reduce_scatter", 2**22),
         ("all_reduce", 2**22),
     ]
-    assert calls[2].said.ranks == (0, 2, 4, 6)
+    assert calls[2].description.ranks == (0, 2, 4, 6)
 
 
 def test_measured_calls_stand_beside_simulated_ones(tmp_path, capsys) -> None:

@@ -13,7 +13,7 @@ from netsim.extent.memory import BYTES_A_ROW, needed
 from netsim.training import run
 from netsim.training.resolve import (
     BYTES_A_TASK,
-    TOLD,
+    BYTES_A_TASK_OF_STAGES,
     ResolvedStep,
     _transformer_misfits,
     check_memory,
@@ -21,11 +21,11 @@ from netsim.training.resolve import (
     model_flops,
 )
 from netsim.training.run import (
-    LARGE,
+    INTERPOLATED_FROM_BYTES,
     Breakdown,
     Rates,
-    _Fold,
-    _Run,
+    _StageCosts,
+    _StageRun,
     _with_sync,
     bound_of,
     breakdown_of,
@@ -171,7 +171,7 @@ def seconds(*tasks: TapeEntry, sms: float = 0.0, loads: dict[str, float] | None 
     fold = SimpleNamespace(
         columns=lambda t: tuple(t.groups[0]), cost=lambda t: cost[t.kind != COMPUTE](t)
     )
-    return _Run(fold, tasks).finished()
+    return _StageRun(fold, tasks).finished()
 
 
 def test_a_kernel_loses_the_sms_that_collectives_beside_it_hold() -> None:
@@ -223,19 +223,28 @@ def test_large_collectives_are_on_a_line_between_powers_of_two() -> None:
         asked.append(one.nbytes)
         return Coarse(float(one.nbytes) ** 2, (), *[NOBODY] * 3, channels=4, loads=(("nic", 1.0),))
 
-    fold = SimpleNamespace(_asked=time_of)
-    small = task(kind="dp", nbytes=LARGE - 3)
-    assert _Fold._between(fold, small).seconds == (LARGE - 3) ** 2
-    found = _Fold._between(fold, replace(small, nbytes=3 * LARGE))  # half way from 2 to 4
-    assert found.seconds == (4 + 16) / 2 * LARGE**2
+    fold = SimpleNamespace(_slowest_coarse=time_of)
+    small = task(kind="dp", nbytes=INTERPOLATED_FROM_BYTES - 3)
+    assert _StageCosts._interpolated(fold, small).seconds == (INTERPOLATED_FROM_BYTES - 3) ** 2
+    found = _StageCosts._interpolated(
+        fold, replace(small, nbytes=3 * INTERPOLATED_FROM_BYTES)
+    )  # half way from 2 to 4
+    assert found.seconds == (4 + 16) / 2 * INTERPOLATED_FROM_BYTES**2
     assert (found.channels, found.loads) == (4, (("nic", 1.0),))
-    assert _Fold._between(fold, replace(small, nbytes=2 * LARGE)).seconds == 4 * LARGE**2
-    assert set(asked) == {LARGE - 3, 2 * LARGE, 4 * LARGE}
+    assert (
+        _StageCosts._interpolated(fold, replace(small, nbytes=2 * INTERPOLATED_FROM_BYTES)).seconds
+        == 4 * INTERPOLATED_FROM_BYTES**2
+    )
+    assert set(asked) == {
+        INTERPOLATED_FROM_BYTES - 3,
+        2 * INTERPOLATED_FROM_BYTES,
+        4 * INTERPOLATED_FROM_BYTES,
+    }
 
 
 def test_tasks_run_in_the_stages_of_their_ranks() -> None:
     grid = Grid({"tp": 2, "pp": 2, **dict.fromkeys(("cp", "ep", "dp"), 1)})
-    fold = _Fold(SimpleNamespace(setting=SimpleNamespace(grid=grid)))
+    fold = _StageCosts(SimpleNamespace(setting=SimpleNamespace(grid=grid)))
     stages = grid.stages
     assert [grid.stage(n).tolist() for n in (0, 1)] == [
         [rank for rank in range(4) if stages[rank] == n] for n in (0, 1)
@@ -363,7 +372,7 @@ def test_the_stage_that_needs_most_is_refused_from_the_first_byte_too_many() -> 
 @pytest.mark.parametrize(
     ("large", "why", "tasks"),
     [
-        (True, "", TOLD),
+        (True, "", BYTES_A_TASK_OF_STAGES),
         (True, "exact", 16 * BYTES_A_TASK),
         (False, "", 16 * BYTES_A_TASK),
     ],

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from netsim.base.constants import value
-from netsim.workloads.kernels import CASTS, Linear, forward
+from netsim.workloads.kernels import CASTS, LinearLayer, forward
 from netsim.workloads.setting import BLOCK, Roofline
 
 TABLES = Path(__file__).parents[1] / "data" / "kernels"
@@ -107,7 +107,7 @@ def test_products_in_parts() -> None:
     found = []
     for row in rows("h100_parts", "parts", "one stream"):
         m, n, k, parts = (int(row[one]) for one in ("m", "n", "k", "batch"))
-        seconds = forward(ALONE, row["dtype"], [Linear(m, k, n)], parts)
+        seconds = forward(ALONE, row["dtype"], [LinearLayer(m, k, n)], parts)
         found.append((seconds, float(row["us"]) / 1e6))
     middle, most, count = error(found)
     assert count == 24

@@ -9,7 +9,7 @@ import pytest
 from netsim.scenario.cells import expand
 from netsim.training.resolve import ResolvedStep, resolve_step
 from netsim.workloads.model import layers_of
-from netsim.workloads.passes import Part, PassTable
+from netsim.workloads.passes import PassPart, PassTable
 from netsim.workloads.tape import TapeEntry
 from netsim.yamlio.read import parse_source
 
@@ -46,7 +46,7 @@ def test_a_block_takes_what_was_measured(recompute, sequence, forward, backward)
     assert _milliseconds(resolved, passes.backward) == pytest.approx(backward, rel=0.15)
 
 
-def _milliseconds(resolved: ResolvedStep, parts: tuple[Part, ...]) -> float:
+def _milliseconds(resolved: ResolvedStep, parts: tuple[PassPart, ...]) -> float:
     """One stream of kernels, one of collectives, as emit() writes them."""
     kernels = collectives = 0.0
     done: dict[str, float] = {}

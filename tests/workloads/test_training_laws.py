@@ -11,11 +11,11 @@ from netsim.program.place import place
 from netsim.schedule.schedule import Style, Use
 from netsim.topology.faults import with_slow_gpus
 from netsim.topology.routing import switch
-from netsim.workloads.kernels import Linear, Shapes, forward
+from netsim.workloads.kernels import LinearLayer, Shapes, forward
 from netsim.workloads.lower import Coarse, Lowered, lower
 from netsim.workloads.model import Layer, LayerList, Plain, Tensor, layers_of
 from netsim.workloads.passes import PassTable
-from netsim.workloads.setting import Extra, Setting
+from netsim.workloads.setting import ExtraCollective, Setting
 from netsim.workloads.step import SCHEDULES, in_flight, training_step
 from netsim.workloads.tape import Tape, TapeEntry
 from tests.training.steps import H100, SMALL, setting
@@ -189,7 +189,7 @@ def test_accumulation_communicates_once_without_sync_and_each_time_with() -> Non
 
 def test_extras_run_at_their_moment() -> None:
     whens = ("forward", "backward", "step", "eval")
-    extras = tuple(Extra(when, "all_reduce", ("dp",), 64, when) for when in whens)
+    extras = tuple(ExtraCollective(when, "all_reduce", ("dp",), 64, when) for when in whens)
     tape = training_step(setting(dp=2, model=layers(2, 1000), batch=2, extras=extras))
     extra = [k for k, task in enumerate(tape.entries) if task.kind == "extra"]
     assert [tape.entries[k].name for k in extra] == list(whens)
@@ -294,7 +294,7 @@ def test_checkpoints_of_operations_repeat_every_narrow_product() -> None:
         return found
 
     def products(*outputs: int) -> float:
-        layers = [Linear(256, SMALL.hidden, one) for one in outputs]
+        layers = [LinearLayer(256, SMALL.hidden, one) for one in outputs]
         return forward(replace(H100, bandwidth=1e18, kernel=0.0), "bfloat16", layers)
 
     key, wide = SMALL.hidden // 2, SMALL.ffn // 2

@@ -20,7 +20,7 @@ from netsim.engines.compiled.grouping import (
     group_rows,
     tight_entries,
 )
-from netsim.engines.compiled.machine_code import Entry, Inner
+from netsim.engines.compiled.machine_code import CompiledFunction, InnerFunction
 from netsim.program.program import COARSE, Choices, Operations, Program, Timeline, earliest, stalled
 
 __all__ = ["Simulator", "is_ready", "run", "run_operations", "tight_entries"]
@@ -29,12 +29,12 @@ INSTANT = 1e-14  # what lies within this of the earliest event belongs to its in
 DONE, STALLED, STOPPED, PAUSED, MORE_SEATS, MORE_ALARMS = range(6)
 
 
-@Entry
+@CompiledFunction
 def advance_rows(
-    rows: structures.Rows,
+    rows: structures.RowColumns,
     net: structures.Net,
     future: structures.Future,
-    options: structures.Options,
+    options: structures.PathChoices,
 ) -> int:
     """Simulate on to the end, or until there is not enough room; why it stopped. All state lies in
     the arguments: a call takes up exactly where the last one left off."""
@@ -62,12 +62,12 @@ def advance_rows(
     return STOPPED
 
 
-@Inner
+@InnerFunction
 def _next_instant(
-    rows: structures.Rows,
+    rows: structures.RowColumns,
     net: structures.Net,
     future: structures.Future,
-    options: structures.Options,
+    options: structures.PathChoices,
 ) -> bool:
     """Go to the earliest of all events, and collect what belongs to its instant."""
     core = net.core[0]
@@ -108,12 +108,12 @@ def _next_instant(
     return True
 
 
-@Inner
+@InnerFunction
 def _begin(
-    rows: structures.Rows,
+    rows: structures.RowColumns,
     net: structures.Net,
     future: structures.Future,
-    options: structures.Options,
+    options: structures.PathChoices,
 ) -> None:
     """Take the next row that is ready: start it, or set its alarm for when it can. Nothing holds
     up a row that shares no link: its end is known at once, long before its time has come."""
@@ -138,9 +138,13 @@ def _begin(
         _join(rows, net, options, row, group)
 
 
-@Inner
+@InnerFunction
 def _join(
-    rows: structures.Rows, net: structures.Net, options: structures.Options, row: int, group: int
+    rows: structures.RowColumns,
+    net: structures.Net,
+    options: structures.PathChoices,
+    row: int,
+    group: int,
 ) -> None:
     """Let a row move its bytes."""
     core = net.core[0]
@@ -155,23 +159,25 @@ def _join(
     _sit(rows, net, row, place, 0.0)
 
 
-@Inner
-def _sit(rows: structures.Rows, net: structures.Net, row: int, place: int, more: float) -> None:
+@InnerFunction
+def _sit(
+    rows: structures.RowColumns, net: structures.Net, row: int, place: int, more: float
+) -> None:
     """Let a row begin its work, and so much more."""
     core, seat = net.core[0], net.seats[place]
     amount = rows.amount[rows.piece[row if row < core.span else row % core.span]]
     structures.join(rows, seat, row, amount / net.kinds[net.groups[seat.group].kind].share + more)
 
 
-@Inner
-def _moves(rows: structures.Rows, core: structures.Records, row: int) -> float:
+@InnerFunction
+def _moves(rows: structures.RowColumns, core: structures.Records, row: int) -> float:
     """When a row begins to move its bytes."""
     once = row if row < core.span else row % core.span
     return float(rows.start[row] + rows.styles[rows.style[once]].latency)
 
 
-@Inner
-def _join_later(rows: structures.Rows, net: structures.Net, ends: structures.Agenda) -> None:
+@InnerFunction
+def _join_later(rows: structures.RowColumns, net: structures.Net, ends: structures.Agenda) -> None:
     """Let rows that begin to move after the beginning of the instant have as much more to do as
     passes until then."""
     core = net.core[0]
@@ -184,15 +190,17 @@ def _join_later(rows: structures.Rows, net: structures.Net, ends: structures.Age
         structures.put(ends, place, structures.next_end(rows, net.seats[place]))
 
 
-@Inner
-def _others(options: structures.Options, path: int) -> int:
+@InnerFunction
+def _others(options: structures.PathChoices, path: int) -> int:
     """How many paths there are beside the first for who has this one."""
     way = options.way[path]
     return int(options.more[way + 1] - options.more[way])
 
 
-@Inner
-def _choose(rows: structures.Rows, net: structures.Net, options: structures.Options) -> None:
+@InnerFunction
+def _choose(
+    rows: structures.RowColumns, net: structures.Net, options: structures.PathChoices
+) -> None:
     """Let the first row that waits take the first path whose fullest link, with one more message,
     has least for its rate."""
     core, row = net.core[0], options.waiting[1].number
@@ -208,8 +216,8 @@ def _choose(rows: structures.Rows, net: structures.Net, options: structures.Opti
     _join(rows, net, options, row, rows.group[(best + 1) * core.kinds + style.kind])
 
 
-@Inner
-def _fullest(options: structures.Options, path: int) -> float:
+@InnerFunction
+def _fullest(options: structures.PathChoices, path: int) -> float:
     """Of the links that not all paths share, the messages for the rate of the fullest."""
     full = 0.0
     for k in range(options.ptr[path], options.ptr[path + 1]):
@@ -219,8 +227,8 @@ def _fullest(options: structures.Options, path: int) -> float:
     return full
 
 
-@Inner
-def _count(options: structures.Options, row: int, more: float) -> None:
+@InnerFunction
+def _count(options: structures.PathChoices, row: int, more: float) -> None:
     """A message more, or one less, on the links of its path."""
     path = options.taken[row] if len(options.taken) > 0 else -1
     if path >= 0:
@@ -228,15 +236,15 @@ def _count(options: structures.Options, row: int, more: float) -> None:
             options.slots[options.slot[k]].messages += more
 
 
-@Inner
-def _finish(rows: structures.Rows, core: structures.Records, row: int, end: float) -> None:
+@InnerFunction
+def _finish(rows: structures.RowColumns, core: structures.Records, row: int, end: float) -> None:
     rows.end[row] = end
     rows.waits[row] = core.over
     core.over = row
 
 
-@Inner
-def _end(rows: structures.Rows, core: structures.Records, taken: NDArray[np.int32]) -> None:
+@InnerFunction
+def _end(rows: structures.RowColumns, core: structures.Records, taken: NDArray[np.int32]) -> None:
     """Take the next row that is over, and tell those that wait for it."""
     row = core.over
     core.over = rows.waits[row]
@@ -253,8 +261,8 @@ def _end(rows: structures.Rows, core: structures.Records, taken: NDArray[np.int3
         _tell(rows, core, row + core.marks, end)
 
 
-@Inner
-def _tell(rows: structures.Rows, core: structures.Records, row: int, start: float) -> None:
+@InnerFunction
+def _tell(rows: structures.RowColumns, core: structures.Records, row: int, start: float) -> None:
     """A row has one less to wait for, and starts no earlier than this."""
     rows.start[row] = max(rows.start[row], start)
     rows.waits[row] -= 1
@@ -263,7 +271,7 @@ def _tell(rows: structures.Rows, core: structures.Records, row: int, start: floa
         core.ready = row
 
 
-@Inner
+@InnerFunction
 def _set_alarm(
     core: structures.Records, alarms: structures.Agenda, alarm_row: Any, row: int, when: float
 ) -> None:
@@ -277,8 +285,10 @@ def _set_alarm(
     structures.put(alarms, place, when)
 
 
-@Inner
-def _ring(rows: structures.Rows, core: structures.Records, alarm_row: Any, place: int) -> None:
+@InnerFunction
+def _ring(
+    rows: structures.RowColumns, core: structures.Records, alarm_row: Any, place: int
+) -> None:
     """The alarm of a row: it begins to move its bytes."""
     row = alarm_row[place]
     alarm_row[place] = core.free_alarm
@@ -359,7 +369,7 @@ def run_operations(many: Operations, under_way: "list[_Run] | None" = None) -> T
     those that are `under_way` go on from where the first rank had ended the last of them."""
     run = under_way.pop().longer(many) if under_way else _Run(many, _laid_out(many.once))
     if len(many) >= MOST_KEPT:
-        structures.give_back()
+        structures.trim_memory()
     elif under_way is not None:
         run.keep()
         under_way.append(run)
@@ -376,7 +386,7 @@ class _Laid(NamedTuple):
 
 def _laid_out(program: Program) -> _Laid:
     if len(program) >= MANY:
-        structures.keep_freed()
+        structures.keep_freed_memory()
     return _Laid(group_rows(program), followers_of(program.schedule))
 
 
@@ -458,7 +468,7 @@ def _places(seats: int) -> int:
     return structures.places_for(max(seats, _PLACES))
 
 
-def _rows(many: Operations, laid: _Laid, begins: Floats | None) -> structures.Rows:
+def _rows(many: Operations, laid: _Laid, begins: Floats | None) -> structures.RowColumns:
     program, schedule = many.once, many.once.schedule
     times, marks = many.launched.shape
     if begins is None:
@@ -475,7 +485,7 @@ def _rows(many: Operations, laid: _Laid, begins: Floats | None) -> structures.Ro
     styles["kind"] = laid.grouping.kind
     lags = np.zeros(len(schedule.lags), structures.LAG)
     lags["seconds"], lags["arrival"] = program.lag_seconds, program.lag_arrival
-    return structures.Rows(
+    return structures.RowColumns(
         style=schedule.style,
         piece=schedule.piece,
         path=program.path,
@@ -544,7 +554,7 @@ def _future(many: Operations, grouping: Grouping, places: int) -> structures.Fut
     )
 
 
-def _options(many: Operations) -> structures.Options:
+def _options(many: Operations) -> structures.PathChoices:
     """What there is to choose from, before anybody has; empty where nothing is chosen."""
     none = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64)
     paths = many.once.paths.choices or Choices(*none, none[0], np.zeros(0, bool), none[1])
@@ -553,17 +563,17 @@ def _options(many: Operations) -> structures.Options:
     slots = np.zeros(len(paths.link), structures.SLOT)
     slots["capacity"] = many.once.links.capacity[paths.link]
     taken = np.tile(many.once.path, len(many.launched))[:rows].astype(np.int32)
-    return structures.Options(*fixed, taken, slots, structures.empty_queue(rows))
+    return structures.PathChoices(*fixed, taken, slots, structures.empty_queue(rows))
 
 
-def _list_free_rows(rows: structures.Rows) -> tuple[int, int]:
+def _list_free_rows(rows: structures.RowColumns) -> tuple[int, int]:
     """Link the rows that wait for nothing, in row order; the first of them, and their number."""
     free = np.flatnonzero(rows.waits == 0).astype(np.int32)
     rows.waits[free] = np.append(free[1:], np.int32(structures.NOBODY))
     return int(free[0]) if len(free) else structures.NOBODY, len(free)
 
 
-def _stalled(program: Program, rows: structures.Rows, now: float) -> Exception:
+def _stalled(program: Program, rows: structures.RowColumns, now: float) -> Exception:
     """Rows that never ended, and of those the ones that wait for another such."""
     schedule = program.schedule
     end = np.where(rows.end < 0, inf, rows.end)

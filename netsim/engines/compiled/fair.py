@@ -18,14 +18,14 @@ from math import inf
 
 from netsim.engines.compiled import structures
 from netsim.engines.compiled.grouping import ROOM
-from netsim.engines.compiled.machine_code import Inner
+from netsim.engines.compiled.machine_code import InnerFunction
 
 EQUAL = 1e-12  # levels this close are the same
 TIED = 1e-14  # so close that one instant should see the ends of what they carry
 CLOSE = 1e-9  # so are these, if the link's capacity cannot tell them apart
 
 
-@Inner
+@InnerFunction
 def sweep(net: structures.Net) -> None:
     """Follow all changes that were noted since the last solution."""
     while net.looks[1].level < inf and net.core[0].stop == 0:
@@ -40,7 +40,7 @@ def sweep(net: structures.Net) -> None:
             _stop(net, place, net.kinds[net.groups[net.seats[place].group].kind].cap)
 
 
-@Inner
+@InnerFunction
 def look_at(net: structures.Net, link: int, level: float) -> None:
     """See to it that a link is looked at when the sweep comes to a level, or before."""
     net.links[link].exact = 0
@@ -48,7 +48,7 @@ def look_at(net: structures.Net, link: int, level: float) -> None:
         structures.put_in(net.looks, link, level)
 
 
-@Inner
+@InnerFunction
 def rise(net: structures.Net, place: int) -> None:
     """Take back what a seat was given, and let it rise until something stops it."""
     seat, core = net.seats[place], net.core[0]
@@ -68,7 +68,7 @@ def rise(net: structures.Net, place: int) -> None:
         structures.put_in(net.looks, len(net.links) + place, max(cap, core.level))
 
 
-@Inner
+@InnerFunction
 def _add_rising(link: structures.Records, weight: float) -> None:
     """Add to what rises, to twice the precision: shares may differ by more than a float holds, and
     the small ones go on when the large ones have stopped."""
@@ -78,12 +78,12 @@ def _add_rising(link: structures.Records, weight: float) -> None:
     link.rising = total
 
 
-@Inner
+@InnerFunction
 def _rising(link: structures.Records) -> float:
     return float(link.rising + link.rest)
 
 
-@Inner
+@InnerFunction
 def move(net: structures.Net, place: int) -> None:
     """Bring a seat up to date before its level changes, and list it as moved."""
     seat, core = net.seats[place], net.core[0]
@@ -93,7 +93,7 @@ def move(net: structures.Net, place: int) -> None:
         core.moved = place
 
 
-@Inner
+@InnerFunction
 def _visit(net: structures.Net, number: int, now: float) -> None:
     """Decide what happens on a link when the sweep comes to a level."""
     link = net.links[number]
@@ -124,7 +124,7 @@ def _visit(net: structures.Net, number: int, now: float) -> None:
     _fill(net, number, reached if level <= reached * (1 + TIED) else level)
 
 
-@Inner
+@InnerFunction
 def _water_level(net: structures.Net, number: int, low: float, slack: float) -> float:
     """The level, at least `low`, at which a link is full once all above are lowered to it."""
     link, reached = net.links[number], net.core[0].level
@@ -155,7 +155,7 @@ def _water_level(net: structures.Net, number: int, low: float, slack: float) -> 
     return inf
 
 
-@Inner
+@InnerFunction
 def _fill(net: structures.Net, number: int, level: float) -> None:
     """A link is full at a level: stop who rises on it, lower who is above."""
     link = net.links[number]
@@ -173,7 +173,7 @@ def _fill(net: structures.Net, number: int, level: float) -> None:
     link.used = used  # afresh, so that rounding cannot add up
 
 
-@Inner
+@InnerFunction
 def _open(net: structures.Net, number: int) -> None:
     """A link is full no more: let those rise that it held back."""
     link = net.links[number]
@@ -190,7 +190,7 @@ def _open(net: structures.Net, number: int) -> None:
             rise(net, place)
 
 
-@Inner
+@InnerFunction
 def _stop(net: structures.Net, place: int, level: float) -> None:
     """A rising seat has reached its level."""
     seat = net.seats[place]
@@ -209,7 +209,7 @@ def _stop(net: structures.Net, place: int, level: float) -> None:
             link.used += weight * level
 
 
-@Inner
+@InnerFunction
 def _lower(net: structures.Net, place: int, number: int, level: float) -> None:
     """A settled seat has to give way; that may leave room on other links that were full."""
     seat = net.seats[place]
@@ -224,7 +224,7 @@ def _lower(net: structures.Net, place: int, number: int, level: float) -> None:
     seat.level, seat.state = level, structures.STOPPED
 
 
-@Inner
+@InnerFunction
 def seat_for(net: structures.Net, group: int) -> int:
     """The seat of a group, up to date for one more flow."""
     place, core = net.groups[group].seat, net.core[0]
@@ -248,7 +248,7 @@ def seat_for(net: structures.Net, group: int) -> int:
     return int(place)
 
 
-@Inner
+@InnerFunction
 def mark_dirty(net: structures.Net, place: int) -> None:
     """List a seat whose flows change in this instant."""
     seat, core = net.seats[place], net.core[0]
@@ -257,8 +257,8 @@ def mark_dirty(net: structures.Net, place: int) -> None:
         core.dirty = place
 
 
-@Inner
-def settle(rows: structures.Rows, net: structures.Net, ends: structures.Agenda) -> None:
+@InnerFunction
+def settle(rows: structures.RowColumns, net: structures.Net, ends: structures.Agenda) -> None:
     """At the end of an instant: solve for the new levels, and note when flows will end."""
     core = net.core[0]
     place = core.dirty
@@ -285,7 +285,7 @@ def settle(rows: structures.Rows, net: structures.Net, ends: structures.Agenda) 
     core.level = 0.0
 
 
-@Inner
+@InnerFunction
 def _seek_level(net: structures.Net, place: int) -> None:
     """Do what a change in the number of flows calls for."""
     seat, core = net.seats[place], net.core[0]
@@ -298,7 +298,7 @@ def _seek_level(net: structures.Net, place: int) -> None:
         rise(net, place)  # with as many flows as before, the level stays
 
 
-@Inner
+@InnerFunction
 def _at_cap(net: structures.Net, place: int) -> bool:
     """Whether a seat goes at its cap, as before if it had flows, and leaves room on all its links:
     then nobody else notices what changes on it."""
@@ -322,7 +322,7 @@ def _at_cap(net: structures.Net, place: int) -> bool:
     return True
 
 
-@Inner
+@InnerFunction
 def _settle_alone(net: structures.Net, place: int) -> bool:
     """The level of a seat that shares no link with others, if that is so."""
     seat = net.seats[place]
@@ -346,7 +346,7 @@ def _settle_alone(net: structures.Net, place: int) -> bool:
     return True
 
 
-@Inner
+@InnerFunction
 def resize(net: structures.Net, number: int, more: int) -> None:
     """Add `more` senders to a link (-1: no link); incast lowers its capacity."""
     if number >= 0:
@@ -357,7 +357,7 @@ def resize(net: structures.Net, number: int, more: int) -> None:
         look_at(net, number, 0.0)
 
 
-@Inner
+@InnerFunction
 def _enter_links(net: structures.Net, place: int) -> None:
     group = net.seats[place].group
     for k in range(net.groups[group].first, net.groups[group + 1].first):
@@ -370,7 +370,7 @@ def _enter_links(net: structures.Net, place: int) -> None:
             resize(net, net.crowds[net.draws[k].link].into, 1)
 
 
-@Inner
+@InnerFunction
 def _leave_links(net: structures.Net, place: int) -> None:
     """Take a seat off its links; the last member of each moves to the place that is free now."""
     seat = net.seats[place]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.engines.compiled.machine_code import Entry, Inner
+from netsim.engines.compiled.machine_code import CompiledFunction, InnerFunction
 from netsim.engines.compiled.structures import DRAW, GROUP, KIND, LINK, MEMBER, NOBODY, Records
 from netsim.program.program import Paths, Program
 from netsim.program.ways import owners_of
@@ -39,7 +39,7 @@ class Traffic(NamedTuple):
     active: NDArray[np.bool_]
 
 
-@Entry
+@CompiledFunction
 def find_behind(traffic: Traffic, doubtful: NDArray[np.int64], owner: NDArray[np.int32]) -> int:
     """Leave out what has room: `doubtful` are entries, those of one resource side by side, `owner`
     their paths.
@@ -68,7 +68,7 @@ def find_behind(traffic: Traffic, doubtful: NDArray[np.int64], owner: NDArray[np
     return 0
 
 
-@Inner
+@InnerFunction
 def _note(traffic: Traffic, entry: int, way: int) -> None:
     """Add what a path draws at an entry to all resources that it is behind."""
     demand = _demand(traffic, entry, way)
@@ -82,7 +82,7 @@ def _note(traffic: Traffic, entry: int, way: int) -> None:
             )
 
 
-@Inner
+@InnerFunction
 def _unbounded(traffic: Traffic, entry: int, way: int) -> float:
     """What the path draws if nothing bounds it; chooses what bounds it best, behind others."""
     best, gain = -1, 0.0
@@ -97,7 +97,7 @@ def _unbounded(traffic: Traffic, entry: int, way: int) -> float:
     return 0.0
 
 
-@Inner
+@InnerFunction
 def _bounded(traffic: Traffic, way: int) -> float:
     """What comes by the resources of a path that have been chosen; each is counted once."""
     load = 0.0
@@ -108,7 +108,7 @@ def _bounded(traffic: Traffic, way: int) -> float:
     return load
 
 
-@Inner
+@InnerFunction
 def _demand(traffic: Traffic, entry: int, way: int) -> float:
     """What all files of a path may draw at an entry of it."""
     demand, kinds = 0.0, len(traffic.limits)
@@ -172,7 +172,7 @@ def relieved(program: Program, kind: NDArray[np.int32], limits: Records) -> NDAr
     return active
 
 
-@Inner
+@InnerFunction
 def _count_files(
     style: NDArray[np.int32],
     path: NDArray[np.int32],
@@ -199,7 +199,7 @@ def _count_files(
                 break
 
 
-@Inner
+@InnerFunction
 def _highest_rate(
     cap: float,
     begin: int,
@@ -218,7 +218,7 @@ def _highest_rate(
     return rate
 
 
-@Entry
+@CompiledFunction
 def find_relieved(
     style: NDArray[np.int32],
     path: NDArray[np.int32],
@@ -395,14 +395,14 @@ def _links(program: Program, number: NDArray[np.int32], count: NDArray[np.int32]
     return links
 
 
-@Inner
+@InnerFunction
 def _mixed(code: int, more: int) -> int:
     """A hash of two numbers in which every bit of them counts."""
     code = (code ^ more) * 0x1F58_D5CB_4E6D_9B35
     return code ^ (code >> 29)
 
 
-@Inner
+@InnerFunction
 def _same(groups: Records, draws: Records, group: int, start: int, end: int, kind: int) -> bool:
     """Whether a group is of a kind, with the draws from `start` to `end`."""
     there = groups[group]
@@ -415,7 +415,7 @@ def _same(groups: Records, draws: Records, group: int, start: int, end: int, kin
     return True
 
 
-@Entry
+@CompiledFunction
 def form_groups(
     keys: NDArray[np.int64],
     limits: Records,
@@ -488,7 +488,7 @@ def followers_of(schedule: Schedule) -> Followers:
     return followers
 
 
-@Entry
+@CompiledFunction
 def turn_around(
     dep_ptr: NDArray[np.int32],
     dep_row: NDArray[np.int32],

@@ -1,7 +1,8 @@
-"""Functions as machine code, compiled once and kept for later runs.
+"""Compile functions to machine code, and store it for later runs.
 
-Two forms of it: objects, which LLVM makes ready to run, and libraries, which the system loads
-itself, without LLVM, in a tenth of the time. Those need a linker, which most systems have."""
+The code is stored as an object, which LLVM loads, or as a library, which the system loads without
+LLVM in a tenth of the time. Libraries need a linker.
+"""
 
 import ctypes
 import os
@@ -24,28 +25,29 @@ from netsim.base.files import write_bytes
 from netsim.base.startup import version_of
 
 _SPEED = 3  # the highest level of optimization
-# What machine code may call beside itself: the C library's functions, which any process has.
-_KNOWN = {"memcpy", "memset", "memmove", "fmod", "pow"}
+# Functions that machine code may call: those of the C library, which any process has.
+_LIBRARY_FUNCTIONS = {"memcpy", "memset", "memmove", "fmod", "pow"}
 
 _engines: list[Any] = []  # these own the code
 
 
 @cache
 def _llvm() -> Any:
-    """LLVM, which is for what is not kept: importing it takes longer than a small run."""
+    """Import LLVM only when needed: the import takes longer than a small run."""
     return import_module("llvmlite.binding")
 
 
 def assemble(text: str) -> Any:
-    """The optimized machine code of LLVM's text.
+    """Return LLVM's module of optimized machine code for a text in LLVM's language.
 
     Only the entry is called from outside. All other functions are marked as internal, so that LLVM
-    may inline them, and need not pass arguments that they do not use (some seventy words)."""
+    may inline them and need not pass arguments that they do not use (some seventy words).
+    """
     module = _llvm().parse_assembly(text.replace("\ndefine linkonce_odr ", "\ndefine internal "))
     called = {function.name for function in module.functions if function.is_declaration}
-    unknown = {name for name in called if not name.startswith("llvm.")} - _KNOWN
+    unknown = {name for name in called if not name.startswith("llvm.")} - _LIBRARY_FUNCTIONS
     assert not unknown, f"compiled code must stand alone, but it calls {sorted(unknown)}"
-    if hasattr(_llvm(), "create_pass_builder"):  # without, as of llvmlite 0.43, slower and no more
+    if hasattr(_llvm(), "create_pass_builder"):  # llvmlite 0.43 has none: code is slower then
         options = _llvm().create_pipeline_tuning_options(_SPEED)
         builder = _llvm().create_pass_builder(_target(), options)
         builder.getModulePassManager().run(module, builder)
@@ -53,12 +55,12 @@ def assemble(text: str) -> Any:
 
 
 def library_of(module: Any) -> bytes | None:
-    """The code as the system loads it; None where there is no linker, or none that we know."""
+    """Return the code as a shared library; None without a linker that can be used."""
     return link(bytes(_target(library=True).emit_object(module)))
 
 
 def link(code: bytes) -> bytes | None:
-    """A library of an object whose code may lie anywhere."""
+    """Link position-independent code to a shared library; None if that is not possible."""
     linker = shutil.which("ld")
     if linker is None or sys.platform != "linux":
         return None
@@ -71,7 +73,7 @@ def link(code: bytes) -> bytes | None:
 
 
 def load_object(code: bytes) -> int:
-    """Make an object ready to run; the address of its entry."""
+    """Load an object; return the address of its entry."""
     engine = _llvm().create_mcjit_compiler(_llvm().parse_assembly(""), _target())
     engine.add_object_file(_llvm().object_file.ObjectFileRef.from_data(code))
     engine.finalize_object()
@@ -80,7 +82,7 @@ def load_object(code: bytes) -> int:
 
 
 def processor() -> str:
-    """What the code is made for."""
+    """Return the name and features of the processor, as LLVM knows them."""
     return f"{_llvm().get_host_cpu_name()} {_llvm().get_host_cpu_features().flatten()}"
 
 
@@ -101,25 +103,24 @@ def _target(*, library: bool = False) -> Any:
     )
 
 
-# Machine code, and where it is kept from one run to the next.
-# The name of a kept piece of code holds a digest of all that it depends on: the sources of this
-# package, versions, processor and kinds of arguments. So no run ever uses code of another version,
-# and machines that share a folder do not disturb each other.
+# Machine code, and where it is stored. The name of a file contains a digest of all that the code
+# depends on: the sources of this package, versions, processor and kinds of arguments. So no run
+# uses code of another version, and machines that share a folder do not disturb each other.
 
 SYMBOL = "netsim_entry"
 
 _DIGEST = 16
 _PRIVATE = 0o700
 _CPUINFO = "/proc/cpuinfo"
-_FIRST = 8192  # bytes, in which the first processor is described
-# What Linux calls what LLVM tells processors apart by, on x86 and on ARM.
-_TELLING = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
+_FIRST = 8192  # bytes of the file that describe the first processor
+# The lines of the file that describe what LLVM distinguishes processors by, on x86 and on ARM.
+_PROCESSOR_LINES = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
 
 _libraries: list[ctypes.CDLL] = []
 
 
 def machine_code(name: str, kind: str, translate: Callable[[], str]) -> int:
-    """The address of a function for arguments of a kind: what was kept, or else compiled now."""
+    """Return the address of a function for arguments of a kind; it is loaded or compiled."""
     folder = cache_folder()
     place = None if folder is None else folder / f"{_stem(name)}-{_short(kind)}"
     address = None if place is None else _stored_address(place)
@@ -141,7 +142,9 @@ def _short(text: str) -> str:
 
 
 def _stored_address(place: Path) -> int | None:
-    """The address of code that was kept, as a library or as an object."""
+    """Return the address of stored code, loaded as a library or as an object; None if there is
+    none.
+    """
     address = _load_library(place.with_name(f"{place.name}.so"))
     if address is not None:
         return address
@@ -150,7 +153,7 @@ def _stored_address(place: Path) -> int | None:
 
 
 def _keep(place: Path, code: bytes, library: bytes | None) -> None:
-    """Keep code if that is possible; the object only where no library can be loaded."""
+    """Store code if possible; the object only if the library cannot be loaded."""
     with suppress(InputError):
         if library is not None:
             file = place.with_name(f"{place.name}.so")
@@ -195,7 +198,7 @@ def _surroundings() -> str:
 
 
 def _processor() -> str:
-    """What Linux tells of the processor, or else LLVM, which takes longer to ask."""
+    """Describe the processor as Linux does, or else as LLVM does, which takes longer."""
     try:
         with open(
             _CPUINFO, "rb", buffering=0
@@ -203,13 +206,13 @@ def _processor() -> str:
             first = cpu_file.read(_FIRST).decode(errors="replace").partition("\n\n")[0]
     except OSError:
         first = ""
-    lines = [line for line in first.splitlines() if line.startswith(_TELLING)]
+    lines = [line for line in first.splitlines() if line.startswith(_PROCESSOR_LINES)]
     return " ".join(lines) or str(processor())
 
 
 @cache
 def cache_folder() -> Path | None:
-    """The first folder that we can write; None if there is none, then nothing is kept."""
+    """Return the first folder that can be written; None if there is none, and nothing is stored."""
     return next((folder for folder in _candidates() if _usable(folder)), None)
 
 
@@ -235,7 +238,7 @@ def _user() -> int:
 
 
 def _usable(folder: Path) -> bool:
-    """Whether we can write there and no stranger can: what lies there will be run."""
+    """Whether we can write to a folder and nobody else can: the code in it will be executed."""
     try:
         folder.mkdir(_PRIVATE, parents=True, exist_ok=True)
         owner = folder.lstat()
@@ -246,20 +249,19 @@ def _usable(folder: Path) -> bool:
         return False
 
 
-# From functions to machine code, compiled on first use and kept for later runs.
-# numba turns the functions into LLVM's language; from there on only LLVM is needed. So a run that
-# finds its code ready imports no compiler, which would take longer than simulating a million rows.
-# Nothing is allocated in compiled code.
+# From functions to machine code. numba translates functions to LLVM's language; then only LLVM is
+# needed. A run with stored code imports no compiler, which would take longer than simulating a
+# million rows. Compiled code allocates no memory.
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Counting references would take most of the time of short functions, and nobody needs it here.
+# Without reference counting, which would take most of the time of short functions.
 _OPTIONS = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True}
 
 
-class Inner(Generic[P, R]):
-    """Decorates a function that compiled code calls; called from Python it runs as written."""
+class InnerFunction(Generic[P, R]):
+    """Decorator of a function that compiled code calls; called from Python it runs as Python."""
 
     def __init__(self, function: Callable[P, R]) -> None:
         self.function = function
@@ -275,12 +277,12 @@ class Inner(Generic[P, R]):
 
     @property
     def _numba_type_(self) -> object:
-        """What numba sees where compiled code refers to this function."""
+        """The type that numba sees if compiled code refers to this function."""
         return self._compiled._numba_type_
 
 
-class Entry(Generic[P]):
-    """Decorates a function of integers, arrays and tuples of arrays that returns an integer."""
+class CompiledFunction(Generic[P]):
+    """Decorator of a function of integers, arrays and tuples of arrays that returns an integer."""
 
     def __init__(self, function: Callable[P, int]) -> None:
         self.function = function
@@ -292,7 +294,7 @@ class Entry(Generic[P]):
         return self.ready(*args, **kwargs)()
 
     def ready(self, *args: P.args, **kwargs: P.kwargs) -> Callable[[], int]:
-        """The call with these arguments, compiled if need be but not yet made."""
+        """Return the call with these arguments, compiled but not yet executed."""
         assert not kwargs
         code = self._code(args)
 
@@ -306,7 +308,7 @@ class Entry(Generic[P]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is machine code of it, of this process or kept."""
+        """Whether there is machine code of the function, in this process or stored."""
         folder = cache_folder()
         is_stored = folder is not None and any(folder.glob(f"{_stem(self._name)}-*"))
         return bool(self._ready) or is_stored
@@ -336,7 +338,7 @@ class Entry(Generic[P]):
 
 
 def _kind(arg: Any) -> object:
-    """What code for an argument depends on; what is only read may have any strides."""
+    """What the code depends on in an argument; arrays that are only read may have any strides."""
     if isinstance(arg, tuple):
         return tuple(map(_kind, arg))
     if isinstance(arg, np.ndarray):
@@ -354,7 +356,9 @@ def _numba_type(numba: Any, arg: Any) -> Any:
 
 
 def _words(arg: Any) -> Iterator[int]:
-    """An array as compiled code takes it: size, size of an item, address, shape, strides."""
+    """An argument as compiled code takes it; an array is (0, 0, size, item size, address,
+    shape, strides).
+    """
     if isinstance(arg, tuple):
         for item in arg:
             yield from _words(item)

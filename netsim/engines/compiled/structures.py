@@ -1,12 +1,13 @@
-"""What the compiled engine keeps: a record for every link, group and seat, columns for rows.
+"""The state of the compiled engine: records for links, groups and seats, columns for rows.
 
-Flows of one *group* share links, weights, share and cap, so they always have the same rate and are
-solved as one. A group with flows under way takes a *seat*; a seat is free again when the last one
-has ended, so that the state grows with what happens at once and not with the program.
+Flows of one *group* have equal links, weights, share and cap. So they always have the same rate and
+are solved as one. A group with active flows occupies a *seat*, which is free again when the last
+flow has ended. The state thus grows with the number of concurrent groups, not with the program.
 
-A *level* is rate ÷ share, what max-min fairness equalises. The *clock* of a seat is the integral of
-its level: a flow that joins when the clock shows c ends when it shows c + amount ÷ share, however
-the rate changes meanwhile."""
+A *level* is rate / share, which max-min fairness equalizes. The *clock* of a seat is the integral
+of its level over time: a flow that joins when the clock shows c ends when it shows c + amount /
+share, however the rate changes meanwhile.
+"""
 
 import ctypes
 import mmap
@@ -17,28 +18,28 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from netsim.engines.compiled.machine_code import Inner
+from netsim.engines.compiled.machine_code import InnerFunction
 
 Records = Any  # a structured array; numba knows its fields, the type checker does not
 
 LINK = np.dtype(
     [
         ("capacity", "f8"),
-        ("used", "f8"),  # by seats that are not rising
-        ("rising", "f8"),  # what the rising seats draw per unit of level
-        ("rest", "f8"),  # of that sum, what a float of its size cannot hold
-        ("level", "f8"),  # at which it is full, the highest on it; infinite if it is not
-        ("first", "i4"),  # of its entries in `members`
-        ("count", "i4"),  # of seats on it
-        ("risers", "i4"),  # of seats rising on it
-        ("exact", "i1"),  # whether its time in the agenda is no longer just a lower bound
+        ("used", "f8"),  # capacity used by seats that are not rising
+        ("rising", "f8"),  # what the rising seats use per unit of level
+        ("rest", "f8"),  # rounding error of that sum
+        ("level", "f8"),  # level at which it is saturated; infinite if it is not
+        ("first", "i4"),  # first of its entries in `members`
+        ("count", "i4"),  # number of seats on it
+        ("risers", "i4"),  # number of rising seats on it
+        ("exact", "i1"),  # whether its time in the agenda is exact, not a lower bound
     ],
     align=True,
 )
-# Of a link: what it has for one sender, where it is itself a sender (or NOBODY), senders at work.
+# Of a link: its capacity with one sender, the link whose sender it is (or NOBODY), active senders.
 CROWD = np.dtype([("healthy", "f8"), ("into", "i4"), ("senders", "i4")], align=True)
 KIND = np.dtype([("share", "f8"), ("cap", "f8")], align=True)  # the cap as a level
-# Of a group: the first of its draws; its seat, NOBODY if none of its flows is under way.
+# Of a group: the first of its draws; its seat, or NOBODY if none of its flows is active.
 GROUP = np.dtype([("kind", "i4"), ("first", "i4"), ("seat", "i4")], align=True)
 # Of a draw: its weight on the link, per unit of level; where the link lists the seat.
 DRAW = np.dtype([("weight", "f8"), ("link", "i4"), ("place", "i4")], align=True)
@@ -49,8 +50,8 @@ SEAT = np.dtype(
         ("clock", "f8"),  # at time `since`
         ("since", "f8"),
         ("group", "i4"),
-        ("flows", "i4"),  # under way
-        ("counted", "i4"),  # of them in the present levels
+        ("flows", "i4"),  # active flows
+        ("counted", "i4"),  # flows that the present levels include
         ("root", "i4"),  # the row that ends first; in a free seat, the next free one
         ("next", "i4"),  # in the list of seats whose flows, or whose level, may have changed
         ("state", "i1"),
@@ -64,10 +65,10 @@ SLOT = np.dtype([("capacity", "f8"), ("messages", "f8")], align=True)
 CORE = np.dtype(
     [
         ("now", "f8"),
-        ("horizon", "f8"),  # what is due up to here belongs to the present instant
-        ("level", "f8"),  # that the present solution has reached
+        ("horizon", "f8"),  # events up to this time belong to the present instant
+        ("level", "f8"),  # level that the present solution has reached
         ("incast", "f8"),
-        ("instant", "f8"),  # how long one is
+        ("instant", "f8"),  # length of an instant
         ("done", "i8"),
         ("ready", "i4"),  # heads of lists of rows, linked through `waits`
         ("over", "i4"),
@@ -79,30 +80,32 @@ CORE = np.dtype(
         ("later", "i4"),  # head of a list of rows that begin to move within the present instant
         ("dirty", "i4"),  # heads of lists of seats
         ("moved", "i4"),
-        ("stop", "i4"),  # set from outside: give up, soon and in any state
-        ("kinds", "i4"),  # how many (share, cap) there are; 0 if `Rows.group` goes by row
-        ("span", "i4"),  # rows of an operation; the same again follow, if there are more
-        ("marks", "i4"),  # that begin and that end each of several operations
-        ("pause", "i4"),  # stop before a row from here on is over
+        ("stop", "i4"),  # set from outside: end soon, in any state
+        ("kinds", "i4"),  # how many (share, cap) there are; 0 if `RowColumns.group` is by row
+        ("span", "i4"),  # rows of one operation, which further operations repeat
+        ("marks", "i4"),  # marks that begin, and that end, each of several operations
+        ("pause", "i4"),  # stop before a row from this number on is finished
     ],
     align=True,
 )
 
-NOBODY, UNLISTED = -1, -2  # the end of a list, and what is in none
+NOBODY, UNLISTED = -1, -2  # the end of a list, and an entry that is in no list
 
 # States of a seat while rates are solved.
 SETTLED, RISING, STOPPED = range(3)
 
 
-class Rows(NamedTuple):
+class RowColumns(NamedTuple):
     """The program by row, style, piece and lag, and the timeline as it is filled in.
 
-    Of several operations the program is that of the first, and what is filled in is of all.
+    If there are several operations, the program is that of the first, and the timeline is that of
+    all.
 
-    `start` is the latest readiness known so far. `end` is negative while a row is not over: -1, or
-    while it shares links, the negative of its finish on the clock of its seat; a row of known rate
-    has its end at once. `waits` counts what a row waits for, then links it into lists. `child` is
-    that of the heap of a seat, plus 1."""
+    `start` is the latest readiness known so far. `end` is negative while a row is not finished: -1
+    or, while it shares links, minus its finish on the clock of its seat; a row of known rate has
+    its end at once. `waits` counts the rows that a row waits for, and later links it into lists.
+    `child` is its first child in the heap of a seat, plus 1.
+    """
 
     style: NDArray[np.int32]
     piece: NDArray[np.int32]
@@ -122,11 +125,12 @@ class Rows(NamedTuple):
 
 
 class Net(NamedTuple):
-    """Links, groups and seats: all that solving needs.
+    """Links, groups and seats: all that solving rates needs.
 
-    `looks` is a queue of links, with the levels at which they have to be looked at, and of rising
-    seats, numbered on from there, with their caps. `crowds` go by link, and are empty where senders
-    cost a receiver nothing."""
+    `looks` is a queue of links, with the levels at which they must be checked, and of rising seats
+    (numbered after the links) with their caps. `crowds` go by link, and are empty if several
+    senders cost a receiver nothing.
+    """
 
     core: Records
     links: Records
@@ -148,10 +152,12 @@ class Future(NamedTuple):
     changes: Records
 
 
-class Options(NamedTuple):
-    """What messages choose from, as `Choices` has it; `taken` is the path of every row, of all
-    operations, empty where nothing is chosen. `slots` count messages under way on links, `waiting`
-    is a queue of rows that choose in this instant."""
+class PathChoices(NamedTuple):
+    """What messages choose their path from, in the form of `Choices`.
+
+    `taken` is the path of every row of all operations; empty if there is no choice. `slots` counts
+    active messages on links, `waiting` is a queue of rows that choose in this instant.
+    """
 
     way: NDArray[np.int32]
     more: NDArray[np.int64]
@@ -163,11 +169,11 @@ class Options(NamedTuple):
     waiting: Records
 
 
-# Agendas: which entry is next, as a tournament over a fixed number of places.
-# Of n places, a power of 4, `tree[n + i]` is the time of place i, `tree[1]` the earliest of all,
-# and every node k between holds the earliest of its four children, from `tree[4 * k]` on. A change
-# stops climbing where it decides nothing, so that a batch of equal times costs a few steps each,
-# however large the tournament.
+# Agendas: which entry is next, as a tournament tree over a fixed number of places.
+# With n places (a power of 4), `tree[n + i]` is the time of place i, `tree[1]` is the earliest of
+# all, and every node k between is the earliest of its four children, from `tree[4 * k]` on. A
+# change stops climbing where it changes nothing, so that each of many equal times costs a few
+# steps, however large the tree.
 
 Agenda = NDArray[np.float64]
 
@@ -189,9 +195,9 @@ def empty_agenda(count: int) -> Agenda:
     return np.full(2 * places_for(count), inf)
 
 
-@Inner
+@InnerFunction
 def put(tree: Agenda, place: int, when: float) -> None:
-    """Give a place a time; infinity takes it out."""
+    """Set the time of a place; infinity removes it."""
     node = (len(tree) >> 1) + place
     tree[node] = when
     node >>= 2
@@ -203,12 +209,13 @@ def put(tree: Agenda, place: int, when: float) -> None:
         node >>= 2
 
 
-@Inner
+@InnerFunction
 def next_due(tree: Agenda, node: int, horizon: float) -> int:
-    """The next node at the bottom whose time is not after the horizon, or 0 if there is none.
+    """Return the next leaf node whose time is not after the horizon; 0 if there is none.
 
-    A walk over all that is due: begin at node 1, take the time of every node found out, and go on
-    from it. The tree is in order again at the end of the walk."""
+    To visit all that is due, begin at node 1, take the time of each returned node, and go on from
+    it. The tree is in order again at the end.
+    """
     leaves = len(tree) >> 1
     while tree[node] > horizon:
         node >>= 2
@@ -222,7 +229,7 @@ def next_due(tree: Agenda, node: int, horizon: float) -> int:
     return node
 
 
-@Inner
+@InnerFunction
 def _earliest(tree: Agenda, first: int) -> float:
     """The earliest time of four nodes."""
     a, b, c, d = tree[first], tree[first + 1], tree[first + 2], tree[first + 3]
@@ -231,7 +238,7 @@ def _earliest(tree: Agenda, first: int) -> float:
 
 
 def grown(tree: Agenda) -> Agenda:
-    """The same agenda with four times the places."""
+    """Return the same agenda with four times the places."""
     leaves = len(tree) >> 1
     wide = np.full(8 * leaves, inf)
     wide[4 * leaves : 5 * leaves] = tree[leaves:]
@@ -242,9 +249,9 @@ def grown(tree: Agenda) -> Agenda:
     return wide
 
 
-# A queue of few among many: a heap of those that have a level, and where in it everyone is.
-# It costs as much as there are in it, while an agenda costs as much as there are places. Of equal
-# levels the one with the lowest number comes first.
+# A queue of few numbers among many: a heap of those that have a level, and the place of each number
+# in it. Its cost depends on the numbers in it, that of an agenda on all places. Of equal levels,
+# the lowest number comes first.
 
 Queue = Any  # records: entry i of the heap, from 1 on, and the place in it of number i
 # The `number` of entry 0 counts the entries; the `place` is 0 for a number that is not in the heap.
@@ -259,22 +266,22 @@ def empty_queue(numbers: int) -> Queue:
 
 
 def longer(queue: Queue) -> Queue:
-    """The same queue for four times the numbers, the factor by which an agenda grows."""
+    """Return the same queue for four times the numbers, the factor by which an agenda grows."""
     wide = np.zeros(4 * len(queue), ENTRY)
     wide[: len(queue)] = queue
     return wide
 
 
-@Inner
+@InnerFunction
 def level_of(queue: Queue, number: int) -> float:
-    """The level of a number, infinite if it is not in the queue."""
+    """Return the level of a number; infinite if it is not in the queue."""
     place = queue[number].place
     return float(queue[place].level) if place > 0 else inf
 
 
-@Inner
+@InnerFunction
 def put_in(queue: Queue, number: int, level: float) -> None:
-    """Give a number a level, a new one or another than before."""
+    """Set the level of a number."""
     place = queue[number].place
     if place == 0:
         queue[0].number += 1
@@ -285,9 +292,9 @@ def put_in(queue: Queue, number: int, level: float) -> None:
         _rise(queue, place, number, level)
 
 
-@Inner
+@InnerFunction
 def take_out(queue: Queue, number: int) -> None:
-    """Take a number out, if it is in the queue."""
+    """Remove a number if it is in the queue."""
     place = queue[number].place
     if place == 0:
         return
@@ -304,25 +311,25 @@ def take_out(queue: Queue, number: int) -> None:
         queue[1].level = inf
 
 
-@Inner
+@InnerFunction
 def _before(queue: Queue, place: int, number: int, level: float) -> bool:
-    """Whether what stands at a place comes before a number with a level."""
+    """Whether the entry at a place comes before a number with a level."""
     there = queue[place]
     return bool(there.level < level or (there.level == level and there.number < number))
 
 
-@Inner
+@InnerFunction
 def _rise(queue: Queue, place: int, number: int, level: float) -> None:
-    """Let a number into the heap at a place or above."""
+    """Insert a number into the heap at a place or above."""
     while place > 1 and not _before(queue, place >> 1, number, level):
         _move(queue, place >> 1, place)
         place >>= 1
     _set(queue, place, number, level)
 
 
-@Inner
+@InnerFunction
 def _sink(queue: Queue, place: int, number: int, level: float) -> None:
-    """Let a number into the heap at a place or below."""
+    """Insert a number into the heap at a place or below."""
     count = queue[0].number
     while 2 * place <= count:
         child = 2 * place
@@ -335,51 +342,51 @@ def _sink(queue: Queue, place: int, number: int, level: float) -> None:
     _set(queue, place, number, level)
 
 
-@Inner
+@InnerFunction
 def _move(queue: Queue, here: int, there: int) -> None:
     _set(queue, there, queue[here].number, queue[here].level)
 
 
-@Inner
+@InnerFunction
 def _set(queue: Queue, place: int, number: int, level: float) -> None:
     queue[place].level, queue[place].number = level, number
     queue[number].place = place
 
 
 # The flows of a seat, ordered by their end on its clock: a pairing heap in the columns of rows.
-# Flows of equal length join in the order in which they end, which costs nothing here; any other
-# order costs the logarithm of their number. A row's columns serve while it is under way: `end`
-# holds its finish, `waits` its next sibling and `child` its first child. So what happens at once
-# takes no memory of its own.
+# Flows of equal length join in the order in which they end, which costs nothing; other orders cost
+# the logarithm of their number. While a row is active, its columns are used for the heap: `end`
+# holds its finish, `waits` its next sibling and `child` its first child. So the heap needs no
+# memory of its own.
 
 
-@Inner
-def join(rows: Rows, seat: Records, row: int, work: float) -> None:
-    """Let a row start its work (amount ÷ share) in a seat whose clock shows the present."""
+@InnerFunction
+def join(rows: RowColumns, seat: Records, row: int, work: float) -> None:
+    """Start the work (amount / share) of a row in a seat whose clock shows the present."""
     rows.end[row] = -(seat.clock + work)
     rows.waits[row] = NOBODY
     seat.root = row if seat.root < 0 else _meld(rows, seat.root, row)
 
 
-@Inner
-def leave(rows: Rows, seat: Records) -> int:
-    """Take out the flow of a seat that ends first; its row."""
+@InnerFunction
+def leave(rows: RowColumns, seat: Records) -> int:
+    """Remove the flow of a seat that ends first; return its row."""
     row = seat.root
     seat.root = _without_root(rows, row)
     seat.flows -= 1
     return int(row)
 
 
-@Inner
-def next_end(rows: Rows, seat: Records) -> float:
-    """The time at which the next flow of a seat ends, at its present level."""
+@InnerFunction
+def next_end(rows: RowColumns, seat: Records) -> float:
+    """Return the time at which the next flow of a seat ends, at its present level."""
     left = -rows.end[seat.root] - seat.clock
     if seat.level == inf or left <= 0.0:
         return float(seat.since)
     return float(seat.since + left / seat.level) if seat.level > 0.0 else inf
 
 
-@Inner
+@InnerFunction
 def advance(seat: Records, now: float) -> None:
     """Set the clock of a seat to the present."""
     if now > seat.since and seat.level < inf:
@@ -387,8 +394,9 @@ def advance(seat: Records, now: float) -> None:
     seat.since = now
 
 
-@Inner
-def _meld(rows: Rows, a: int, b: int) -> int:
+@InnerFunction
+def _meld(rows: RowColumns, a: int, b: int) -> int:
+    """Join two heaps; return the row that ends first."""
     if rows.end[b] > rows.end[a]:  # negative: b finishes first
         a, b = b, a
     rows.waits[b] = rows.child[a] - 1
@@ -396,8 +404,8 @@ def _meld(rows: Rows, a: int, b: int) -> int:
     return a
 
 
-@Inner
-def _without_root(rows: Rows, root: int) -> int:
+@InnerFunction
+def _without_root(rows: RowColumns, root: int) -> int:
     """Meld the children in pairs, then the pairs from the last to the first."""
     pairs, child = NOBODY, rows.child[root] - 1
     while child >= 0:
@@ -419,17 +427,18 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # as <malloc.h> numbers them
 _NEVER = -1
 
 
-def keep_freed() -> None:
-    """Keep what is freed for what comes next, where the C library is one that can (glibc).
+def keep_freed_memory() -> None:
+    """Let the C library keep freed memory for later use, if it can (glibc).
 
-    Large arrays come and go with every run, and to take their pages from the system again each time
-    costs as much as simulating a part of their rows."""
+    Large arrays come and go with every run; taking their pages from the system again each time
+    costs as much as simulating a part of their rows.
+    """
     _of_glibc("mallopt", _MMAP_MAX, 0)
     _of_glibc("mallopt", _TRIM_THRESHOLD, _NEVER)
 
 
-def give_back() -> None:
-    """Give back what is freed: what comes next is larger than any hole that it left."""
+def trim_memory() -> None:
+    """Return freed memory to the system: what comes next is larger than any hole that it left."""
     _of_glibc("malloc_trim", 0)
 
 
@@ -440,10 +449,12 @@ def _of_glibc(name: str, *arguments: int) -> None:
 
 
 def untouched(count: int, dtype: DTypeLike) -> NDArray[Any]:
-    """Zeros that take memory once written; numpy's own may be recycled, and cleared first."""
+    """Return zeros that take memory only when written; numpy's may be recycled, and cleared
+    first.
+    """
     size = max(1, count * np.dtype(dtype).itemsize)
     private = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
     try:
         return np.frombuffer(mmap.mmap(-1, size, **private), dtype, count)
-    except OSError as error:  # as numpy tells it
+    except OSError as error:  # the same error as numpy's
         raise MemoryError from error

@@ -14,12 +14,14 @@ from netsim.base.constants import value
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules import primitives, writing
+from netsim.nccl.schedules.channels import distinct_channels
 from netsim.nccl.schedules.nvls import SwitchedNodes, loop_segments, switch_keys, switch_kind
-from netsim.nccl.schedules.plan import Plan, folded, lanes_of
+from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.primitives import FREE, Members, Pass, PlannedChannel, RowKind
 from netsim.nccl.schedules.writing import Lines, Output, Segments, Turn, chunk_table, remembered
 from netsim.nccl.split import ALIGNMENT
 from netsim.schedule import schedule
+from netsim.schedule.extent import ALL, Extent
 from netsim.schedule.schedule import COPY, IN, IN_ORDER, OUT, SCRATCH, SWITCH_REDUCE, Lag, Schedule
 
 # Ways of rows through switches that reduce; the way to a NIC follows.
@@ -123,15 +125,15 @@ class Network:
 # nodes again.
 
 
-def nvls_network(collective: Collective, plan: Plan) -> Schedule:
+def nvls_network(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
     """AllReduce over all channels."""
-    output = Output(collective, places=plan.places, keep=False)
+    output = Output(collective, extent=extent, keep=False)
     inside = [output.builder.group(ranks) for ranks in plan.nodes]
     across = [output.builder.group(same) for same in zip(*plan.heads, strict=True)]
     heads = len(plan.heads[0])
-    for lane in lanes_of(plan, switch_keys(plan)):
-        members = primitives.members_of(plan, lane, plan.nodes)
-        cut = loop_segments(collective, lane.work, heads, plan.slots, ALIGNMENT)
+    for distinct in distinct_channels(plan, switch_keys(plan), extent):
+        members = primitives.members_of(plan, distinct, plan.nodes, extent)
+        cut = loop_segments(collective, distinct.work, heads, plan.slots, ALIGNMENT)
 
         def turn(members: Members = members) -> Turn:
             lines = Lines(members.channel, heads, plan.slots, by_sub=members.by_sub)
@@ -175,12 +177,16 @@ class _Joined(SwitchedNodes):
 CHAIN_SHARE = value("share.of_a_way")  # of a block's threads, for each direction
 
 
-def collnet_chain(collective: Collective, plan: Plan) -> Schedule:
+def collnet_chain(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
     """AllReduce over all channels' chains."""
-    output = Output(collective, places=plan.places)
+    output = Output(collective, extent=extent)
     keys = {w.channel: (plan.chains[w.channel], plan.doors[w.channel]) for w in plan.work}
-    for work, multiplicity in folded(plan, keys):
-        channel, nodes = PlannedChannel(plan, work.channel, multiplicity), plan.chains[work.channel]
+    for distinct in distinct_channels(plan, keys, extent):
+        work = distinct.work
+        channel, nodes = (
+            PlannedChannel(plan, work.channel, distinct.multiplicity),
+            plan.chains[work.channel],
+        )
         table = chunk_table(work, collective.element_bytes)
         cut = writing.segments(plan, collective.element_bytes, table, threads=CHAIN_SHARE)
         group = output.builder.group([order[0] for order in nodes])
@@ -281,15 +287,16 @@ class _Chains:
 SUM_SHARE = value("share.of_a_sum")  # of a block's threads, for the group that reduces
 
 
-def collnet_direct(collective: Collective, plan: Plan) -> Schedule:
+def collnet_direct(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
     """AllReduce over all channels."""
-    output = Output(collective, places=plan.places, keep=False)
+    output = Output(collective, extent=extent, keep=False)
     nodes = plan.nodes
     groups = [output.builder.group(same) for same in zip(*plan.heads, strict=True)]
     heads = len(plan.heads[0])
-    for work, multiplicity in folded(plan, switch_keys(plan)):
+    for distinct in distinct_channels(plan, switch_keys(plan), extent):
+        work = distinct.work
         cut = loop_segments(collective, work, heads, plan.slots, ALIGNMENT)
-        channel = PlannedChannel(plan, work.channel, multiplicity)
+        channel = PlannedChannel(plan, work.channel, distinct.multiplicity)
 
         def turn(channel: PlannedChannel = channel) -> Turn:
             lines = Lines(channel, heads, plan.slots)
@@ -407,16 +414,17 @@ def _others(ranks: Sequence[int], head: int) -> list[int]:
 # and the ranks of its node: through their NVSwitch, or in passes from one to the other.
 
 
-def network_blocks(collective: Collective, plan: Plan) -> Schedule:
+def network_blocks(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
     """AllGather or ReduceScatter over all channels."""
     switched = plan.algorithm == "NVLS"
     keep = not switched and collective.name == "all_gather"
-    output = Output(collective, places=plan.places, keep=keep)
+    output = Output(collective, extent=extent, keep=keep)
     inside = [output.builder.group(ranks) for ranks in plan.nodes] if switched else []
     across = [output.builder.group(same) for same in zip(*plan.heads, strict=True)]
     kind = _Switched if switched else _Direct
-    for work, multiplicity in folded(plan, switch_keys(plan)):
-        channel = PlannedChannel(plan, work.channel, multiplicity)
+    for distinct in distinct_channels(plan, switch_keys(plan), extent):
+        work = distinct.work
+        channel = PlannedChannel(plan, work.channel, distinct.multiplicity)
 
         def turn(channel: PlannedChannel = channel) -> Turn:
             lines = Lines(channel, collective.ranks, plan.slots)

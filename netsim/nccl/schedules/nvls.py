@@ -16,29 +16,31 @@ from netsim.base.constants import value
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.connect import NodePlace, double_binary_tree
-from netsim.nccl.schedules.plan import Plan, Work, written
+from netsim.nccl.schedules.channels import written_channels
+from netsim.nccl.schedules.plan import Plan, Work
 from netsim.nccl.schedules.primitives import Members, Pass, PlannedChannel, RowKind, members_of
 from netsim.nccl.schedules.writing import Lines, Output, Segments, Turn, chunk_table, remembered
 from netsim.nccl.split import ALIGNMENT
 from netsim.schedule import schedule
+from netsim.schedule.extent import ALL, Extent
 from netsim.schedule.schedule import ARRIVED, COPY, IN, OUT, SCRATCH, SWITCH_REDUCE, Lag, Schedule
 
 LAST_ALIGNMENT = 16384  # bytes to which the chunk of the last loop is rounded up
 PIECES = int(value("nvls.pieces"))  # of a head's chunk
 
 
-def nvls(collective: Collective, plan: Plan) -> Schedule:
+def nvls(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
     """AllReduce, AllGather or ReduceScatter through the switch of one node."""
-    output = Output(collective, places=plan.places, keep=False, fold=plan.stands)
+    output = Output(collective, extent=extent, keep=False)
     group, is_all_reduce = (
         output.builder.group(range(collective.ranks)),
         collective.name == "all_reduce",
     )
     block, least = (0, LAST_ALIGNMENT) if is_all_reduce else (collective.count, 0)
     heads, pieces = len(plan.heads[0]), PIECES if is_all_reduce else 1
-    for lane in written(plan, switch_keys(plan)):
-        cut = in_pieces(loop_segments(collective, lane.work, heads, plan.slots), pieces)
-        members = members_of(plan, lane, plan.nodes, pieces)
+    for written in written_channels(plan, switch_keys(plan), extent):
+        cut = in_pieces(loop_segments(collective, written.work, heads, plan.slots), pieces)
+        members = members_of(plan, written, plan.nodes, extent, pieces)
 
         def turn(members: Members = members) -> Turn:
             lines = Lines(members.channel, heads * pieces, plan.slots, by_sub=members.by_sub)
@@ -230,15 +232,15 @@ class _Alone(SwitchedNodes):
 SHARE = value("share.of_a_way")  # of a block's threads, for each direction
 
 
-def nvls_tree(collective: Collective, plan: Plan) -> Schedule:
+def nvls_tree(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
     """AllReduce over all channels."""
-    output = Output(collective, places=plan.places, keep=False, fold=plan.stands)
+    output = Output(collective, extent=extent, keep=False)
     nodes = plan.nodes
     groups = [output.builder.group(ranks) for ranks in nodes]
     twins, heads = double_binary_tree(len(nodes)), len(plan.heads[0])
-    for lane in written(plan, crown_keys(plan)):
-        members = members_of(plan, lane, nodes)
-        cut = loop_segments(collective, lane.work, heads, plan.slots, ALIGNMENT)
+    for written in written_channels(plan, crown_keys(plan), extent):
+        members = members_of(plan, written, nodes, extent)
+        cut = loop_segments(collective, written.work, heads, plan.slots, ALIGNMENT)
 
         def turn(members: Members = members) -> Turn:
             lines = Lines(members.channel, heads, plan.slots, by_sub=members.by_sub)

@@ -10,20 +10,23 @@ import numpy as np
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules import writing
+from netsim.nccl.schedules.channels import distinct_channels
 from netsim.nccl.schedules.nvls import switch_keys
-from netsim.nccl.schedules.plan import Ints, Plan, Work, folded
+from netsim.nccl.schedules.plan import Ints, Plan, Work
 from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind
 from netsim.schedule import schedule
+from netsim.schedule.extent import ALL, Extent
 from netsim.schedule.schedule import COPY, IN, IN_ORDER, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Lag
 
 
-def pat(collective: Collective, plan: Plan) -> schedule.Schedule:
+def pat(collective: Collective, plan: Plan, extent: Extent = ALL) -> schedule.Schedule:
     """All channels' trees."""
     if len(set(plan.node)) < len(plan.node):
         raise ValueError("PAT: expected one rank a node")
-    output = writing.Output(collective, places=plan.places)
-    for work, multiplicity in folded(plan, switch_keys(plan)):
-        channel = PlannedChannel(plan, work.channel, multiplicity)
+    output = writing.Output(collective, extent=extent)
+    for distinct in distinct_channels(plan, switch_keys(plan), extent):
+        work = distinct.work
+        channel = PlannedChannel(plan, work.channel, distinct.multiplicity)
         together = blocks_together(plan, work, collective)
         turns = -(-(collective.ranks // 2) // together)  # nearest neighbours pass most blocks
         cut = _segments(collective, work, together, plan.slots)

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from netsim.base.constants import value
 from netsim.base.values import dataclass
 from netsim.nccl.constants import PLAIN, MessagePath
-from netsim.nccl.schedules.plan import NET, WAYS, Ints, Lane, Plan, kept_places
+from netsim.nccl.schedules.channels import WrittenChannel, written_places
+from netsim.nccl.schedules.plan import NET, WAYS, Ints, Plan
 from netsim.nccl.split import PAYLOAD
 from netsim.schedule import schedule
+from netsim.schedule.extent import Extent
 from netsim.schedule.schedule import COPY, LOCAL_COPY, MARK, SCRATCH, TRANSFER, Lag, Style, Use
 
 PAYLOAD_WIRE = {protocol: float(1 / part) for protocol, part in PAYLOAD.items()}
@@ -373,8 +375,16 @@ class Members:
         return {h * pieces + k: self.standing(n) for h, n in heads for k in range(pieces)}
 
 
-def members_of(plan: Plan, lane: Lane, nodes: Sequence[Sequence[int]], pieces: int = 1) -> Members:
-    """The members of a lane: one for each class of equal ones."""
-    fixed = lane.work.channel, lane.multiplicity, pieces, lane.copies
-    heads, ranks = (kept_places(plan, lane, some) for some in (plan.heads, nodes))
+def members_of(
+    plan: Plan,
+    written: WrittenChannel,
+    nodes: Sequence[Sequence[int]],
+    extent: Extent,
+    pieces: int = 1,
+) -> Members:
+    """The members of a written channel: one for each class of equal ones."""
+    fixed = written.work.channel, written.multiplicity, pieces, written.copies
+    heads, ranks = (
+        written_places(plan, written, some, extent.partition) for some in (plan.heads, nodes)
+    )
     return Members(PlannedChannel(plan, *fixed), heads, ranks)

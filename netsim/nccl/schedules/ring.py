@@ -14,10 +14,12 @@ from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.facts import function_of
 from netsim.nccl.schedules import writing
-from netsim.nccl.schedules.plan import Ints, Lane, Plan, Work, number_of, written
+from netsim.nccl.schedules.channels import WrittenChannel, written_channels
+from netsim.nccl.schedules.plan import Ints, Plan, Work, number_of
 from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind
 from netsim.nccl.schedules.writing import Output, Segments, Turn, Weave, chunk_table, remembered
 from netsim.nccl.split import ALIGNMENT, steps_of
+from netsim.schedule.extent import ALL, Extent
 from netsim.schedule.schedule import COPY, IN, IN_ORDER, OUT, REDUCE_INPUT, SCRATCH, Schedule
 
 
@@ -128,19 +130,19 @@ class Numbers:
 # out of the FIFO. Chains (Broadcast, Reduce) are trees without branches.
 
 
-def ring(collective: Collective, plan: Plan) -> Schedule:
+def ring(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
     """All channels' rings."""
-    output = Output(collective, places=plan.places, fold=plan.stands)
+    output = Output(collective, extent=extent)
     walk = WALKS[collective.name](collective.ranks, plan.direct)
     if collective.name == "all_gather" and plan.protocol == "Simple" and not collective.in_place:
         walk = replace(walk, passes=(replace(walk.passes[0], keeps=True), *walk.passes[1:]))
-    if plan.hops:
-        walk = walk.cut(plan.hops, collective.ranks)
-    for lane in written(plan, ring_keys(plan)):
-        work, period = lane.work, period_of(plan, lane)
-        copies = lane.copies * (collective.ranks // period)
-        channel = PlannedChannel(plan, work.channel, lane.multiplicity, copies=copies)
-        cut = _cut(collective, plan, work, walk)
+    if extent.distance:
+        walk = walk.cut(extent.distance, collective.ranks)
+    for written in written_channels(plan, ring_keys(plan), extent):
+        work, period = written.work, period_of(plan, written, extent)
+        copies = written.copies * (collective.ranks // period)
+        channel = PlannedChannel(plan, work.channel, written.multiplicity, copies=copies)
+        cut = _cut(collective, plan, work, extent)
         channel = replace(channel, pieces=cut.subs)
         key = (*channel.key, walk.passes[0], walk.steps, cut.subs, cut.slots, cut.whole, period)
         write = partial(_turn, channel, collective, walk, cut, period)
@@ -148,20 +150,21 @@ def ring(collective: Collective, plan: Plan) -> Schedule:
     return output.close()
 
 
-def rows_of_rings(collective: Collective, plan: Plan) -> int:
-    """The least number of rows of blocks, over all channels and loops that are written."""
+def rows_of_rings(collective: Collective, plan: Plan, extent: Extent = ALL) -> int:
+    """The rows of blocks, at least, over all channels and loops that are written. Chunks are
+    counted as if they went all the way around, whatever the distance of the extent."""
     walk, rows = WALKS[collective.name](collective.ranks, plan.direct), 0
-    for lane in written(plan, ring_keys(plan)):
-        cut = _cut(collective, plan, lane.work, walk)
-        rows += len(cut.count) * (walk.steps + 1) * cut.subs * period_of(plan, lane)
+    for written in written_channels(plan, ring_keys(plan), extent):
+        cut = _cut(collective, plan, written.work, extent)
+        rows += len(cut.count) * (walk.steps + 1) * cut.subs * period_of(plan, written, extent)
     return rows
 
 
-def _cut(c: Collective, plan: Plan, work: Work, walk: Walk) -> Segments:
+def _cut(c: Collective, plan: Plan, work: Work, extent: Extent) -> Segments:
     steps = steps_of(function_of(c.name), "Ring", plan.protocol)
     offset, count = chunk_table(work, c.element_bytes, c.ranks if c.name == "all_reduce" else 1)
-    if plan.hops and c.name == "all_reduce":
-        count = round_again(count, plan.hops + 1)
+    if extent.distance and c.name == "all_reduce":
+        count = round_again(count, extent.distance + 1)
     return writing.segments(plan, c.element_bytes, (offset, count), steps=steps)
 
 
@@ -221,14 +224,15 @@ def shorter_chunks(collective: Collective, plan: Plan) -> int:
     return max((_tail(chunk_table(work, element, ranks)[1]) for work in sizes), default=0)
 
 
-def period_of(plan: Plan, lane: Lane) -> int:
-    """After how many places of its ring a channel repeats itself."""
-    order = np.array(plan.rings[lane.work.channel])
-    if plan.symmetry is None:
+def period_of(plan: Plan, written: WrittenChannel, extent: Extent) -> int:
+    """After how many places of its ring the classes of a channel's blocks repeat."""
+    order = np.array(plan.rings[written.work.channel])
+    if extent.partition is None:
         return len(order)
-    kind = plan.symmetry.block[lane.number * len(order) + order]
-    period = len(different(kind))
-    return period if np.array_equal(kind, np.roll(kind, period)) else len(order)
+    class_of_block = extent.partition.block[written.number * len(order) + order]
+    period = len(different(class_of_block))
+    repeats = np.array_equal(class_of_block, np.roll(class_of_block, period))
+    return period if repeats else len(order)
 
 
 def ring_keys(plan: Plan) -> dict[int, object]:

@@ -17,10 +17,12 @@ from netsim.collectives.collective import Collective
 from netsim.nccl.connect import Tree
 from netsim.nccl.facts import Algorithm, function_of
 from netsim.nccl.schedules import writing
-from netsim.nccl.schedules.plan import Ints, Plan, number_of, written
+from netsim.nccl.schedules.channels import written_channels
+from netsim.nccl.schedules.plan import Ints, Plan, number_of
 from netsim.nccl.schedules.primitives import Pass, PlannedChannel, link_kinds, routes
 from netsim.nccl.split import steps_of
 from netsim.schedule import schedule
+from netsim.schedule.extent import ALL, Extent
 
 MOST = 3  # children of a rank
 NONE = -1
@@ -299,15 +301,15 @@ class Climb:
 SHARE = value("share.of_a_way")  # of a block's rate, for each way
 
 
-def tree(collective: Collective, plan: Plan) -> schedule.Schedule:
+def tree(collective: Collective, plan: Plan, extent: Extent = ALL) -> schedule.Schedule:
     """AllReduce over all channels' trees."""
-    return _over_trees(collective, plan, dict(enumerate(plan.trees)), SHARE)
+    return _over_trees(collective, plan, dict(enumerate(plan.trees)), SHARE, extent)
 
 
-def chain(collective: Collective, plan: Plan) -> schedule.Schedule:
+def chain(collective: Collective, plan: Plan, extent: Extent = ALL) -> schedule.Schedule:
     """Broadcast and Reduce along all channels' rings."""
     trees = {work.channel: chain_of(plan.rings[work.channel], collective) for work in plan.work}
-    return _over_trees(collective, plan, trees, 1.0)
+    return _over_trees(collective, plan, trees, 1.0, extent)
 
 
 def chain_of(order: tuple[int, ...], collective: Collective) -> Tree:
@@ -324,17 +326,17 @@ def chain_of(order: tuple[int, ...], collective: Collective) -> Tree:
 
 
 def _over_trees(
-    collective: Collective, plan: Plan, trees: Mapping[int, Tree], share: float
+    collective: Collective, plan: Plan, trees: Mapping[int, Tree], share: float, extent: Extent
 ) -> schedule.Schedule:
-    output = writing.Output(collective, places=plan.places, fold=plan.stands)
+    output = writing.Output(collective, extent=extent)
     algorithm: Algorithm = "Tree" if collective.name == "all_reduce" else "Ring"
     steps = steps_of(function_of(collective.name), algorithm, plan.protocol)
     keys = tree_keys(plan, trees)
-    for lane in written(plan, keys):
-        work = lane.work
+    for written in written_channels(plan, keys, extent):
+        work = written.work
         table = writing.chunk_table(work, collective.element_bytes)
         cut = writing.segments(plan, collective.element_bytes, table, steps=steps, threads=share)
-        channel = PlannedChannel(plan, work.channel, lane.multiplicity, cut.subs, lane.copies)
+        channel = PlannedChannel(plan, work.channel, written.multiplicity, cut.subs, written.copies)
         tree = trees[work.channel]
 
         def turn(

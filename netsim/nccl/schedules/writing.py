@@ -16,10 +16,11 @@ from netsim.collectives.collective import Collective
 from netsim.nccl.constants import NO_HANDLING
 from netsim.nccl.schedules.plan import Ints, Plan, Work
 from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind, link_kinds, routes
-from netsim.nccl.split import ALIGNMENT, Steps, loops_of_part
+from netsim.nccl.split import ALIGNMENT, FifoSteps, loops_of_part
 from netsim.schedule import schedule
 from netsim.schedule.builder import Builder
-from netsim.schedule.schedule import IN, IN_ORDER, LOCAL_COPY, OUT, REDUCE, SCRATCH, Fold, Lag
+from netsim.schedule.extent import ALL, Extent
+from netsim.schedule.schedule import IN, IN_ORDER, LOCAL_COPY, OUT, REDUCE, SCRATCH, Lag
 
 Rows = NDArray[np.int32]
 
@@ -234,7 +235,7 @@ def _pieces(builder: Builder, segments: Segments, segment: Ints, bases: Sequence
 # Cuts: a channel's part in loops, chunks, and the slices or pieces in which chunks move.
 # Offsets and counts are in elements, chunk sizes of a plan in bytes.
 
-ONE = Steps(1, 1)
+ONE = FifoSteps(1, 1)
 
 
 def chunk_table(
@@ -255,7 +256,7 @@ def segments(
     element_bytes: int,
     table: tuple[Ints, Ints],
     *,
-    steps: Steps = ONE,
+    steps: FifoSteps = ONE,
     threads: float = 1.0,
 ) -> Segments:
     """Cut all chunks alike: the u subs of chunk c are the segments c·u, c·u + 1, … After them come
@@ -276,7 +277,7 @@ def segments(
 
 
 def _sizes(
-    plan: Plan, element_bytes: int, count: Ints, steps: Steps, threads: float
+    plan: Plan, element_bytes: int, count: Ints, steps: FifoSteps, threads: float
 ) -> tuple[Ints, int]:
     if plan.protocol == "Simple":
         slices = steps.chunk // steps.slice
@@ -442,16 +443,15 @@ class Output:
         self,
         collective: Collective,
         *,
-        places: bool = True,
+        extent: Extent = ALL,
         keep: bool = True,
-        fold: Fold | None = None,
     ) -> None:
         self.collective = collective
         self.builder = Builder(
             collective.ranks, float(collective.element_bytes), (collective.name,)
         )
-        self.builder.fold = fold
-        self.places = places
+        self.builder.fold = extent.fold
+        self.places = extent.has_places
         self._final: list[Rows] = []
         if keep:
             self._keep()

@@ -1,4 +1,4 @@
-"""Drawings of topologies with matplotlib: boxes, lines by bandwidth, legends, use of links."""
+"""Draw topologies with matplotlib: boxes, lines by bandwidth, legends, utilization of links."""
 
 from collections import Counter, defaultdict
 from dataclasses import replace
@@ -23,7 +23,7 @@ from netsim.base.units import format_bandwidth
 from netsim.plots import style
 from netsim.plots.topology.graphs import graph_picture
 from netsim.plots.topology.layout import cluster_picture
-from netsim.plots.topology.shapes import Box, Picture, Stroke
+from netsim.plots.topology.shapes import Box, Drawing, Stroke
 from netsim.topology.cluster import Cluster
 from netsim.topology.figures import loads_by_routing
 from netsim.topology.graph import Topology
@@ -31,8 +31,9 @@ from netsim.topology.graph import Topology
 Point = tuple[float, float]
 
 
-def ends_of_lines(picture: Picture) -> list[tuple[Point, Point]]:
-    """Where every line leaves its boxes: at their edges, side by side by where the others are."""
+def ends_of_lines(picture: Drawing) -> list[tuple[Point, Point]]:
+    """Where every line leaves its boxes: at the edges, side by side in the order of the other
+    ends."""
     sides: dict[tuple[int, int], list[tuple[float, int]]] = defaultdict(list)
     for number, line in enumerate(picture.lines):
         for here, there in ((line.tail, line.head), (line.head, line.tail)):
@@ -52,6 +53,7 @@ def ends_of_lines(picture: Picture) -> list[tuple[Point, Point]]:
 
 
 def _side(here: Box, there: Box, line: Stroke) -> int:
+    """The side of a box at which a line leaves: 1 above, -1 below, 0 at the left or right."""
     if abs(here.y - there.y) > 1e-6:
         return 1 if there.y > here.y else -1
     if not line.bend:
@@ -60,6 +62,8 @@ def _side(here: Box, there: Box, line: Stroke) -> int:
 
 
 def _attach(box: Box, side: int, far_end: float, place: int, count: int) -> float:
+    """The x at which a line leaves a box; `place` is its position among `count` lines of that
+    side."""
     if side == 0:
         return box.right if far_end > box.x else box.left
     if box.width > 2.2:
@@ -68,16 +72,19 @@ def _attach(box: Box, side: int, far_end: float, place: int, count: int) -> floa
     return box.x + (place - (count - 1) / 2) * step
 
 
-def _point(picture: Picture, line: Stroke, here: int, there: int, x: float) -> Point:
+def _point(picture: Drawing, line: Stroke, here: int, there: int, x: float) -> Point:
+    """The point at which a line leaves a box."""
     box = picture.boxes[here]
     if line.free:
         return box.x, box.y
     return x, box.y + _side(box, picture.boxes[there], line) * box.height / 2
 
 
-BOXES, LINK_LOOKS = style.looks("box"), style.looks("link")  # by kind
+# by kind
+BOXES = style.looks("box")
+LINK_LOOKS = style.looks("link")
 UNUSED = "#c9c9c9"
-DEAD = "#b22222"  # with dashes, or a cross, which tell it apart without its color
+DEAD = "#b22222"  # together with dashes or a cross, which are visible without color
 _DEAD_WIDTH = 1.4  # points
 _DASHES = (0, (3.0, 2.2))
 _HEAT = colormaps["YlOrRd"]
@@ -85,7 +92,7 @@ HEAT = LinearSegmentedColormap.from_list("use", [_HEAT(0.22 + 0.78 * x / 16) for
 
 
 def width_of(bandwidth: float) -> float:
-    """The width of a line in points: by the root of its bandwidth, within bounds."""
+    """The width of a line in points: proportional to the root of its bandwidth, within bounds."""
     gigabytes = min(bandwidth, 1e15) / 1e9
     return float(min(6.5, max(0.6, 0.25 * gigabytes**0.5)))
 
@@ -94,14 +101,15 @@ _MOST_KEYS = 8
 _KEY_TITLE = "one link, in each direction (width by bandwidth)"
 
 
-def draw_legend(figure: Figure, picture: Picture, left: float, top: float, *, heat: bool) -> None:
-    """Kinds of links with their widths, and what colors mean; `top` is where there is room."""
+def draw_legend(figure: Figure, picture: Drawing, left: float, top: float, *, heat: bool) -> None:
+    """Draw the kinds of links with their widths, and the meaning of colors; `top` is the upper
+    edge."""
     width, height = figure.get_size_inches()
     keys: list[Artist] = [
         Line2D(
             [],
             [],
-            color=style.GREY if heat else LINK_LOOKS[kind].colour,
+            color=style.GREY if heat else LINK_LOOKS[kind].color,
             linewidth=width_of(rate),
             label=_rate_text(kind, rate, picture.usable),
         )
@@ -133,15 +141,15 @@ def draw_legend(figure: Figure, picture: Picture, left: float, top: float, *, he
         place.tick_params(labelsize=8)
 
 
-def _rates(picture: Picture) -> list[tuple[str, float]]:
-    """The kinds of links with their rates that the legend shows, dead ones left out."""
+def _rates(picture: Drawing) -> list[tuple[str, float]]:
+    """The kinds of links with their rates for the legend, without dead links."""
     rates = {(line.kind, line.rate) for line in picture.lines if not line.is_dead}
     kinds = list(LINK_LOOKS)
     return sorted(rates, key=lambda pair: (kinds.index(pair[0]), -pair[1]))[:_MOST_KEYS]
 
 
-def _dead_keys(picture: Picture) -> list[Artist]:
-    """The entries of the legend for what faults took out; none where nothing is dead."""
+def _dead_keys(picture: Drawing) -> list[Artist]:
+    """The entries of the legend for dead parts; empty if nothing is dead."""
     keys: list[Artist] = []
     if any(line.dead_fraction for line in picture.lines):
         keys.append(
@@ -156,6 +164,7 @@ def _dead_keys(picture: Picture) -> list[Artist]:
 
 
 def _rate_text(kind: str, rate: float, usable: float) -> str:
+    """The rate of a link in the legend, with its line rate if only a fraction of it is usable."""
     text = format_bandwidth(rate)
     if kind in ("nic", "fabric") and usable < 1:
         text = f"{format_bandwidth(rate / usable, bits=True)} ({text} usable)"
@@ -163,33 +172,42 @@ def _rate_text(kind: str, rate: float, usable: float) -> str:
 
 
 def _columns(keys: int, width: float) -> int:
+    """The number of columns of a legend with a number of entries in a figure of a width."""
     return max(1, min(keys, 4, int(width / 3.1)))
 
 
-def room_below(picture: Picture, width: float, *, heat: bool) -> float:
-    """Inches for the legend."""
+def room_below(picture: Drawing, width: float, *, heat: bool) -> float:
+    """The height of the legend in inches."""
     keys = len(_rates(picture)) + len(_dead_keys(picture))
     return 0.5 + 0.2 * -(-keys // _columns(keys, width)) + (0.75 if heat else 0.0)
 
 
-_UNIT, _WIDEST, _LEAST = 0.68, 19.0, 9.5  # inches of a unit; of a figure, at most and at least
-_MOST_LABELS = 26  # lines between two rows that are labelled one by one
+# inches of a unit; of a figure, at most and at least
+_UNIT = 0.68
+_WIDEST = 19.0
+_LEAST = 9.5
+_MOST_LABELS = 26  # lines between two rows that are labeled one by one
 _CROWD = 40  # lines between two rows beyond which they are drawn lightly
 _BEHIND = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}  # of labels on lines
 
-Colour = style.Colour | tuple[float, float, float, float]
+Color = style.Color | tuple[float, float, float, float]
 
 
-def figure_of(picture: Picture) -> Figure:
-    """The figure of a picture: a unit is equally long everywhere, so places are set in inches."""
+def figure_of(picture: Drawing) -> Figure:
+    """The figure of a drawing; a unit has the same length everywhere, so that places are in
+    inches."""
     margin = 2.4 if picture.rows else 0.3
-    wide, high = picture.right - picture.left + margin + 0.3, picture.top - picture.bottom + 0.3
+    wide = picture.right - picture.left + margin + 0.3
+    high = picture.top - picture.bottom + 0.3
     unit = min(_UNIT, _WIDEST / wide)
     heat = any(not isnan(line.used) for line in picture.lines)
-    above, below = 0.85, room_below(picture, max(_LEAST, wide * unit), heat=heat)
-    width, height = max(_LEAST, wide * unit), high * unit + above + below
+    above = 0.85
+    below = room_below(picture, max(_LEAST, wide * unit), heat=heat)
+    width = max(_LEAST, wide * unit)
+    height = high * unit + above + below
     figure = Figure(figsize=(width, height))
-    across, up = wide * unit / width, high * unit / height
+    across = wide * unit / width
+    up = high * unit / height
     axes = figure.add_axes(((1 - across) / 2, below / height, across, up))
     axes.set_axis_off()
     axes.set_xlim(picture.left - margin, picture.left - margin + wide)
@@ -200,7 +218,8 @@ def figure_of(picture: Picture) -> Figure:
     _draw_boxes(axes, picture, points)
     _draw_texts(axes, picture, points)
     left = 0.2 / width
-    title, subtitle = _cut(picture.title, width * 9.5), _cut(picture.subtitle, width * 14)
+    title = _cut(picture.title, width * 9.5)
+    subtitle = _cut(picture.subtitle, width * 14)
     figure.text(left, 1 - 0.38 / height, title, fontsize=13, fontweight="bold")
     figure.text(left, 1 - 0.65 / height, subtitle, fontsize=9.5, color=style.GREY)
     draw_legend(figure, picture, left, below / height, heat=heat)
@@ -208,10 +227,12 @@ def figure_of(picture: Picture) -> Figure:
 
 
 def _cut(text: str, most: float) -> str:
+    """The text, shortened to at most `most` characters."""
     return text if len(text) <= most else text[: int(most) - 1].rstrip() + "…"
 
 
-def _draw_frames(axes: Axes, picture: Picture, points: float) -> None:
+def _draw_frames(axes: Axes, picture: Drawing, points: float) -> None:
+    """Draw the frames with their names."""
     looks: dict[str, Any] = {"facecolor": "#fafafa", "edgecolor": "#b5b5b5", "linewidth": 0.9}
     for frame in picture.frames:
         size = frame.right - frame.left, frame.top - frame.bottom
@@ -239,10 +260,12 @@ def _draw_frames(axes: Axes, picture: Picture, points: float) -> None:
             )
 
 
-def _draw_boxes(axes: Axes, picture: Picture, points: float) -> None:
+def _draw_boxes(axes: Axes, picture: Drawing, points: float) -> None:
+    """Draw the boxes with their labels; dead ones are dashed and crossed out."""
     for box in picture.boxes:
         look: dict[str, Any] = {"edgecolor": BOXES[box.kind].hue, "linewidth": 1.0, "zorder": 3}
-        corner, inside = (box.left, box.y - box.height / 2), BOXES[box.kind].colour
+        corner = (box.left, box.y - box.height / 2)
+        inside = BOXES[box.kind].color
         if box.dead:
             inside = (1.0, 1.0, 1.0)
             look |= {"edgecolor": DEAD, "linestyle": _DASHES}
@@ -271,7 +294,8 @@ def _draw_boxes(axes: Axes, picture: Picture, points: float) -> None:
 
 def _cross_out(axes: Axes, box: Box) -> None:
     """Draw both diagonals of a box, behind its text and above its face."""
-    low, high = box.y - box.height / 2, box.y + box.height / 2
+    low = box.y - box.height / 2
+    high = box.y + box.height / 2
     for start, end in ((low, high), (high, low)):
         axes.plot(
             [box.left, box.right],
@@ -282,7 +306,8 @@ def _cross_out(axes: Axes, box: Box) -> None:
         )
 
 
-def _draw_texts(axes: Axes, picture: Picture, points: float) -> None:
+def _draw_texts(axes: Axes, picture: Drawing, points: float) -> None:
+    """Draw the captions and the names of rows."""
     for caption in picture.captions:
         size = points * 2 if caption.strong else points
         axes.text(
@@ -308,7 +333,8 @@ def _draw_texts(axes: Axes, picture: Picture, points: float) -> None:
         )
 
 
-def _draw_lines(axes: Axes, picture: Picture, points: float, *, heat: bool) -> None:
+def _draw_lines(axes: Axes, picture: Drawing, points: float, *, heat: bool) -> None:
+    """Draw the lines, the widest first, with the numbers of links that they represent."""
     ends = ends_of_lines(picture)
     crowd = Counter(_rows_of(picture, line) for line in picture.lines)
     together: dict[tuple[float, float], list[tuple[Stroke, Point]]] = defaultdict(list)
@@ -317,29 +343,33 @@ def _draw_lines(axes: Axes, picture: Picture, points: float, *, heat: bool) -> N
     ):
         rows = _rows_of(picture, line)
         dense = crowd[rows] > _CROWD and not heat
-        colour = to_rgba(_colour(line, heat=heat), 0.5 if dense else 1)
-        middle = _stroke(axes, line, start, end, colour)
+        color = to_rgba(_color(line, heat=heat), 0.5 if dense else 1)
+        middle = _stroke(axes, line, start, end, color)
         together[rows].append((line, middle))
     for (low, high), members in together.items():
         level = (low + high) / 2 if high > low else high + 0.95
         _label_counts(axes, picture, level, members, points)
 
 
-def _rows_of(picture: Picture, line: Stroke) -> tuple[float, float]:
-    tail, head = picture.boxes[line.tail].y, picture.boxes[line.head].y
+def _rows_of(picture: Drawing, line: Stroke) -> tuple[float, float]:
+    """The rows between which a line runs, as the lower and the upper y."""
+    tail = picture.boxes[line.tail].y
+    head = picture.boxes[line.head].y
     return min(tail, head), max(tail, head)
 
 
-def _colour(line: Stroke, *, heat: bool) -> Colour:
+def _color(line: Stroke, *, heat: bool) -> Color:
+    """The color of a line: by its kind or, with `heat`, by its utilization."""
     if line.is_dead:
         return DEAD
     if not heat:
-        return LINK_LOOKS[line.kind].colour
+        return LINK_LOOKS[line.kind].color
     return UNUSED if isnan(line.used) else HEAT(min(1.0, line.used))
 
 
 def _loop(bend: float, start: Point, end: Point) -> CurvePath:
-    """A way around what is between: out by `bend`, along, and back in, with round corners."""
+    """The points of a line around other boxes: out by `bend`, along, and back, with round
+    corners."""
     upright = abs(start[0] - end[0]) < 1e-6
     out = (bend * 1.6, 0.0) if upright else (0.0, bend)
     axis = 1 if upright else 0
@@ -360,10 +390,11 @@ def _loop(bend: float, start: Point, end: Point) -> CurvePath:
     return CurvePath(points, codes)
 
 
-def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, colour: Colour) -> Point:
-    """Draw one line; where its label would stand."""
+def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, color: Color) -> Point:
+    """Draw one line and return the place of its label."""
     if line.bend and line.free:
-        curve, middle = _loop(line.bend, start, end), start
+        curve = _loop(line.bend, start, end)
+        middle = start
     elif line.bend:
         across = abs(start[0] - end[0]) < 1e-6
         push = (line.bend * 4 / 3, 0.0) if across else (0.0, line.bend * 4 / 3)
@@ -372,7 +403,8 @@ def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, colour: Colour) 
         curve = CurvePath(
             points, [CurvePath.MOVETO, CurvePath.CURVE4, CurvePath.CURVE4, CurvePath.CURVE4]
         )
-        x, y = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
+        x = (start[0] + end[0]) / 2
+        y = (start[1] + end[1]) / 2
         middle = (x + push[0] * 0.75, y + push[1] * 0.75)
     else:
         curve = CurvePath([start, end], [CurvePath.MOVETO, CurvePath.LINETO])
@@ -380,10 +412,8 @@ def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, colour: Colour) 
     look: dict[str, Any] = {"fill": False, "zorder": 2}
     if not line.is_dead:
         width = width_of(line.bandwidth)
-        axes.add_patch(
-            PathPatch(curve, edgecolor=colour, linewidth=width, capstyle="round", **look)
-        )
-    if line.dead_fraction:  # of some links that are dead, dashes upon the line of the others
+        axes.add_patch(PathPatch(curve, edgecolor=color, linewidth=width, capstyle="round", **look))
+    if line.dead_fraction:  # dashes on the line show that some of its links are dead
         axes.add_patch(
             PathPatch(curve, edgecolor=DEAD, linewidth=_DEAD_WIDTH, linestyle=_DASHES, **look)
         )
@@ -391,9 +421,10 @@ def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, colour: Colour) 
 
 
 def _label_counts(
-    axes: Axes, picture: Picture, y: float, members: list[tuple[Stroke, Point]], points: float
+    axes: Axes, picture: Drawing, y: float, members: list[tuple[Stroke, Point]], points: float
 ) -> None:
-    """Write how many links each line represents: once if all are equal, else at every line."""
+    """Write the number of links that each line represents: once if all are equal, else at every
+    line."""
     counts = {line.count for line, _ in members}
     if counts == {1}:
         return
@@ -430,6 +461,7 @@ def _label_counts(
 
 
 def _noun(members: list[tuple[Stroke, Point]]) -> str:
+    """What the links of some lines are called."""
     return "cables" if members[0][0].kind in ("nic", "fabric") else "links"
 
 
@@ -437,7 +469,8 @@ FILE = "links.csv"
 
 
 def read_use(folder: Path, topology: Topology) -> NDArray[np.float64]:
-    """The utilisation (0…1) of every link of a topology; NaN where the file says nothing."""
+    """The utilization (0 to 1) of every link of a topology; NaN for links that the file does not
+    list."""
     path = folder / FILE if folder.is_dir() else folder
     if folder.is_dir() and not path.is_file():
         raise InputError(f"{folder}: holds no {FILE}", hint="netsim run writes it with traces")
@@ -463,7 +496,7 @@ def read_use(folder: Path, topology: Topology) -> NDArray[np.float64]:
 def plot_topology(
     name: str, drawn: Topology | Cluster, stem: Path, *, result: Path | None = None, run: str = ""
 ) -> list[Path]:
-    """Draw a cluster or a graph; coloured by utilisation given a folder of results."""
+    """Draw a cluster or a graph, with colors by utilization if a folder of results is stated."""
     topology = drawn.topology if isinstance(drawn, Cluster) else drawn
     used = None if result is None else read_use(result, topology)
     if isinstance(drawn, Cluster):
@@ -477,7 +510,8 @@ def plot_topology(
 
 
 def plot_loads(name: str, cluster: Cluster, stem: Path) -> list[Path]:
-    """Draw by routing how many links carry how many flows when all send half way round."""
+    """Draw the number of flows per link for each kind of routing if all hosts send to the
+    opposite host."""
     gpus = np.arange(len(cluster.topology), dtype=np.int32)
     loads = loads_by_routing(cluster, gpus, (gpus + len(gpus) // 2) % len(gpus))
     most = max(1.0, *(float(flows.max(initial=0.0)) for flows, _ in loads.values()))

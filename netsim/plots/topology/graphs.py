@@ -1,7 +1,8 @@
-"""Graphs of GPUs without hosts: rings and tori on a grid, others in layers.
+"""Drawings of graphs of GPUs without hosts: rings and tori on a grid, other graphs in layers.
 
-Two dimensions lie in the plane, the others go into depth. Links around the ends swing out in
-the plane, and are left out where there is depth."""
+Two dimensions of a torus are in the plane, further ones in depth. Links around the ends swing out
+in the plane; in depth they are left out.
+"""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -20,12 +21,13 @@ from netsim.topology.routing import torus
 
 Use = NDArray[np.float64] | None
 Cell = tuple[Sequence[str], str, str]  # nodes, label, kind of box
-_ROUND = 24  # places of a circle
-_FLAT, _DEEP = 8, 4  # places that are drawn of each dimension, of two or of more
+_ROUND = 24  # most cells of a circle
+_FLAT = 8  # most cells of a dimension if there are two
+_DEEP = 4  # most cells of a dimension if there are more
 
 
 def grid_dims(topology: Topology) -> tuple[int, ...]:
-    """The extents of a torus, from its name and checked against its links; empty if it is none."""
+    """The extents of a torus from its name, checked against its links; empty for other graphs."""
     text = topology.name.removeprefix("torus(").removesuffix(")")
     if text == topology.name or not all(part.isdigit() for part in text.split("x")):
         return ()
@@ -38,14 +40,15 @@ def grid_dims(topology: Topology) -> tuple[int, ...]:
 
 def circle_picture(
     title: str, subtitle: str, topology: Topology, cells: Sequence[Cell], used: Use
-) -> shapes.Picture:
-    """Cells in a circle, clockwise from the top; of many the first and the last."""
-    sheet = shapes.Sheet()
+) -> shapes.Drawing:
+    """Cells in a circle, clockwise from the top; if there are many, the first and the last ones."""
+    sheet = shapes.DrawingSheet()
     slots = shapes.slots_of(cells, _ROUND)
     radius = max(1.5, len(slots) * 1.15 / (2 * pi))
     for place, cell in enumerate(slots):
         angle = pi / 2 - 2 * pi * place / len(slots)
-        x, y = radius * cos(angle), radius * sin(angle)
+        x = radius * cos(angle)
+        y = radius * sin(angle)
         if cell is None:
             sheet.captions.append(shapes.Caption(x, y, f"… {len(cells) - len(slots) + 1} more …"))
             continue
@@ -56,6 +59,7 @@ def circle_picture(
 
 
 def _height(label: str) -> float:
+    """The height of a box with a label."""
     return 0.25 + 0.22 * (label.count("\n") + 1)
 
 
@@ -66,9 +70,10 @@ def grid_picture(
     dims: Sequence[int],
     cells: Sequence[Cell],
     used: Use,
-) -> shapes.Picture:
-    """Cells in the order of a torus, the last dimension to the right, the one before downwards."""
-    sheet = shapes.Sheet()
+) -> shapes.Drawing:
+    """Cells of a torus on a grid, with the last dimension to the right and the one before it
+    downwards."""
+    sheet = shapes.DrawingSheet()
     deep = len(dims) > 2
     most = _DEEP if deep else _FLAT
     shown = [shapes.slots_of(range(n), most if n <= most else most - 1) for n in dims]
@@ -98,6 +103,7 @@ def grid_picture(
 
 
 def _position(place: Sequence[int], shown: Sequence[Sequence[int | None]]) -> tuple[float, float]:
+    """The x and y of a cell by its place in a torus."""
     *outer, row, column = place
     if not outer:
         return 1.75 * column, -1.35 * row
@@ -113,8 +119,8 @@ _ROWS = {"switch": "switches", "nic": "NICs", "pcie": "PCIe switches", "cpu": "C
 _PITCH = 1.2
 
 
-def graph_picture(name: str, topology: Topology, used: Use) -> shapes.Picture:
-    """The picture of a graph."""
+def graph_picture(name: str, topology: Topology, used: Use) -> shapes.Drawing:
+    """The drawing of a graph."""
     title = f"{name}: a graph of {len(topology)} GPUs"
     figures = graph_figures(topology)
     subtitle = f"{format_bandwidth(figures.bisection)} between the halves in each direction"
@@ -132,13 +138,16 @@ def graph_picture(name: str, topology: Topology, used: Use) -> shapes.Picture:
 
 
 def _short(gpu: str) -> str:
+    """The label of a GPU."""
     number = gpu.removeprefix("gpu")
     return f"GPU {number}" if number.isdigit() else gpu
 
 
-def _layered(title: str, subtitle: str, topology: Topology, used: Use) -> shapes.Picture:
-    """Rows by kind of node, switches by their distance from GPUs and NICs."""
-    sheet, rows = shapes.Sheet(), _rows(topology)
+def _layered(title: str, subtitle: str, topology: Topology, used: Use) -> shapes.Drawing:
+    """A drawing with a row for each kind of node; switches are ordered by their distance from
+    GPUs and NICs."""
+    sheet = shapes.DrawingSheet()
+    rows = _rows(topology)
     widest = max(min(len(nodes), MOST_IN_ROW + 1) for _, nodes in rows)
     y = 0.0
     for kind, nodes in rows:
@@ -160,6 +169,7 @@ def _layered(title: str, subtitle: str, topology: Topology, used: Use) -> shapes
 
 
 def _rows(topology: Topology) -> list[tuple[str, list[str]]]:
+    """The nodes in rows by kind; switches also by their distance from GPUs."""
     far = _distances(topology)
     rows: dict[tuple[int, int], list[str]] = {}
     order = ("nvswitch", "gpu", "cpu", "pcie", "nic", "switch")
@@ -173,7 +183,8 @@ def _rows(topology: Topology) -> list[tuple[str, list[str]]]:
 
 
 def _distances(topology: Topology) -> dict[Hashable, int]:
-    """How many links each node is from the nearest GPU or NIC, of those that are reached."""
+    """The number of links from each node to the nearest GPU or NIC, for nodes that are connected
+    to one."""
     kinds = zip(topology.nodes, topology.node_kinds.tolist(), strict=True)
     ends = [node for node, kind in kinds if NODE_KINDS[kind] in ("gpu", "nic")]
     search = import_module("networkx").multi_source_dijkstra_path_length

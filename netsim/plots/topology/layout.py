@@ -1,6 +1,7 @@
-"""A cluster as a picture: hosts from inside or as boxes, the fabric in tiers above them.
+"""The layout of a cluster in a picture: hosts in detail or as boxes, the fabric in tiers above.
 
-Devices stand above and below the switch or CPU that they hang on, GPUs in order from left to right.
+Devices are above and below the switch or CPU to which they are connected; GPUs are in order from
+left to right.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,15 +20,16 @@ from netsim.topology.host import Host
 from netsim.topology.machine import Machine, ScaleUp, node_of
 from netsim.topology.network import Fabric
 
-_NARROW = 0.8
-_ASIDE = 0.95  # from a CPU to its memory
+_NARROW = 0.8  # the width of the box of a device
+_ASIDE = 0.95  # the distance from a CPU to its memory
 
 
 @dataclass
 class _Plan:
-    """Where things are: x of each place and device, and the level of each switch above devices.
+    """The x of each place and device of a host, and the level of each switch above the devices.
 
-    NICs that faults took out have their places, too."""
+    A place is a PCIe switch or a CPU. NICs that faults removed have an x as well.
+    """
 
     host: Host
     dead_nics: tuple[int, ...] = ()
@@ -40,30 +42,30 @@ class _Plan:
         return self.host.machine
 
     def devices(self, place: str) -> tuple[list[str], list[str]]:
-        """GPUs and NICs that hang on a place itself."""
+        """The GPUs and NICs that are connected directly to a place."""
         gpus = [f"gpu{n}" for n in self.host.gpus if node_of(self.machine.gpu_at(n)) == place]
         numbers = sorted({*self.host.rail.tolist(), *self.dead_nics})
         nics = [f"nic{n}" for n in numbers if node_of(self.machine.nic_at(n)) == place]
         return gpus, nics
 
     def below(self, place: str) -> list[str]:
-        """Switches that hang on a place, those with the first GPUs first."""
+        """The switches that are connected to a place; those with the lowest GPUs come first."""
         switches = enumerate(self.machine.switches_at)
         switches_below = [f"pcie{n}" for n, parent in switches if parent == place]
-        return sorted((one for one in switches_below if self.used(one)), key=self.first)
+        return sorted(filter(self.used, switches_below), key=self.first)
 
     def used(self, place: str) -> bool:
-        """Whether any device is on a place or below it."""
+        """Whether any device is connected to a place or below it."""
         return any(self.devices(place)) or any(map(self.used, self.below(place)))
 
     def first(self, place: str) -> tuple[int, str]:
-        """The lowest GPU on a place or below it."""
+        """The lowest GPU at a place or below it, with the name of the place, as a sort key."""
         gpus = [int(name[3:]) for name in self.devices(place)[0]]
-        below = (self.first(one)[0] for one in self.below(place))
+        below = (self.first(switch)[0] for switch in self.below(place))
         return min([*gpus, *below], default=999), place
 
     def lay(self, place: str, start: float) -> float:
-        """Give a place and all below it their x, from `start` on; the end."""
+        """Set the x of a place and of everything below it, from `start` on; return the end."""
         gpus, nics = self.devices(place)
         columns = max(len(gpus), len(nics))
         for names in (gpus, nics):
@@ -80,7 +82,7 @@ class _Plan:
 
 
 def draw_host(
-    sheet: shapes.Sheet,
+    sheet: shapes.DrawingSheet,
     host: Host,
     name: str,
     start: float,
@@ -89,8 +91,12 @@ def draw_host(
     levels: int = 0,
     dead_nics: Sequence[int] = (),
 ) -> float:
-    """Add a host from `start` on and return its end; `switch`: its NVSwitch unless shared;
-    `dead_nics`: the numbers of the NICs that faults took out."""
+    """Add a host to a sheet, from `start` on, and return its end.
+
+    `switch` names its NVSwitch unless hosts share it. `levels` is the number of levels of PCIe
+    switches that all hosts have room for. `dead_nics` are the numbers of the NICs that faults
+    removed.
+    """
     plan = _Plan(host, tuple(dead_nics))
     end = start
     for cpu in sorted((f"cpu{n}" for n in range(host.machine.cpu.domains)), key=plan.first):
@@ -114,8 +120,8 @@ def draw_host(
     return end
 
 
-def _add_tree(sheet: shapes.Sheet, name: str, plan: _Plan, ys: dict[str, float]) -> None:
-    """PCIe switches, CPUs, and memory where traffic between GPUs passes it."""
+def _add_tree(sheet: shapes.DrawingSheet, name: str, plan: _Plan, ys: dict[str, float]) -> None:
+    """Add PCIe switches, CPUs and, if traffic between GPUs passes it, memory."""
     machine = plan.machine
     for number in range(len(machine.pcie.switches)):
         place = f"pcie{number}"
@@ -130,9 +136,9 @@ def _add_tree(sheet: shapes.Sheet, name: str, plan: _Plan, ys: dict[str, float])
 
 
 def add_switch(
-    sheet: shapes.Sheet, nodes: list[str], span: tuple[float, float], scale_up: ScaleUp
+    sheet: shapes.DrawingSheet, nodes: list[str], span: tuple[float, float], scale_up: ScaleUp
 ) -> None:
-    """The NVSwitches of a host or of a domain, as one box below its GPUs."""
+    """Add the NVSwitches of a host or of a domain as one box below its GPUs."""
     count = scale_up.switches or 1
     label = f"{count} NVSwitches" if count > 1 else "NVSwitch"
     if scale_up.hosts > 1 and span[1] - span[0] > 3:
@@ -142,14 +148,14 @@ def add_switch(
 
 
 def levels_of(host: Host) -> int:
-    """How many rows of PCIe switches a host needs."""
+    """The number of levels of PCIe switches of a host."""
     plan = _Plan(host)
     for number in range(host.machine.cpu.domains):
         plan.lay(f"cpu{number}", 0.0)
     return max([n for place, n in plan.level.items() if place.startswith("pcie")], default=0)
 
 
-def name_rows(sheet: shapes.Sheet, levels: int, *, nics: bool) -> None:
+def name_rows(sheet: shapes.DrawingSheet, levels: int, *, nics: bool) -> None:
     """Name the rows of the hosts of a sheet, which have `levels` levels of PCIe switches."""
     ys = _ys(levels)
     names = {"gpu": "GPUs", "cpu": "CPUs"} | ({"nic": "NICs"} if nics else {})
@@ -161,18 +167,23 @@ def name_rows(sheet: shapes.Sheet, levels: int, *, nics: bool) -> None:
 
 
 def _ys(levels: int) -> dict[str, float]:
+    """The y of each row of a host."""
     ys = {"gpu": shapes.GAP, "cpu": 2 * shapes.GAP}
     ys |= {f"pcie{level}": (3 + levels - level) * shapes.GAP for level in range(1, levels + 1)}
     return ys | {"nic": (3 + levels) * shapes.GAP}
 
 
-def _add(sheet: shapes.Sheet, name: str, node: str, plan: _Plan, y: float, label: str) -> int:
+def _add(
+    sheet: shapes.DrawingSheet, name: str, node: str, plan: _Plan, y: float, label: str
+) -> int:
+    """Add the box of a node of the host `name` and return its number."""
     kind = node.rstrip("0123456789")
     return sheet.add(shapes.Box(kind, plan.x[node], y, _NARROW, label), f"{name}.{node}")
 
 
 def _make_room(plan: _Plan, place: str, y: float, ys: dict[str, float]) -> None:
-    """Move a place aside, as little as possible, so that no line to a GPU runs behind its box."""
+    """Move a place to the side, as little as possible, so that no line to a GPU passes behind
+    it."""
     passing = []
     for neighbor, level in plan.level.items():
         above = ys[f"pcie{level}"] if neighbor.startswith("pcie") else y
@@ -189,8 +200,7 @@ def _make_room(plan: _Plan, place: str, y: float, ys: dict[str, float]) -> None:
 
 
 def _spread(plan: _Plan, ys: dict[str, float], start: float, end: float) -> float:
-    """Move switches and CPUs aside, and everything so far right that all is within the host, which
-    ends later by what needs more room."""
+    """Move switches and CPUs to the side so that lines are free; return the new end of the host."""
     cpus = [f"cpu{number}" for number in range(plan.machine.cpu.domains)]
     switches = [place for place, level in plan.level.items() if place not in cpus and level > 1]
     for place in switches + cpus:
@@ -202,13 +212,14 @@ def _spread(plan: _Plan, ys: dict[str, float], start: float, end: float) -> floa
     return high + start - low
 
 
-MOST_SWITCHES, MOST_WRITTEN = 16, 32  # of a tier; those that somebody wrote out are all drawn
+MOST_SWITCHES = 16  # most switches of a tier that are drawn
+MOST_WRITTEN = 32  # the same for a fabric whose switches are listed in its file
 _PITCH = 1.25
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A switch, or a group of them that is drawn as one."""
+    """A switch, or a group of switches that is drawn as one box."""
 
     number: int
     label: str
@@ -216,8 +227,8 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """The units of a tier that are drawn, and how many it has."""
+class TierRow:
+    """The units of a tier that are drawn, and the number of all its units."""
 
     name: str
     units: tuple[Unit, ...]
@@ -225,7 +236,7 @@ class Row:
 
     @property
     def slots(self) -> list[Unit | int]:
-        """The units in order; a number where that many are left out."""
+        """The units in order, with a number in place of units that are left out."""
         slots: list[Unit | int] = []
         before = -1
         for unit in self.units:
@@ -236,9 +247,10 @@ class Row:
         return [*slots, self.total - before - 1] if before < self.total - 1 else slots
 
 
-def rows_above(fabric: Fabric | None, hosts: Iterable[shapes.Group]) -> list[Row]:
-    """What is drawn of every tier, from the leaves of the hosts that are drawn."""
-    wanted, rows = {switch for group in hosts for switch in group.switches}, list[Row]()
+def rows_above(fabric: Fabric | None, hosts: Iterable[shapes.DrawnHosts]) -> list[TierRow]:
+    """The tiers that are drawn, starting from the leaf switches of the drawn hosts."""
+    wanted = {switch for group in hosts for switch in group.switches}
+    rows = list[TierRow]()
     if fabric is None:
         return rows
     for number, name in enumerate(fabric.tiers):
@@ -246,15 +258,16 @@ def rows_above(fabric: Fabric | None, hosts: Iterable[shapes.Group]) -> list[Row
         near = [unit for unit in units if wanted & set(unit.switches)]
         is_complete = fabric.kind == "custom" and len(units) <= MOST_WRITTEN
         shown = units if is_complete else shapes.ends_of(near, MOST_SWITCHES)
-        if not shown:  # between spines and borders of sites
+        if not shown:  # a tier without connections to the one below, such as borders of sites
             continue
-        rows.append(Row(name, tuple(shown), len(units)))
+        rows.append(TierRow(name, tuple(shown), len(units)))
         switch_nodes = [fabric.ports + switch for unit in shown for switch in unit.switches]
         wanted = set((fabric.head[np.isin(fabric.tail, switch_nodes)] - fabric.ports).tolist())
     return rows
 
 
 def _units(fabric: Fabric, name: str, members: list[int]) -> list[Unit]:
+    """The units of the switches of a tier."""
     size = shapes.group_size(fabric)
     if size > 1:
         return [
@@ -264,18 +277,22 @@ def _units(fabric: Fabric, name: str, members: list[int]) -> list[Unit]:
     return [Unit(n, fabric.switches[switch], (switch,)) for n, switch in enumerate(members)]
 
 
-def width_of_row(row: Row) -> float:
+def width_of_row(row: TierRow) -> float:
     """The least width of a row."""
     return _PITCH * len(row.slots)
 
 
 def gap_of(span: tuple[float, float]) -> float:
-    """The gap between two rows: wider where lines run far to the side."""
+    """The gap between two rows: the longer the horizontal lines, the wider."""
     return max(shapes.WIDE_GAP, 0.095 * (span[1] - span[0]))
 
 
 def draw_rows(
-    sheet: shapes.Sheet, fabric: Fabric, rows: list[Row], span: tuple[float, float], y: float
+    sheet: shapes.DrawingSheet,
+    fabric: Fabric,
+    rows: list[TierRow],
+    span: tuple[float, float],
+    y: float,
 ) -> None:
     """Add the rows of a fabric, the lowest at `y`, each spread over the span."""
     ports = {tier.name: tier.ports for tier in tiers_of(fabric)}
@@ -297,17 +314,19 @@ def draw_rows(
         y += gap_of(span)
 
 
-MOST_GPUS, MOST_HOSTS = 32, 4  # of which the inside is drawn
-_BETWEEN = 0.9  # from host to host
+MOST_GPUS = 32  # a cluster with more GPUs has one host drawn in detail
+MOST_HOSTS = 4  # a cluster with more hosts has one host drawn in detail
+_BETWEEN = 0.9  # the distance from host to host
 
 Use = NDArray[np.float64] | None
 
 
-def cluster_picture(name: str, cluster: Cluster, used: Use) -> shapes.Picture:
-    """The picture of a cluster."""
-    hosts, gpus = len(cluster.host_class), len(cluster.topology)
+def cluster_picture(name: str, cluster: Cluster, used: Use) -> shapes.Drawing:
+    """The drawing of a cluster; `used` is the utilization of its links, or None."""
+    hosts = len(cluster.host_class)
+    gpus = len(cluster.topology)
     if gpus <= MOST_GPUS and hosts <= MOST_HOSTS:
-        return _whole(name, cluster, used)
+        return _all_inside(name, cluster, used)
     made = cluster.fabric
     if made is not None and made.grid:
         upper = _on_routers(name, cluster, made.grid, used)
@@ -316,7 +335,7 @@ def cluster_picture(name: str, cluster: Cluster, used: Use) -> shapes.Picture:
     return upper.below(_one_host(cluster, used))
 
 
-def _on_routers(name: str, cluster: Cluster, dims: Sequence[int], used: Use) -> shapes.Picture:
+def _on_routers(name: str, cluster: Cluster, dims: Sequence[int], used: Use) -> shapes.Drawing:
     """Hosts with their routers on the grid of a torus, or in a ring."""
     assert cluster.fabric is not None
     nodes = _nodes(cluster)
@@ -338,8 +357,9 @@ def _on_routers(name: str, cluster: Cluster, dims: Sequence[int], used: Use) -> 
     return replace(picture, usable=usable)
 
 
-def _whole(name: str, cluster: Cluster, used: Use) -> shapes.Picture:
-    sheet = shapes.Sheet()
+def _all_inside(name: str, cluster: Cluster, used: Use) -> shapes.Drawing:
+    """A drawing of all hosts in detail, with the fabric above them."""
+    sheet = shapes.DrawingSheet()
     levels = max(map(levels_of, cluster.hosts))
     nics = any(host.nics for host in cluster.hosts)
     rows = rows_above(cluster.fabric, shapes.host_groups(cluster))
@@ -368,18 +388,19 @@ def _whole(name: str, cluster: Cluster, used: Use) -> shapes.Picture:
 
 
 def dead_nics_of(cluster: Cluster, host: int) -> list[int]:
-    """The numbers of the NICs that faults took out of a host."""
+    """The numbers of the NICs of a host that faults removed."""
     start = f"node{host}.nic"
     return [int(name.removeprefix(start)) for name in cluster.dead_nics if name.startswith(start)]
 
 
-def _outside(name: str, cluster: Cluster, used: Use) -> shapes.Picture:
-    sheet = shapes.Sheet()
-    every = shapes.host_groups(cluster)
-    groups = shapes.some_of(every)
+def _outside(name: str, cluster: Cluster, used: Use) -> shapes.Drawing:
+    """A drawing of hosts as boxes, with the fabric above them."""
+    sheet = shapes.DrawingSheet()
+    all_groups = shapes.host_groups(cluster)
+    groups = shapes.some_of(all_groups)
     rows = rows_above(cluster.fabric, groups)
     pitch = 2.2 if any(group.count > 1 for group in groups) else 1.6
-    slots = _slots(every, groups)
+    slots = _slots(all_groups, groups)
     width = max(pitch * len(slots), *map(width_of_row, rows), 8.0)
     nodes = _nodes(cluster)
     for place, slot in enumerate(slots):
@@ -387,7 +408,8 @@ def _outside(name: str, cluster: Cluster, used: Use) -> shapes.Picture:
         if isinstance(slot, int):
             sheet.captions.append(shapes.Caption(x, shapes.GAP, f"… {slot} more hosts …"))
         else:
-            names = [n for host in range(slot.first, slot.last + 1) for n in nodes[f"node{host}"]]
+            members = range(slot.first, slot.last + 1)
+            names = [node for host in members for node in nodes[f"node{host}"]]
             sheet.add(_host_box(cluster, slot, x, pitch), *names)
     _domain_switches(sheet, cluster, nodes)
     _above(sheet, cluster, rows, (0.0, width), shapes.GAP)
@@ -396,9 +418,9 @@ def _outside(name: str, cluster: Cluster, used: Use) -> shapes.Picture:
     return _picture(name, cluster, sheet, used)
 
 
-def _one_host(cluster: Cluster, used: Use) -> shapes.Picture:
-    """A host from inside: the first with a dead NIC or a dead link, else the first of all."""
-    sheet = shapes.Sheet()
+def _one_host(cluster: Cluster, used: Use) -> shapes.Drawing:
+    """One host in detail: the first with a dead NIC or link, or else the first host."""
+    sheet = shapes.DrawingSheet()
     number = _host_to_show(cluster)
     host = cluster.hosts[int(cluster.host_class[number])]
     name = f"node{number}"
@@ -428,13 +450,15 @@ def _host_to_show(cluster: Cluster) -> int:
     return 0
 
 
-def _picture(name: str, cluster: Cluster, sheet: shapes.Sheet, used: Use) -> shapes.Picture:
+def _picture(name: str, cluster: Cluster, sheet: shapes.DrawingSheet, used: Use) -> shapes.Drawing:
+    """The finished drawing of a sheet, with its lines and titles."""
     lines = shapes.bent(shapes.lines_between(cluster.topology, sheet.of, used), sheet.boxes)
     usable = cluster.transport.usable if cluster.transport else 1.0
     return sheet.picture(_title(name, cluster), _subtitle(cluster), lines, usable)
 
 
 def _title(name: str, cluster: Cluster) -> str:
+    """The title of a drawing: the name, the number of hosts and GPUs, the kind of fabric."""
     hosts = len(cluster.host_class)
     if hosts == 1:
         return f"{name}: {cluster.hosts[0].machine.description}"
@@ -443,16 +467,22 @@ def _title(name: str, cluster: Cluster) -> str:
 
 
 def _subtitle(cluster: Cluster) -> str:
+    """The figures of the fabric or, without one, the bandwidths of a GPU."""
     figures = fabric_figures(cluster)
     if figures is None or cluster.transport is None:
-        gpu, (up, out) = cluster.hosts[0].machine.gpu, gpu_bandwidth(cluster)
-        ways = [f"{format_bandwidth(float(up.max()))} to other GPUs"] if up.any() else []
-        ways += [f"{format_bandwidth(float(out.max()), bits=True)} of NIC"] if out.any() else []
-        return f"{len(cluster.topology)} x {gpu.model}; a GPU has {' and '.join(ways) or 'PCIe'}"
+        gpu = cluster.hosts[0].machine.gpu
+        to_gpus, to_nics = gpu_bandwidth(cluster)
+        bandwidths = []
+        if to_gpus.any():
+            bandwidths.append(f"{format_bandwidth(float(to_gpus.max()))} to other GPUs")
+        if to_nics.any():
+            bandwidths.append(f"{format_bandwidth(float(to_nics.max()), bits=True)} of NIC")
+        text = " and ".join(bandwidths) or "PCIe"
+        return f"{len(cluster.topology)} x {gpu.model}; a GPU has {text}"
     over = "non-blocking"
     if figures.oversubscription >= 1.01:
         over = f"oversubscribed {figures.oversubscription:.3g}:1"
-    several = "es" * (figures.diameter != 1)
+    several = "" if figures.diameter == 1 else "es"
     bisection = format_bandwidth(figures.bisection)
     return (
         f"{cluster.transport.name}; {bisection} between the halves in each "
@@ -461,37 +491,46 @@ def _subtitle(cluster: Cluster) -> str:
 
 
 def _above(
-    sheet: shapes.Sheet, cluster: Cluster, rows: list[Row], span: tuple[float, float], y: float
+    sheet: shapes.DrawingSheet,
+    cluster: Cluster,
+    rows: list[TierRow],
+    span: tuple[float, float],
+    y: float,
 ) -> None:
-    """The fabric, wider than the hosts if it must be."""
+    """Add the fabric above the hosts; it may be wider than they are."""
     if cluster.fabric is None:
         return
-    middle, wide = sum(span) / 2, max([span[1] - span[0], *map(width_of_row, rows)])
+    middle = sum(span) / 2
+    wide = max([span[1] - span[0], *map(width_of_row, rows)])
     ends = (middle - wide / 2, middle + wide / 2)
     draw_rows(sheet, cluster.fabric, rows, ends, y + gap_of(ends))
 
 
 def _shared(host: Host) -> bool:
-    up = host.machine.scale_up
-    return up is not None and up.hosts > 1
+    """Whether the NVSwitches of a host are shared with other hosts."""
+    scale_up = host.machine.scale_up
+    return scale_up is not None and scale_up.hosts > 1
 
 
-def _slots(every: list[shapes.Group], shown: list[shapes.Group]) -> list[shapes.Group | int]:
-    """The groups that are drawn; a number where that many hosts are left out."""
-    if len(shown) == len(every):
+def _slots(
+    all_groups: list[shapes.DrawnHosts], shown: list[shapes.DrawnHosts]
+) -> list[shapes.DrawnHosts | int]:
+    """The groups that are drawn, with a number in place of hosts that are left out."""
+    if len(shown) == len(all_groups):
         return list(shown)
     front = -(-len(shown) // 2)
-    left = sum(group.count for group in every) - sum(group.count for group in shown)
+    left = sum(group.count for group in all_groups) - sum(group.count for group in shown)
     return [*shown[:front], left, *shown[front:]]
 
 
 def _nodes(cluster: Cluster) -> dict[str, list[str]]:
-    """The nodes of each host, and of each NVLink domain, by its name."""
+    """The nodes of each host and of each NVLink domain, by its name."""
     inside = (str(node) for node in cluster.topology.nodes if "." in str(node))
     return grouped(inside, lambda node: node.partition(".")[0])
 
 
-def _host_box(cluster: Cluster, group: shapes.Group, x: float, pitch: float) -> shapes.Box:
+def _host_box(cluster: Cluster, group: shapes.DrawnHosts, x: float, pitch: float) -> shapes.Box:
+    """The box of a group of hosts."""
     host = cluster.hosts[group.kind]
     gpu_count = len(host.gpus)
     if group.count == 1:
@@ -504,14 +543,17 @@ def _host_box(cluster: Cluster, group: shapes.Group, x: float, pitch: float) -> 
     members = range(group.first, group.last + 1)
     dead_count = sum(len(dead_nics_of(cluster, number)) for number in members)
     if dead_count:
-        text += f"\n{dead_count} dead NIC{'s' * (dead_count > 1)}"
+        text += f"\n{dead_count} dead {'NIC' if dead_count == 1 else 'NICs'}"
     return shapes.Box(
         "host", x, shapes.GAP, pitch * 0.84, text, 0.22 + 0.25 * (text.count("\n") + 1)
     )
 
 
-def _domain_switches(sheet: shapes.Sheet, cluster: Cluster, nodes: dict[str, list[str]]) -> None:
-    """NVSwitches that hosts share: below these, or inside a box that is a whole domain."""
+def _domain_switches(
+    sheet: shapes.DrawingSheet, cluster: Cluster, nodes: dict[str, list[str]]
+) -> None:
+    """Add NVSwitches that hosts share: below the hosts, or within a box that is a complete
+    domain."""
     for domain in np.unique(cluster.domain).tolist():
         switches = nodes.get(f"nvlink{domain}", [])
         names = [f"node{h}" for h in np.flatnonzero(cluster.domain == domain).tolist()]
@@ -522,13 +564,15 @@ def _domain_switches(sheet: shapes.Sheet, cluster: Cluster, nodes: dict[str, lis
             sheet.of |= dict.fromkeys(switches, boxes[0])
             continue
         ends = (sheet.boxes[boxes[0]].left, sheet.boxes[boxes[-1]].right)
-        up = cluster.machine_of(int(names[0][4:])).scale_up
-        if up is not None:
-            add_switch(sheet, switches, ends, up)
+        scale_up = cluster.machine_of(int(names[0][4:])).scale_up
+        if scale_up is not None:
+            add_switch(sheet, switches, ends, scale_up)
 
 
-def _draw_domains(sheet: shapes.Sheet, cluster: Cluster, ends: list[tuple[float, float]]) -> None:
-    """NVSwitches that hosts drawn from inside share."""
+def _draw_domains(
+    sheet: shapes.DrawingSheet, cluster: Cluster, ends: list[tuple[float, float]]
+) -> None:
+    """Add the NVSwitches that hosts in detail share."""
     for domain in np.unique(cluster.domain).tolist():
         members = np.flatnonzero(cluster.domain == domain).tolist()
         machine = cluster.machine_of(members[0])

@@ -1,6 +1,7 @@
 """A drawing of a topology as values: boxes in rows, lines between them, frames and captions.
 
-Lengths are in units of which a GPU takes one; y grows upwards. How it looks is not known here."""
+The unit of length is the width of a GPU; y grows upwards. Colors and fonts are in `draw`.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
@@ -14,12 +15,13 @@ from netsim.topology.cluster import Cluster
 from netsim.topology.graph import LINK_KINDS, Topology
 from netsim.topology.network import Fabric
 
-GAP, WIDE_GAP = 1.35, 2.3  # between the rows of a host, and of a fabric
+GAP = 1.35  # between the rows of a host
+WIDE_GAP = 2.3  # between the rows of a fabric
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A node, or several that are drawn as one, by centre and extent."""
+    """A node, or several nodes that are drawn as one, by its center, width and height."""
 
     kind: str
     x: float
@@ -27,25 +29,33 @@ class Box:
     width: float
     label: str
     height: float = 0.52
-    dead: bool = False  # a fault took it out of the cluster
+    dead: bool = False  # a fault removed it from the cluster
 
     @property
     def left(self) -> float:
-        """Its left edge."""
+        """The x of its left edge."""
         return self.x - self.width / 2
 
     @property
     def right(self) -> float:
-        """Its right edge."""
+        """The x of its right edge."""
         return self.x + self.width / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Stroke:
-    """Links between two boxes, by their numbers: `count` of them, bytes/s of one (`rate`) and of
-    all in one direction, the utilisation of the busiest (0…1; NaN: unknown). `bend`: how far the
-    line swings out, upwards if positive; `free`: it runs from centre to centre. `dead_fraction`: of
-    the links in both directions, those without any bandwidth (0…1)."""
+    """The links between two boxes, drawn as one line.
+
+    Fields:
+        tail, head: the numbers of the boxes.
+        rate: bytes/s of one link.
+        bandwidth: bytes/s of all links in one direction.
+        count: the number of links.
+        used: the utilization of the busiest link (0 to 1; NaN if unknown).
+        bend: how far the line swings out, upwards if positive.
+        free: whether the line runs from center to center.
+        dead_fraction: the fraction of the links, in both directions, that have no bandwidth.
+    """
 
     tail: int
     head: int
@@ -60,7 +70,7 @@ class Stroke:
 
     @property
     def is_dead(self) -> bool:
-        """Whether nothing moves over it."""
+        """Whether none of the links has any bandwidth."""
         return self.dead_fraction == 1.0
 
 
@@ -77,7 +87,7 @@ class Caption:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What belongs together, with a name."""
+    """A rectangle with a name around boxes that belong together."""
 
     left: float
     bottom: float
@@ -87,9 +97,11 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """All that is drawn; captions of rows stand to the left of everything. `usable`: the part of
-    a cable's line rate that its links have."""
+class Drawing:
+    """All parts of a drawing; the captions of rows stand to the left of everything.
+
+    `usable` is the fraction of a cable's line rate that its links have.
+    """
 
     title: str
     subtitle: str = ""
@@ -100,13 +112,15 @@ class Picture:
     rows: tuple[tuple[float, str], ...] = ()
     usable: float = 1.0
 
-    def below(self, upper: "Picture") -> "Picture":
-        """Both, `other` moved as a whole to stand below this one, in the middle."""
+    def below(self, upper: "Drawing") -> "Drawing":
+        """Both drawings in one, with `upper` above this one, centered."""
         drop = self.bottom - 0.9 - upper.top
         middle = (self.left + self.right - upper.left - upper.right) / 2
         moved = upper.moved(middle, drop)
         first = len(self.boxes)
-        lines = (replace(one, tail=one.tail + first, head=one.head + first) for one in moved.lines)
+        lines = (
+            replace(line, tail=line.tail + first, head=line.head + first) for line in moved.lines
+        )
         return replace(
             self,
             boxes=self.boxes + moved.boxes,
@@ -116,49 +130,64 @@ class Picture:
             rows=self.rows + moved.rows,
         )
 
-    def moved(self, right: float, up: float) -> "Picture":
-        """The same elsewhere."""
+    def moved(self, right: float, up: float) -> "Drawing":
+        """The drawing, moved to the right and upwards."""
+        frames = [
+            Frame(
+                left=frame.left + right,
+                bottom=frame.bottom + up,
+                right=frame.right + right,
+                top=frame.top + up,
+                label=frame.label,
+            )
+            for frame in self.frames
+        ]
         return replace(
             self,
-            boxes=tuple(replace(one, x=one.x + right, y=one.y + up) for one in self.boxes),
-            captions=tuple(replace(one, x=one.x + right, y=one.y + up) for one in self.captions),
-            frames=tuple(
-                Frame(f.left + right, f.bottom + up, f.right + right, f.top + up, f.label)
-                for f in self.frames
+            boxes=tuple(replace(box, x=box.x + right, y=box.y + up) for box in self.boxes),
+            captions=tuple(
+                replace(caption, x=caption.x + right, y=caption.y + up) for caption in self.captions
             ),
+            frames=tuple(frames),
             rows=tuple((y + up, text) for y, text in self.rows),
         )
 
     @property
     def left(self) -> float:
-        """Where it begins."""
-        return min([one.left for one in self.boxes] + [f.left for f in self.frames])
+        """The x of its left edge."""
+        return min([box.left for box in self.boxes] + [frame.left for frame in self.frames])
 
     @property
     def right(self) -> float:
-        """Where it ends, with the lines that swing out."""
-        loops = [self.boxes[one.tail].x + 2 * one.bend for one in self.lines if one.free]
-        return max([one.right for one in self.boxes] + [f.right for f in self.frames] + loops)
+        """The x of its right edge, with the lines that swing out."""
+        boxes = [box.right for box in self.boxes]
+        frames = [frame.right for frame in self.frames]
+        loops = [self.boxes[line.tail].x + 2 * line.bend for line in self.lines if line.free]
+        return max(boxes + frames + loops)
 
     @property
     def bottom(self) -> float:
-        """Its lower edge, with the lines that swing out."""
-        edges = [one.y - one.height / 2 for one in self.boxes] + [f.bottom for f in self.frames]
-        ends = [min(self.boxes[one.tail].y, self.boxes[one.head].y) for one in self.lines]
-        bent = [y + min(0.0, one.bend) - 0.45 for y, one in zip(ends, self.lines, strict=True)]
-        return min(edges + bent)
+        """The y of its lower edge, with the lines that swing out."""
+        edges = [box.y - box.height / 2 for box in self.boxes]
+        edges += [frame.bottom for frame in self.frames]
+        for line in self.lines:
+            end = min(self.boxes[line.tail].y, self.boxes[line.head].y)
+            edges.append(end + min(0.0, line.bend) - 0.45)
+        return min(edges)
 
     @property
     def top(self) -> float:
-        """Its upper edge."""
-        edges = [one.y + one.height / 2 for one in self.boxes] + [f.top + 0.3 for f in self.frames]
-        ends = [max(self.boxes[one.tail].y, self.boxes[one.head].y) for one in self.lines]
-        bent = [y + max(0.0, one.bend) + 0.35 for y, one in zip(ends, self.lines, strict=True)]
-        return max(edges + bent)
+        """The y of its upper edge, with the lines that swing out and the names of frames."""
+        edges = [box.y + box.height / 2 for box in self.boxes]
+        edges += [frame.top + 0.3 for frame in self.frames]
+        for line in self.lines:
+            end = max(self.boxes[line.tail].y, self.boxes[line.head].y)
+            edges.append(end + max(0.0, line.bend) + 0.35)
+        return max(edges)
 
 
 def around(frame: Frame, boxes: list[Box], lines: list[Stroke]) -> Frame:
-    """The frame, wide enough for lines that swing out below its boxes."""
+    """The frame, extended downwards to contain lines that swing out below its boxes."""
     bottom = frame.bottom
     for line in lines:
         box = boxes[line.tail]
@@ -168,8 +197,8 @@ def around(frame: Frame, boxes: list[Box], lines: list[Stroke]) -> Frame:
 
 
 @dataclass
-class Sheet:
-    """A picture in the making; `of` maps a node of the topology to the number of its box."""
+class DrawingSheet:
+    """A drawing in preparation; `of` maps a node of the topology to the number of its box."""
 
     boxes: list[Box] = field(default_factory=list)
     captions: list[Caption] = field(default_factory=list)
@@ -178,29 +207,41 @@ class Sheet:
     of: dict[str, int] = field(default_factory=dict)
 
     def add(self, box: Box, *nodes: str) -> int:
-        """Draw a box that represents these nodes; returns its number."""
+        """Add a box that represents these nodes; return its number."""
         self.boxes.append(box)
         self.of.update(dict.fromkeys(nodes, len(self.boxes) - 1))
         return len(self.boxes) - 1
 
     def picture(
         self, title: str, subtitle: str, lines: list[Stroke], usable: float = 1.0
-    ) -> Picture:
-        """All of it with lines, for which frames have room."""
+    ) -> Drawing:
+        """The finished drawing with its lines, for which frames have room."""
         frames = tuple(around(frame, self.boxes, lines) for frame in self.frames)
-        parts = tuple(self.boxes), tuple(lines), tuple(self.captions), frames, tuple(self.rows)
-        return Picture(title, subtitle, *parts, usable)
+        return Drawing(
+            title,
+            subtitle,
+            boxes=tuple(self.boxes),
+            lines=tuple(lines),
+            captions=tuple(self.captions),
+            frames=frames,
+            rows=tuple(self.rows),
+            usable=usable,
+        )
 
 
 T = TypeVar("T")
 
-MOST_SINGLE = 20  # hosts up to which each has a box of its own
-MOST_GROUPS, MOST_LEAVES = 16, 16
+MOST_SINGLE = 20  # up to this many hosts, each has a box of its own
+MOST_GROUPS = 16  # most boxes for groups of hosts
+MOST_LEAVES = 16  # most leaf switches that are drawn
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Hosts from `first` to `last`; the class of all, their NVLink domain, and their switches."""
+class DrawnHosts:
+    """Hosts from `first` to `last`, their class `kind`, their NVLink domain, and their switches.
+
+    The domain is -1 if no domain has several hosts.
+    """
 
     first: int
     last: int
@@ -214,27 +255,31 @@ class Group:
         return self.last - self.first + 1
 
 
-def host_groups(cluster: Cluster) -> list[Group]:
-    """All hosts, one by one or in groups."""
+def host_groups(cluster: Cluster) -> list[DrawnHosts]:
+    """All hosts, one by one if they are few, else in groups of equal neighbors."""
     switches = _switches(cluster)
-    kinds, domains = cluster.host_class.tolist(), cluster.domain.tolist()
+    kinds = cluster.host_class.tolist()
+    domains = cluster.domain.tolist()
     shared = np.bincount(cluster.domain) > 1
     single = len(kinds) <= MOST_SINGLE
-    groups: list[Group] = []
+    groups: list[DrawnHosts] = []
     for host, (kind, domain) in enumerate(zip(kinds, domains, strict=True)):
         where = domain if shared[domain] else -1
-        group = Group(host, host, kind, where, switches[host])
+        group = DrawnHosts(first=host, last=host, kind=kind, domain=where, switches=switches[host])
         last = groups[-1] if groups else group
         same = (last.kind, last.domain, last.switches) == (kind, where, group.switches)
         if groups and same and not single:
-            groups[-1] = Group(last.first, host, kind, where, group.switches)
+            groups[-1] = DrawnHosts(
+                first=last.first, last=host, kind=kind, domain=where, switches=group.switches
+            )
         else:
             groups.append(group)
     return groups
 
 
-def some_of(groups: list[Group]) -> list[Group]:
-    """Those that are drawn: all, or the first and last where they or their switches are many."""
+def some_of(groups: list[DrawnHosts]) -> list[DrawnHosts]:
+    """The groups that are drawn: all, or the first and the last ones if they or their switches
+    are many."""
     most = min(len(groups), MOST_SINGLE if groups[0].count == 1 else MOST_GROUPS)
     while most > 2:
         chosen = ends_of(groups, most)
@@ -245,12 +290,13 @@ def some_of(groups: list[Group]) -> list[Group]:
 
 
 def ends_of(items: Sequence[T], most: int) -> list[T]:
-    """The first and the last of a list, `most` in all."""
+    """The first and the last items of a list, at most `most` in all."""
     return [item for item in slots_of(items, most) if item is not None]
 
 
 def slots_of(items: Sequence[T], most: int) -> list[T | None]:
-    """The first and the last of a list, `most` in all, and None where others are left out."""
+    """The first and the last items of a list, at most `most` in all, with None for the items
+    between."""
     if len(items) <= most:
         return [*items]
     front = -(-most // 2)
@@ -258,8 +304,11 @@ def slots_of(items: Sequence[T], most: int) -> list[T | None]:
 
 
 def _switches(cluster: Cluster) -> list[frozenset[int]]:
-    """The switches of the fabric (or groups of them, by the first) that each host has a NIC on."""
-    found: list[set[int]] = [set() for _ in cluster.host_class]
+    """For each host, the switches of the fabric to which its NICs are connected.
+
+    If groups of switches are drawn as one, each group is represented by its first switch.
+    """
+    switches_of_host: list[set[int]] = [set() for _ in cluster.host_class]
     made = cluster.fabric
     if made is not None:
         access = made.tail < made.ports
@@ -267,12 +316,12 @@ def _switches(cluster: Cluster) -> list[frozenset[int]]:
         owners = cluster.ports.owner[made.tail[access]].tolist()
         switches = (made.head[access] - made.ports) // size * size
         for owner, switch in zip(owners, switches.tolist(), strict=True):
-            found[owner].add(switch)
-    return [frozenset(one) for one in found]
+            switches_of_host[owner].add(switch)
+    return [frozenset(connected) for connected in switches_of_host]
 
 
 def group_size(fabric: Fabric) -> int:
-    """The number of switches that are drawn as one: those of a group, if groups are equal."""
+    """The number of switches that are drawn as one: those of a group, if all groups are equal."""
     if fabric.groups is None:
         return 1
     count = int(fabric.groups.max()) + 1
@@ -284,27 +333,42 @@ def group_size(fabric: Fabric) -> int:
 def lines_between(
     topology: Topology, of: Mapping[str, int], used: NDArray[np.float64] | None
 ) -> list[Stroke]:
-    """The lines between boxes, given the box of each node that is drawn."""
+    """The lines between boxes; `of` is the number of the box of each node that is drawn."""
     box = np.array([of.get(str(name), -1) for name in topology.nodes])
     links = topology.links
-    a, b = box[links.tail], box[links.head]
+    a = box[links.tail]
+    b = box[links.head]
     shown = np.flatnonzero((a >= 0) & (b >= 0) & (a != b))
-    low, high = np.minimum(a, b)[shown], np.maximum(a, b)[shown]
+    low = np.minimum(a, b)[shown]
+    high = np.maximum(a, b)[shown]
     forward = (a < b)[shown]
     _, first, group = np.unique(low * (len(of) + 1) + high, True, True)
-    size, rate, kinds = len(first), links.bandwidth[shown], links.kind[shown]
+    size = len(first)
+    rate = links.bandwidth[shown]
+    kinds = links.kind[shown]
     total = [np.bincount(group, np.where(way, rate, 0.0), size) for way in (forward, ~forward)]
     count = [np.bincount(group, way, size) for way in (forward, ~forward)]
-    largest, busiest = np.zeros(size), np.full(size, np.nan)
+    largest = np.zeros(size)
+    busiest = np.full(size, np.nan)
     np.maximum.at(largest, group, rate)
     if used is not None:
         np.fmax.at(busiest, group, used[shown])
-    most, number = np.maximum(*total), np.maximum(*count).astype(int)
+    most = np.maximum(*total)
+    number = np.maximum(*count).astype(int)
     dead_fractions = np.bincount(group, rate <= 0, size) / np.bincount(group, minlength=size)
     columns = (low[first], high[first], kinds[first], largest, most, number, busiest)
     values = zip(*(column.tolist() for column in columns), strict=True)
     return [
-        Stroke(tail, head, LINK_KINDS[kind], rate, total, count, use, dead_fraction=dead)
+        Stroke(
+            tail=tail,
+            head=head,
+            kind=LINK_KINDS[kind],
+            rate=rate,
+            bandwidth=total,
+            count=count,
+            used=use,
+            dead_fraction=dead,
+        )
         for (tail, head, kind, rate, total, count, use), dead in zip(
             values, dead_fractions.tolist(), strict=True
         )
@@ -312,12 +376,15 @@ def lines_between(
 
 
 def bent(lines: list[Stroke], boxes: list[Box]) -> list[Stroke]:
-    """Lines between boxes of one row swing out below GPUs and above others, unless neighbours."""
+    """The lines with their bends: between boxes of one row they swing out, unless the boxes are
+    neighbors."""
     return [replace(line, bend=_bend(line, boxes)) for line in lines]
 
 
 def _bend(line: Stroke, boxes: list[Box]) -> float:
-    tail, head = boxes[line.tail], boxes[line.head]
+    """How far a line swings out: below GPUs, above other boxes, 0 for a straight line."""
+    tail = boxes[line.tail]
+    head = boxes[line.head]
     if abs(tail.y - head.y) > 1e-6:
         return 0.0
     low, high = sorted((tail.x, head.x))

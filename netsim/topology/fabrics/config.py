@@ -19,7 +19,7 @@ from netsim.topology.fabrics import kinds
 from netsim.topology.fabrics.kinds import Cable as CableEnds
 from netsim.topology.graph import Ints, TopologyError
 from netsim.topology.machine import Transport, TransportName
-from netsim.topology.network import FAR, Fabric, Network, Policy, Ports, Terms
+from netsim.topology.network import FAR, Fabric, FabricNetwork, FabricTerms, Policy, Ports
 from netsim.yamlio import models
 
 Radix = Annotated[int, Field(ge=2, le=4096)]
@@ -302,7 +302,7 @@ def _joined(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabr
     hop = (transport.hop if stated_latency is None else stated_latency) + cable
     link = _single_value(config.link) or float(ports.rate.max(initial=0.0))
     arrival = NIC_SECONDS + transport.latency
-    terms = Terms(link, hop, arrival, transport.usable, transport.nic_cap)
+    terms = FabricTerms(link, hop, arrival, transport.usable, transport.nic_cap)
     if config.kind in ("single-switch", "nvlink-domain"):
         return kinds.single_switch(ports, terms)
     if config.kind == "custom":
@@ -379,7 +379,7 @@ def check_routing(made: Fabric, routing: str) -> None:
             f"of kind {made.kind} has no groups; take static, ecmp, spray or adaptive, or declare "
             "the groups of a custom fabric"
         )
-    network = Network(made)
+    network = FabricNetwork(made)
     used = np.unique(network.places[1][1])
     alone = used[made.groups[used] < 0]
     if len(alone):

@@ -13,7 +13,15 @@ import numpy as np
 from netsim.base.units import format_bandwidth
 from netsim.base.values import dataclass
 from netsim.topology.graph import Ints, TopologyError
-from netsim.topology.network import Cables, Fabric, Ports, Terms, fabric, found_tiers, numbered
+from netsim.topology.network import (
+    Cables,
+    Fabric,
+    FabricTerms,
+    Ports,
+    fabric,
+    numbered,
+    with_derived_tiers,
+)
 from netsim.topology.routing import grid_cables
 
 
@@ -72,11 +80,11 @@ class Uplinks(NamedTuple):
     oversubscription is exact."""
 
     number: int
-    terms: Terms
+    terms: FabricTerms
     note: str
 
 
-def uplinks_of(down: int, ratio: float, oversubscription: float, terms: Terms) -> Uplinks:
+def uplinks_of(down: int, ratio: float, oversubscription: float, terms: FabricTerms) -> Uplinks:
     """Return the uplinks of a leaf with `down` ports, each `ratio` times as fast as a cable of
     `terms`.
 
@@ -224,7 +232,7 @@ class Site(NamedTuple):
     """What a fabric joins: ports, what its cables are, and the number of hosts."""
 
     ports: Ports
-    terms: Terms
+    terms: FabricTerms
     hosts: int
 
 
@@ -360,11 +368,11 @@ def _nics(ports: Ports) -> int:
     return int(ports.rail.max(initial=0)) + 1
 
 
-def _ratio(ports: Ports, terms: Terms) -> float:
+def _ratio(ports: Ports, terms: FabricTerms) -> float:
     return float(ports.rate.max(initial=0.0)) / terms.link
 
 
-def single_switch(ports: Ports, terms: Terms) -> Fabric:
+def single_switch(ports: Ports, terms: FabricTerms) -> Fabric:
     """All ports on `switch0`."""
     none = np.zeros(0, np.int32)
     leaf = np.zeros(len(ports), np.int32)
@@ -468,7 +476,7 @@ Cable = tuple[int, int, float | None, float | None]  # ends, bytes/s, seconds
 
 def custom(
     ports: Ports,
-    terms: Terms,
+    terms: FabricTerms,
     switches: tuple[str, ...],
     cables: list[Cable],
     groups: Ints | None = None,
@@ -496,7 +504,7 @@ def custom(
     out, into = np.array(ends, np.int32).reshape(-1, 2).T.copy()
     level, columns = np.zeros(len(switches), np.int32), (np.array(rates), np.array(delays))
     made = Fabric("custom", terms, len(ports), switches, (), level, out, into, *columns, groups)
-    return found_tiers(made)
+    return with_derived_tiers(made)
 
 
 def far_apart(parts: Sequence[Fabric], ports: Ports, sites: Any) -> Fabric:

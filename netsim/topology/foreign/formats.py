@@ -1,8 +1,10 @@
-"""Foreign topology files of any format, told from their content; ASTRA-sim and node-link here.
+"""Read topology files of other tools, whose format is detected; ASTRA-sim and node-link are read
+here.
 
-`topology`, `npus_count`, `bandwidth` (GB/s) and `latency` (ns) are lists with one entry for each
-dimension, that of neighbours first. A GB is 2^30 bytes, as ASTRA-sim reads it, or what a key of
-ours, `gb_bytes`, says."""
+In ASTRA-sim's files, `topology`, `npus_count`, `bandwidth` (GB/s) and `latency` (ns) are lists with
+one entry per dimension, starting with that of neighbors. A GB is 2^30 bytes, as ASTRA-sim reads it,
+unless netsim's own key `gb_bytes` says otherwise.
+"""
 
 import json
 import re
@@ -24,7 +26,7 @@ from netsim.base.values import grouped
 from netsim.topology.config import NodeKind
 from netsim.topology.foreign import infragraph, nccl, smi
 from netsim.topology.foreign.nccl_xml import parse_system
-from netsim.topology.graph import LINK_KINDS, Sketch, Switching, Topology
+from netsim.topology.graph import LINK_KINDS, GraphSketch, Switching, Topology
 from netsim.topology.machine import Machine
 from netsim.topology.routing import StaticRouter
 from netsim.yamlio.models import Count, FieldError, ListOf
@@ -37,13 +39,13 @@ MOST_GPUS = 65_536
 
 
 class _Foreign(pydantic.BaseModel):
-    """What other programs write: attributes that are not known here are left aside."""
+    """The base of models of other tools' files: unknown keys are ignored."""
 
     model_config = pydantic.ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
 class AstraNetwork(_Foreign):
-    """The file, key by key."""
+    """The keys of an ASTRA-sim network file."""
 
     topology: Annotated[ListOf[Shape], Field(min_length=1)]
     npus_count: ListOf[Count]
@@ -66,34 +68,36 @@ class AstraNetwork(_Foreign):
 
 
 def read_astra(text: str, name: str) -> Topology:
-    """The topology of an ASTRA-sim network file."""
-    given = validate(AstraNetwork, parse_source(text, name))
-    count = prod(given.npus_count)
-    relays = len(given.topology) > 1 or given.topology[0] == "Ring"
-    graph, gpus = Sketch(), tuple(f"gpu{n}" for n in range(count))
+    """Return the topology of an ASTRA-sim network file."""
+    network = validate(AstraNetwork, parse_source(text, name))
+    count = prod(network.npus_count)
+    relays = len(network.topology) > 1 or network.topology[0] == "Ring"
+    graph, gpus = GraphSketch(), tuple(f"gpu{n}" for n in range(count))
     for gpu in gpus:
         graph.node(gpu, kind="gpu", forwards=relays)
-    for dimension, shape in enumerate(given.topology):
+    for dimension, shape in enumerate(network.topology):
         figures = {
-            "bandwidth": given.bandwidth[dimension] * given.gb_bytes,
-            "latency": given.latency[dimension] * 1e-9,
+            "bandwidth": network.bandwidth[dimension] * network.gb_bytes,
+            "latency": network.latency[dimension] * 1e-9,
             "kind": "fabric",
         }
-        for number, line in enumerate(_lines(given.npus_count, dimension)):
+        for number, line in enumerate(_lines(network.npus_count, dimension)):
             for a, b in _pairs(shape, line, f"switch{dimension}.{number}"):
                 if b.startswith("switch"):
                     graph.node(b, kind="switch", forwards=True)
                 graph.edge(a, b, both=True, **figures)
-    return Topology(name, graph, gpus, StaticRouter(), switching=given.switching)
+    return Topology(name, graph, gpus, StaticRouter(), switching=network.switching)
 
 
 def _lines(counts: tuple[int, ...], dimension: int) -> Iterator[list[str]]:
+    """Yield the GPUs along each line of a dimension."""
     place = np.arange(prod(counts)).reshape(counts[::-1])  # the last dimension is the slowest
     for line in np.moveaxis(place, -1 - dimension, -1).reshape(-1, counts[dimension]).tolist():
         yield [f"gpu{gpu}" for gpu in line]
 
 
 def _pairs(shape: Shape, line: list[str], switch: str) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of nodes that are linked in a line of GPUs."""
     if len(line) < 2:
         return
     if shape == "Switch":
@@ -111,19 +115,21 @@ def _pairs(shape: Shape, line: list[str], switch: str) -> Iterator[tuple[str, st
 
 
 def _bandwidth(value: object) -> float:
+    """A bandwidth as a number of bytes per second or a text with unit."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return parse_bandwidth(f"{float(value):.17g}B/s")
     return parse_bandwidth(value, allow_infinite=True)
 
 
 def _seconds(value: object) -> float:
+    """A time as a number of seconds or a text with unit."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return parse_time(f"{float(value):.17g}s")
     return parse_time(value)
 
 
 class NodeOf(_Foreign):
-    """A node; a GPU passes on traffic of others only with `forwards`."""
+    """A node; a GPU forwards the traffic of others only with `forwards`."""
 
     id: str | int
     kind: NodeKind | None = None
@@ -143,8 +149,10 @@ class EdgeOf(_Foreign):
 
 
 class NodeLink(_Foreign):
-    """A graph; networkx writes its edges as `edges` or, formerly, `links`. Only a `multigraph` has
-    several edges between the same two nodes; their bandwidths add up."""
+    """A graph in networkx' node-link format; its edges are `edges` or, in older files, `links`.
+
+    Only a `multigraph` has several edges between the same two nodes; their bandwidths add up.
+    """
 
     directed: bool = False
     multigraph: bool = False
@@ -172,14 +180,14 @@ class NodeLink(_Foreign):
         return self
 
     def ends_of(self, edge: EdgeOf) -> tuple[str, str]:
-        """Source and target of an edge; in an undirected graph in the order of their names, so that
-        both ways to write the same edge give the same ends."""
+        """Return the source and target of an edge, in an undirected graph sorted by name."""
         ends = str(edge.source), str(edge.target)
         return ends if self.directed else (min(ends), max(ends))
 
     def _check_parallel_edges(self, which: str) -> None:
-        """Refuse a second edge between two nodes of a simple graph, and parallel edges of a
-        multigraph that differ in more than their bandwidth."""
+        """Refuse a second edge between two nodes of a simple graph, and in a multigraph
+        parallel edges that differ in more than bandwidth.
+        """
         seen: dict[tuple[str, str], EdgeOf] = {}
         for number, edge in enumerate(self.edges or self.links):
             first = seen.setdefault(self.ends_of(edge), edge)
@@ -198,20 +206,20 @@ class NodeLink(_Foreign):
 
 
 def read_node_link(text: str, name: str) -> Topology:
-    """The topology of a node-link file; nodes without a kind are GPUs."""
-    given = validate(NodeLink, parse_source(text, name))
-    graph = Sketch()
-    for node in given.nodes:
+    """Return the topology of a node-link file; nodes without a kind are GPUs."""
+    description = validate(NodeLink, parse_source(text, name))
+    graph = GraphSketch()
+    for node in description.nodes:
         kind = node.kind or "gpu"
         forwards = kind != "gpu" if node.forwards is None else node.forwards
         graph.node(str(node.id), kind=kind, forwards=forwards, reduces=node.reduces)
-    parallel = grouped(given.edges or given.links, given.ends_of)
+    parallel = grouped(description.edges or description.links, description.ends_of)
     for edges in parallel.values():
         first = edges[0]
         figures = first.model_dump(include={"latency", "kind", "duplex"})
         figures["bandwidth"] = sum(edge.bandwidth for edge in edges)
-        graph.edge(str(first.source), str(first.target), both=not given.directed, **figures)
-    gpus = tuple(str(node.id) for node in given.nodes if (node.kind or "gpu") == "gpu")
+        graph.edge(str(first.source), str(first.target), both=not description.directed, **figures)
+    gpus = tuple(str(node.id) for node in description.nodes if (node.kind or "gpu") == "gpu")
     return Topology(name, graph, gpus, StaticRouter())
 
 
@@ -252,9 +260,14 @@ READERS: dict[str, Reader] = {
 def read_foreign(
     path: Path, *, form: str = "", gpu: str = "", nic_rate: float | None = None, nics: str = ""
 ) -> Machine | Topology:
-    """The machine (of files about a host) or topology (of files about a network) in a file. `form`
-    is one of READERS; `gpu` names the GPU's model and `nic_rate` (bytes/s) the NICs', for files
-    that lack them; `nics` those to take of a matrix, by their names."""
+    """Return the machine in a file about a host, or the topology in a file about a network.
+
+    Args:
+        form: one of READERS; detected if empty.
+        gpu: model of the GPU, for files that lack it.
+        nic_rate: bytes per second of NICs, for files that lack it.
+        nics: names of the NICs to take of a matrix.
+    """
     name = path.as_posix()
     content = content_of(path, LARGEST)
     text = content.decode("utf-8-sig", errors="replace")
@@ -262,17 +275,20 @@ def read_foreign(
         raise InputError(f"{name}: the file is empty")
     chosen = form or detect(text)
     if chosen not in READERS:
-        what = f"unknown format '{form}'{suggest(form, READERS)}" if form else "of no known format"
-        raise ScenarioError(f"{what}; known: {', '.join(READERS)}", source=name)
+        problem = (
+            f"unknown format '{form}'{suggest(form, READERS)}" if form else "of no known format"
+        )
+        raise ScenarioError(f"{problem}; known: {', '.join(READERS)}", source=name)
     return READERS[chosen](text, name, gpu, nic_rate, nics)
 
 
 def detect(text: str) -> str:
-    """The format that a text looks like; empty if like none."""
+    """Return the format that a text looks like; "" if it looks like none."""
     return next((form for form, sign in FORMATS.items() if sign.search(text)), "")
 
 
 def _named(gpu: str, name: str) -> str:
+    """The model of the GPU, which must be given."""
     if not gpu:
         raise InputError(f"{name}: this matrix has no speeds; name the GPU model, such as H100")
     return gpu

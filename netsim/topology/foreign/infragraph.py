@@ -1,4 +1,4 @@
-"""InfraGraph files by means of its own package: loaded if it is there, checked, and expanded."""
+"""Read and write InfraGraph files by means of its own package."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import numpy as np
 from netsim.base.errors import InputError, ScenarioError, suggest
 from netsim.base.units import parse_bandwidth, parse_time
 from netsim.base.values import dataclass, grouped
-from netsim.topology.graph import LINK_KINDS, Sketch, Topology
+from netsim.topology.graph import LINK_KINDS, GraphSketch, Topology
 from netsim.topology.machine import PcieLink
 from netsim.topology.routing import StaticRouter, walk
 from netsim.yamlio.read import parse_source
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     import networkx as nx
 
 MOST_NODES = 100_000
-MOST_PAIRS = 2_000_000  # that one edge in slice notation may stand for
-# Our kinds of nodes by InfraGraph's types of components; what it has no word for is custom.
+MOST_PAIRS = 2_000_000  # links of one edge in slice notation
+# netsim's kinds of nodes by InfraGraph's types of components; it has no type for other kinds.
 COMPONENTS = {"xpu": "gpu", "nic": "nic", "cpu": "cpu", "memory": "memory"}
-REDUCING = "-reducing"  # ends the types of switches that add up what passes
+REDUCING = "-reducing"  # suffix of the types of switches that add up data that passes
 
 
 def package() -> Any:
-    """InfraGraph's own classes."""
+    """Import InfraGraph's package."""
     try:
         import infragraph  # noqa: PLC0415 - an extra, which takes half a second to import
     except ImportError:
@@ -39,13 +39,13 @@ def package() -> Any:
 
 
 def graph_of(text: str, name: str) -> "nx.Graph[Any]":
-    """The graph that InfraGraph makes of a file, after a look at its size."""
+    """Return the graph of a file as InfraGraph expands it, after a check of its size."""
     data = parse_source(text, name).data
     package()
     from infragraph.infragraph_service import InfraGraphService  # noqa: PLC0415 - as above
 
     if not data.get("instances"):  # a device alone, as `infragraph translate` writes it
-        names = [one.get("name") for one in data.get("devices") or [] if isinstance(one, dict)]
+        names = [item.get("name") for item in data.get("devices") or [] if isinstance(item, dict)]
         data = {**data, "instances": [{"name": n, "device": n, "count": 1} for n in names]}
     data = {"name": "infrastructure", **data}
     _check_size(data, name)
@@ -60,9 +60,9 @@ def graph_of(text: str, name: str) -> "nx.Graph[Any]":
         def _parse_infrastructure_edges(self) -> None:
             add_edge = self._graph.add_edge
 
-            def recorded(one: str, other: str, **attributes: Any) -> None:
-                between_instances.append((one, other, str(attributes.get("link"))))
-                add_edge(one, other, **attributes)
+            def recorded(tail: str, head: str, **attributes: Any) -> None:
+                between_instances.append((tail, head, str(attributes.get("link"))))
+                add_edge(tail, head, **attributes)
 
             self._graph.add_edge = recorded
             try:
@@ -79,8 +79,8 @@ def graph_of(text: str, name: str) -> "nx.Graph[Any]":
     _check_parallel_edges(between_instances, "", name)
     for device, inside in service._device_data.items():
         edges = [
-            (one, other, str(link))
-            for one, targets in inside.edges.items()
+            (item, other, str(link))
+            for item, targets in inside.edges.items()
             for other, link in targets
         ]
         _check_parallel_edges(edges, f"device {device}: ", name)
@@ -89,55 +89,63 @@ def graph_of(text: str, name: str) -> "nx.Graph[Any]":
 
 
 def _check_parallel_edges(edges: list[tuple[str, str, str]], where: str, name: str) -> None:
-    """Refuse two links between two components, of which InfraGraph's graph would keep the last. A
-    many2many edge within one kind of component names every pair in both orders: that is one."""
+    """Refuse two links between two components, of which InfraGraph's graph would keep only the
+    last.
+
+    A many2many edge within one kind of component names every pair in both orders; this is one link.
+    """
     links: dict[tuple[str, str], str] = {}
-    for one, other, link in edges:
-        if (one, other) in links or links.get((other, one), link) != link:
+    for first, second, link in edges:
+        if (first, second) in links or links.get((second, first), link) != link:
             raise ScenarioError(
-                f"{where}two links between {one} and {other}; InfraGraph's graph has one for each "
-                "pair of components, so give their bandwidth as that of one link",
+                f"{where}two links between {first} and {second}; InfraGraph's graph has one for "
+                "each pair of components, so give their bandwidth as that of one link",
                 source=name,
             )
-        links[one, other] = link
+        links[first, second] = link
 
 
 def _check_size(data: Mapping[str, Any], name: str) -> None:
-    """Refuse what a few lines of slice notation can blow up."""
+    """Refuse files that expand to too many components or links: slice notation makes them with
+    few lines.
+    """
     devices = {d.get("name"): d for d in data.get("devices") or [] if isinstance(d, dict)}
     total = 0
-    for one in data["instances"]:
-        device = devices.get(one.get("device"), {}) if isinstance(one, dict) else {}
+    for instance in data["instances"]:
+        device = devices.get(instance.get("device"), {}) if isinstance(instance, dict) else {}
         parts = {c.get("name"): _count(c) for c in device.get("components") or []}
-        total += (_count(one) if isinstance(one, dict) else 1) * sum(parts.values())
+        total += (_count(instance) if isinstance(instance, dict) else 1) * sum(parts.values())
         for edge in device.get("edges") or []:
             ends = [str((edge.get(end) or {}).get("component", "")) for end in ("ep1", "ep2")]
             pairs = _extent(ends[0], parts) * _extent(ends[1], parts)
             if edge.get("scheme") == "many2many" and pairs > MOST_PAIRS:
-                raise ScenarioError(f"an edge stands for {pairs} links", source=name)
+                raise ScenarioError(f"an edge means {pairs} links", source=name)
     if total > MOST_NODES:
         message = f"{total} components are too many (at most {MOST_NODES})"
         raise ScenarioError(message, source=name)
 
 
 def _check_links(part: Mapping[str, Any], name: str) -> None:
-    """Refuse edges over links that nothing describes, which the package lets through."""
-    known = [str(link.get("name")) for link in part.get("links") or [] if isinstance(link, dict)]
+    """Refuse edges over links that are not described; InfraGraph's package accepts them."""
+    link_names = [
+        str(link.get("name")) for link in part.get("links") or [] if isinstance(link, dict)
+    ]
     for edge in part.get("edges") or []:
         link = edge.get("link") if isinstance(edge, dict) else None
-        if link is not None and link not in known:
+        if link is not None and link not in link_names:
             where = part.get("name", "infrastructure")
             message = f"{where}: an edge has link '{link}', which is not among its links"
-            raise ScenarioError(message + suggest(str(link), known), source=name)
+            raise ScenarioError(message + suggest(str(link), link_names), source=name)
 
 
-def _count(given: Mapping[str, Any]) -> int:
-    count = given.get("count", 1)
+def _count(item: Mapping[str, Any]) -> int:
+    """The number of copies of a component or an instance."""
+    count = item.get("count", 1)
     return count if isinstance(count, int) else 1
 
 
 def _extent(endpoint: str, parts: Mapping[Any, int]) -> int:
-    """How many components an endpoint such as `xpu[0:2]` stands for, at most."""
+    """The largest number of components that an endpoint such as `xpu[0:2]` means."""
     part, _, inside = endpoint.rpartition(".")[2].partition("[")
     bounds = re.fullmatch(r"(\d+)(?::(\d+))?\]", inside)
     if bounds is None:
@@ -146,11 +154,11 @@ def _extent(endpoint: str, parts: Mapping[Any, int]) -> int:
 
 
 # InfraGraph's infrastructures as topologies.
-# A file names its links, but often gives them no rates: those are then taken from what the name of
-# a link says (NVLink and PCIe by generation) and reported.
+# A file names its links, but often without rates. Rates are then taken from the generation of
+# NVLink or PCIe in the name of a link, and reported.
 
-NVLINKS = {1: 72e9, 2: 120e9, 3: 240e9, 4: 370.8e9, 5: 721.8e9}  # usable bytes/s of a GPU's all
-USUAL_NVLINK, USUAL_PCIE = 4, 5  # generations where none is told
+NVLINKS = {1: 72e9, 2: 120e9, 3: 240e9, 4: 370.8e9, 5: 721.8e9}  # usable bytes/s of all of a GPU
+USUAL_NVLINK, USUAL_PCIE = 4, 5  # generations if the name has none
 SOCKETS = 22e9  # bytes/s between CPUs (NCCL 2.30, src/graph/topo.h, Sapphire Rapids)
 UNITS = {"Gbps": "Gbps", "GBps": "GB/s"}
 NVLINK = re.compile(r"nv(?:link|l)?[_ -]?(\d)?|xpu_fabric|xgmi", re.IGNORECASE)
@@ -158,22 +166,24 @@ PCIE = re.compile(r"pci\D*(?:gen)?[_ ]?(\d)?", re.IGNORECASE)
 
 
 def read_infragraph(text: str, name: str) -> Topology:
-    """The topology of an infrastructure in YAML or JSON; XPUs are GPUs in the order of the file."""
-    found = graph_of(text, name)
-    types = {node: str(data["type"]) for node, data in found.nodes(data=True)}
+    """Return the topology of an infrastructure in YAML or JSON; XPUs are GPUs in the order of
+    the file.
+    """
+    graph_of_file = graph_of(text, name)
+    types = {node: str(data["type"]) for node, data in graph_of_file.nodes(data=True)}
     if "xpu" not in types.values():
         raise ScenarioError("expected at least one component of type xpu", source=name)
     hosts = {_instance(node) for node, kind in types.items() if kind == "xpu"}
-    kinds = {node: _kind(found, types, node, hosts) for node in found}
-    gpus = tuple(node for node in found if types[node] == "xpu")
-    shares = _shares(found, gpus)
+    kinds = {node: _kind(graph_of_file, types, node, hosts) for node in graph_of_file}
+    gpus = tuple(node for node in graph_of_file if types[node] == "xpu")
+    shares = _shares(graph_of_file, gpus)
     for relays in (False, True):
-        graph = Sketch()
+        graph = GraphSketch()
         for node, kind in kinds.items():
             forwards = relays if kind == "gpu" else kind != "memory"
             reduces = types[node].endswith(REDUCING)
             graph.node(node, kind=kind, forwards=forwards, reduces=reduces)
-        for a, b, data in found.edges(data=True):
+        for a, b, data in graph_of_file.edges(data=True):
             figures = _figures(shares, kinds, (a, b), data, name)
             graph.edge(a, b, both=True, **figures)
         topology = Topology(name, graph, gpus, StaticRouter())
@@ -185,17 +195,18 @@ def read_infragraph(text: str, name: str) -> Topology:
 
 
 def unrated_links(text: str, name: str) -> tuple[str, ...]:
-    """The names of links without a bandwidth, which had to be assumed."""
+    """Return the names of links without a bandwidth, for which one is assumed."""
     edges = graph_of(text, name).edges(data=True)
     return tuple(sorted({str(d["link"]) for *_, d in edges if not _rate(d.get("bandwidth"), name)}))
 
 
 def _instance(node: str) -> str:
+    """The instance that a node belongs to."""
     return ".".join(node.split(".")[:2])
 
 
-def _kind(found: "nx.Graph[Any]", types: Mapping[str, str], node: str, hosts: set[str]) -> str:
-    """The kind of node that a component is: what has no XPUs beside it is part of a switch."""
+def _kind(graph: "nx.Graph[Any]", types: Mapping[str, str], node: str, hosts: set[str]) -> str:
+    """The kind of node for a component; components of instances without XPUs belong to a switch."""
     kind = types[node].removesuffix(REDUCING)
     if kind == "xpu":
         return "gpu"
@@ -205,17 +216,19 @@ def _kind(found: "nx.Graph[Any]", types: Mapping[str, str], node: str, hosts: se
         return "nic" if kind == "nic" else "switch"
     if kind in COMPONENTS:
         return COMPONENTS[kind]
-    links = [found.edges[node, near] for near in found[node] if types[near] == "xpu"]
+    links = [graph.edges[node, near] for near in graph[node] if types[near] == "xpu"]
     scale_up = any(not PCIE.match(str(link["link"])) for link in links)
     return "nvswitch" if scale_up else "pcie"
 
 
-def _shares(found: "nx.Graph[Any]", gpus: tuple[str, ...]) -> dict[tuple[str, str], int]:
-    """The most edges over a link that one GPU of an instance has, by the name of the instance and
-    of the link. A GPU with fewer edges has fewer NVLinks, and not wider ones."""
+def _shares(graph: "nx.Graph[Any]", gpus: tuple[str, ...]) -> dict[tuple[str, str], int]:
+    """By instance and link, the most edges over this link that a GPU has.
+
+    A GPU with fewer edges has fewer NVLinks, not wider ones.
+    """
     most: dict[tuple[str, str], int] = {}
     for gpu in gpus:
-        counts = Counter(str(found.edges[gpu, node]["link"]) for node in found[gpu])
+        counts = Counter(str(graph.edges[gpu, node]["link"]) for node in graph[gpu])
         for link, count in counts.items():
             key = gpu.split(".")[0], link
             most[key] = max(most.get(key, 0), count)
@@ -229,7 +242,7 @@ def _figures(
     data: Mapping[str, Any],
     name: str,
 ) -> dict[str, Any]:
-    """Bandwidth, latency, kind and duplex of an edge; what has no bandwidth gets an assumed one."""
+    """Return bandwidth, latency, kind and duplex of an edge; a missing bandwidth is assumed."""
     link = str(data["link"])
     kind = _link_kind(link, {kinds[end] for end in ends})
     rate = _rate(data.get("bandwidth"), name)
@@ -246,7 +259,7 @@ def _figures(
 
 
 def _link_kind(link: str, ends: set[str]) -> str:
-    """The kind of a link: by the name that netsim writes, else by its name and ends."""
+    """The kind of a link, by the name if netsim wrote it, else by its name and ends."""
     named = link.partition("-")[0]
     if named in LINK_KINDS:
         return named
@@ -262,6 +275,7 @@ def _link_kind(link: str, ends: set[str]) -> str:
 
 
 def _rate(text: str | None, name: str) -> float:
+    """The bytes per second in a text; 0 if it has none."""
     number, _, unit = (text or "").partition(" ")
     if unit not in UNITS:  # nothing, or transfers without a width
         return 0.0
@@ -272,14 +286,16 @@ def _rate(text: str | None, name: str) -> float:
 
 
 def _assumed(kind: str, link: str, times: int) -> float:
-    """What a link without a rate carries; a GPU's NVLinks are shared out over `times`."""
+    """The assumed bytes per second of a link; those of a GPU's NVLinks are divided among its
+    edges.
+    """
     if kind == "nvlink":
-        told = NVLINK.search(link)
-        generation = int(told[1]) if told and told[1] else USUAL_NVLINK
+        match = NVLINK.search(link)
+        generation = int(match[1]) if match and match[1] else USUAL_NVLINK
         return NVLINKS.get(generation, NVLINKS[USUAL_NVLINK]) / max(1, times)
     if kind == "pcie":
-        told = PCIE.search(link)
-        generation = int(told[1]) if told and told[1] else USUAL_PCIE
+        match = PCIE.search(link)
+        generation = int(match[1]) if match and match[1] else USUAL_PCIE
         return PcieLink(generation=min(max(generation, 1), 6)).usable
     return SOCKETS if kind == "upi" else float("inf")
 
@@ -289,29 +305,29 @@ def _assumed(kind: str, link: str, times: int) -> float:
 
 
 def write_infragraph(topology: Topology) -> str:
-    """The YAML text of an infrastructure with one device for every host (or other part)."""
+    """Return the YAML of an infrastructure with one device for each kind of host or switch."""
     classes = package()
-    made = classes.Infrastructure(name="netsim", description=topology.name)
+    infrastructure = classes.Infrastructure(name="netsim", description=topology.name)
     parts = _parts(topology)
-    place: dict[Hashable, tuple[str, str]] = {}
+    place_of_node: dict[Hashable, tuple[str, str]] = {}
     for number, (shape, owners) in enumerate(parts.items()):
-        called = f"{re.sub(r'[^A-Za-z]+', '', owners[0].name) or 'part'}{number}"
-        _add_device(classes, made, called, shape)
-        made.instances.add(name=called, device=called, count=len(owners))
+        device_name = f"{re.sub(r'[^A-Za-z]+', '', owners[0].name) or 'part'}{number}"
+        _add_device(classes, infrastructure, device_name, shape)
+        infrastructure.instances.add(name=device_name, device=device_name, count=len(owners))
         for index, owner in enumerate(owners):
             for node, component in owner.components.items():
-                place[node] = (f"{called}[{index}]", component)
+                place_of_node[node] = (f"{device_name}[{index}]", component)
     for a, b, link in _links(topology):
         if _owner(a) != _owner(b):
-            edge = made.edges.add(scheme="one2one", link=_link(made, link))
-            edge.ep1.instance, edge.ep1.component = place[a]
-            edge.ep2.instance, edge.ep2.component = place[b]
-    return str(made.serialize(encoding="yaml"))
+            edge = infrastructure.edges.add(scheme="one2one", link=_link(infrastructure, link))
+            edge.ep1.instance, edge.ep1.component = place_of_node[a]
+            edge.ep2.instance, edge.ep2.component = place_of_node[b]
+    return str(infrastructure.serialize(encoding="yaml"))
 
 
 @dataclass(frozen=True, slots=True)
 class _Wire:
-    """A link without direction: kind, bytes/s, seconds."""
+    """A link without direction: kind, bytes per second, seconds."""
 
     kind: str
     bandwidth: float
@@ -329,7 +345,7 @@ class _Part:
 
     @property
     def shape(self) -> "_Shape":
-        """What makes it the same device as another."""
+        """Parts with equal shapes become instances of the same device."""
         return tuple(self.counts.items()), tuple(self.inside)
 
 
@@ -337,6 +353,7 @@ _Shape = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, str, _Wire], ...]]
 
 
 def _parts(topology: Topology) -> dict[_Shape, list[_Part]]:
+    """The hosts and switches of a topology, grouped by shape."""
     parts: dict[str, _Part] = {}
     for node, data in topology.graph.nodes(data=True):
         part = parts.setdefault(_owner(node), _Part(_owner(node)))
@@ -345,54 +362,59 @@ def _parts(topology: Topology) -> dict[_Shape, list[_Part]]:
         part.counts[kind] = part.counts.get(kind, 0) + 1
     for a, b, link in _links(topology):
         if (owner := _owner(a)) == _owner(b):
-            known = parts[owner].components
-            parts[owner].inside.append((known[a], known[b], link))
+            component_of = parts[owner].components
+            parts[owner].inside.append((component_of[a], component_of[b], link))
     return grouped(parts.values(), lambda part: part.shape)
 
 
 def _links(topology: Topology) -> Iterator[tuple[Hashable, Hashable, _Wire]]:
-    """Every pair of neighbours once; entering a NIC takes longer than leaving it: the mean."""
-    graph, told = topology.graph, set()
+    """Yield every pair of neighbors once.
+
+    The latency is the mean of both directions: entering a NIC takes longer than leaving it.
+    """
+    graph, yielded_pairs = topology.graph, set()
     for a, b, data in graph.edges(data=True):
         back = graph.get_edge_data(b, a)
         if back is None or back["bandwidth"] != data["bandwidth"]:
             raise InputError(
                 f"{topology.name}: {a} to {b} and back differ; InfraGraph's links have no direction"
             )
-        if (b, a) not in told:
-            told.add((a, b))
+        if (b, a) not in yielded_pairs:
+            yielded_pairs.add((a, b))
             latency = (data["latency"] + back["latency"]) / 2
             yield a, b, _Wire(data["kind"], data["bandwidth"], latency)
 
 
-def _add_device(classes: Any, made: Any, called: str, shape: _Shape) -> None:
-    """A device: components of InfraGraph's types (what it has no word for is custom) and links."""
-    device = classes.Device(name=called)
-    plain = {ours: theirs for theirs, ours in COMPONENTS.items()} | {"switch": "switch"}
+def _add_device(classes: Any, infrastructure: Any, device_name: str, shape: _Shape) -> None:
+    """Add a device with its components and links; kinds without a type in InfraGraph become
+    custom.
+    """
+    device = classes.Device(name=device_name)
+    type_of_kind = {ours: theirs for theirs, ours in COMPONENTS.items()} | {"switch": "switch"}
     for kind, count in shape[0]:
         component = device.components.add(name=kind, count=count)
-        if kind in plain:
-            component.choice = plain[kind]
+        if kind in type_of_kind:
+            component.choice = type_of_kind[kind]
         else:
             component.custom.type = kind
     for a, b, wire in shape[1]:
         edge = device.edges.add(scheme="one2one", link=_link(device, wire))
         edge.ep1.component, edge.ep2.component = a, b
-    device.links, device.edges  # noqa: B018 - both must be there, if empty
-    made.devices.append(device)
+    device.links, device.edges  # noqa: B018 - both lists must exist, even if empty
+    infrastructure.devices.append(device)
 
 
 def _owner(node: Hashable) -> str:
-    """The host that a node is of; a switch of the fabric is a part by itself."""
+    """The host that a node belongs to; a switch of the fabric is a part by itself."""
     return str(node).partition(".")[0]
 
 
-def _link(made: Any, wire: _Wire) -> str:
-    """The name of a link with these figures, which is added where it is new."""
+def _link(owner: Any, wire: _Wire) -> str:
+    """Return the name of a link with these figures; it is added if it is new."""
     rate = f"{wire.bandwidth / 1e9:.6g}".replace(".", "p").replace("+", "")
     name = f"{wire.kind}-{rate}-{wire.latency * 1e9:.6g}".replace(".", "p")
-    if all(link.name != name for link in made.links):
-        link = made.links.add(name=name)
+    if all(link.name != name for link in owner.links):
+        link = owner.links.add(name=name)
         if np.isfinite(wire.bandwidth):
             link.physical.bandwidth.gigabytes_per_second = wire.bandwidth / 1e9
         if wire.latency:

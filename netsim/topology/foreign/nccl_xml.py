@@ -1,7 +1,8 @@
-"""NCCL's XML: text to elements with their lines (refusing what can do harm), and what they mean.
+"""Read NCCL's topology XML into typed values, and write it; reading refuses what can do harm.
 
-No document type, no entities, no external references, and limits on size, depth and number of
-elements. Knows XML only; what the elements mean is read elsewhere."""
+Document types, entities and external references are refused, and size, depth and number of elements
+are limited.
+"""
 
 import math
 import re
@@ -26,7 +27,7 @@ DEEPEST = 32
 
 @dataclass(frozen=True)
 class Element:
-    """One element: name, attributes, place in the source, and its children in order."""
+    """An XML element: name, attributes, place in the source, and children in order."""
 
     name: str
     attributes: dict[str, str]
@@ -36,7 +37,7 @@ class Element:
     children: list["Element"] = field(default_factory=list)
 
     def walk(self) -> Iterator["Element"]:
-        """The element and all below it, in the order of the file."""
+        """Yield the element and all below it, in the order of the file."""
         stack = [self]
         while stack:
             element = stack.pop()
@@ -44,7 +45,7 @@ class Element:
             stack.extend(reversed(element.children))
 
     def error(self, message: str, attribute: str = "", hint: str = "") -> ScenarioError:
-        """An error at this element, or at one of its attributes."""
+        """Return an error at this element, or at one of its attributes."""
         place = f"{self.name}.{attribute}" if attribute else self.name
         return ScenarioError(
             message, source=self.source, line=self.line, column=self.column, field=place, hint=hint
@@ -52,10 +53,10 @@ class Element:
 
 
 def parse_elements(data: bytes, source: str) -> Element:
-    """The root element of an XML document; every fault is a `ScenarioError` with its place."""
+    """Return the root element of an XML document; every fault is a ScenarioError with its place."""
     if len(data) > LARGEST_FILE:
         raise ScenarioError(f"larger than {LARGEST_FILE >> 20} MiB", source=source)
-    # The library comes with half of a web browser; most runs read no XML.
+    # Imported here, as the import is slow and most runs read no XML.
     xml, safe = import_module("xml.sax"), import_module("defusedxml")
     tree = _Tree(source)
     parser = import_module("defusedxml.sax").make_parser()
@@ -75,17 +76,17 @@ def parse_elements(data: bytes, source: str) -> Element:
     return tree.root[0]
 
 
-def _nothing(*_: object) -> None:
-    """What is told of no interest."""
+def _ignore(*_: object) -> None:
+    """Ignore an event of the parser."""
 
 
 def _quoted(text: str) -> str:
-    found: str = import_module("xml.sax.saxutils").quoteattr(text)
-    return found
+    quoted: str = import_module("xml.sax.saxutils").quoteattr(text)
+    return quoted
 
 
 class _Tree:
-    """Builds the tree while the parser reads; stops at the first limit that is passed."""
+    """Builds the elements while the parser reads; raises an error at the first exceeded limit."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -117,7 +118,7 @@ class _Tree:
     def __getattr__(self, name: str) -> "Callable[..., None]":
         if name.startswith("_"):
             raise AttributeError(name)
-        return _nothing
+        return _ignore
 
     def _check(self, element: Element) -> None:
         if self.count > MOST_ELEMENTS:
@@ -129,16 +130,16 @@ class _Tree:
                 raise element.error(f"longer than {LARGEST_ATTRIBUTE} characters", name)
 
 
-# Attributes of one XML element as typed values, with an error that names the place for each.
-# `known` refuses names that look like typing mistakes; other unknown names are let through, since
+# Attributes of one XML element as typed values; errors name the place.
+# `check_names` refuses names that look like typing mistakes; other unknown names are accepted, as
 # newer NCCL releases add attributes that do not matter here.
 
 HEXADECIMAL = re.compile(r"(?:0x)?[0-9a-fA-F]{1,16}", re.ASCII)
 INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 
 
-def known(element: Element, attributes: Collection[str], children: Collection[str]) -> None:
-    """Refuse attributes and children whose names are close to, but not, a known one."""
+def check_names(element: Element, attributes: Collection[str], children: Collection[str]) -> None:
+    """Refuse attributes and children whose names are almost, but not exactly, expected ones."""
     for name in element.attributes:
         close = None if name in attributes else nearest(name, attributes)
         if close is not None and close not in element.attributes:
@@ -150,7 +151,7 @@ def known(element: Element, attributes: Collection[str], children: Collection[st
 
 
 def text(element: Element, name: str, default: str | None = None) -> str:
-    """The attribute as text; one without a default must be there."""
+    """Return the attribute as text; without a default it is required."""
     value = element.attributes.get(name, default)
     if value is None:
         raise element.error("missing attribute", name)
@@ -173,7 +174,7 @@ def integer(
 
 
 def optional_integer(element: Element, name: str, default: int | None = None) -> int | None:
-    """The attribute as a whole number, or the default where it is missing."""
+    """Return the attribute as a whole number, or the default if it is missing."""
     return integer(element, name) if name in element.attributes else default
 
 
@@ -192,14 +193,14 @@ def real(element: Element, name: str, default: float) -> float:
 
 
 def flag(element: Element, name: str, default: int = 0) -> bool:
-    """The attribute as 0 or 1."""
+    """Return the attribute, 0 or 1, as a boolean."""
     return bool(integer(element, name, int(default), most=1))
 
 
 def matching(
     element: Element, name: str, default: str | None = None, *, like: re.Pattern[str], expected: str
 ) -> str:
-    """The attribute as text of the shape that `expected` describes."""
+    """Return the attribute as text that matches a pattern; `expected` describes it in messages."""
     written = text(element, name, default)
     if written != default and not like.fullmatch(written):
         raise element.error(f"expected {expected}, got {shown(written)}", name)
@@ -223,7 +224,7 @@ def _architecture(element: Element, name: str, default: str) -> str:
     return arch
 
 
-OLD_NAMES = {"910": "gfx90a"}  # others are the name without gfx (RCCL, src/misc/archinfo.cc)
+OLD_NAMES = {"910": "gfx90a"}  # otherwise the name without gfx (RCCL, src/misc/archinfo.cc)
 
 
 def _gcn(element: Element, name: str, default: str) -> str:
@@ -239,9 +240,9 @@ def _rank(element: Element, name: str, default: None) -> int | None:
     return default if rank == -1 else rank
 
 
-# The elements of NCCL's topology XML as frozen values: of a field, how its attribute is read (with
-# its default, where it may be missing), or the elements that it holds.
-# Units are the file's own: link speeds as text, NIC speeds in Mb/s, latencies in µs, C2C in MB/s.
+# The elements of NCCL's topology XML as classes. The annotation of a field says how its attribute
+# is read, or which elements it holds. Units are those of the file: link speeds as text, NIC speeds
+# in Mb/s, latencies in µs, C2C in MB/s.
 
 Text = Annotated[str, text]
 Id = Annotated[str, hexadecimal]
@@ -255,8 +256,10 @@ Bus = Annotated[str, partial(matching, like=BUS_ID, expected="a bus id such as 0
 
 @dataclass(frozen=True)
 class XmlNvLink:
-    """`count` NVLinks of a GPU to another GPU, to the CPU or to a switch (by `tclass`). RCCL's
-    files have `xgmi` links in their place."""
+    """`count` NVLinks from a GPU to another GPU, to the CPU or to a switch (by `tclass`).
+
+    RCCL's files have `xgmi` elements instead.
+    """
 
     target: Annotated[str, partial(matching, like=TARGET, expected="a bus id")]
     count: Several
@@ -274,16 +277,18 @@ class XmlC2c:
 
 @dataclass(frozen=True)
 class XmlPciLink:
-    """A link from this PCIe switch to another one beside the tree."""
+    """A link from this PCIe switch to another one outside of the tree."""
 
     target: Bus
 
 
 @dataclass(frozen=True)
 class XmlGpu:
-    """A GPU: CUDA device, compute capability (90 for 9.0), rank, and its links; `gcn` is the
-    architecture of AMD's, such as gfx942. In RCCL's files `sm` counts compute units, and `arch` is
-    a number of flags that HIP has for every device."""
+    """A GPU: CUDA device, compute capability (90 for 9.0), rank, and its links.
+
+    `gcn` is the architecture of AMD's GPUs, such as gfx942. In RCCL's files `sm` counts compute
+    units, and `arch` is HIP's number of feature flags.
+    """
 
     dev: Count
     sm: Annotated[int, partial(integer, least=10, most=999)]
@@ -325,7 +330,7 @@ class XmlNic:
 
 @dataclass(frozen=True)
 class XmlPci:
-    """A PCI device or bridge with what hangs below it; ids and class are hexadecimal text."""
+    """A PCI device or bridge and what is below it; ids and class are hexadecimal text."""
 
     busid: Bus
     class_code: Id = ""
@@ -358,8 +363,10 @@ class XmlCpu:
 
 @dataclass(frozen=True)
 class XmlSystem:
-    """One node as NCCL sees it: one host, or all hosts of an NVLink domain. `version` is that of
-    the file: 1 of NCCL, 2 of RCCL."""
+    """One node as NCCL sees it: one host, or all hosts of an NVLink domain.
+
+    `version` is that of the file: 1 for NCCL, 2 for RCCL.
+    """
 
     cpus: tuple[XmlCpu, ...]
     name: str = ""
@@ -375,7 +382,9 @@ class XmlSystem:
                 stack.extend(reversed(pci.pcis))
 
     def changed(self, change: Callable[[XmlPci], XmlPci]) -> "XmlSystem":
-        """The system with every PCIe device as `change` makes it; what is below it stays below."""
+        """Return the system with every PCIe device replaced by `change(device)`; what is below
+        it stays.
+        """
 
         def made(pci: XmlPci) -> XmlPci:
             return replace(change(pci), pcis=tuple(made(below) for below in pci.pcis))
@@ -384,7 +393,9 @@ class XmlSystem:
         return replace(self, cpus=tuple(cpus))
 
     def with_ports(self, change: Callable[[XmlNet], XmlNet | None]) -> "XmlSystem":
-        """The system with the network ports below PCI as `change` makes them (None: without)."""
+        """Return the system with the network ports below PCI replaced by `change(port)`; None
+        removes one.
+        """
 
         def made(pci: XmlPci) -> XmlPci:
             ports = (tuple(filter(None, map(change, nic.nets))) for nic in pci.nics)
@@ -403,42 +414,56 @@ class XmlSystem:
             yield from nic.nets
 
 
-# Elements of NCCL's topology XML to values: checks every attribute, and what must be unique.
-# Reads what dumps contain and what people write by hand for NCCL_TOPO_FILE; `keep` marks, which
-# matter to NCCL only while it detects hardware, are accepted and dropped.
+# From elements to values: every attribute is checked, and ids that must be unique.
+# Both dumps of NCCL and files written by hand for NCCL_TOPO_FILE are read. The attribute `keep`,
+# which matters to NCCL only while it detects hardware, is accepted and dropped.
 
-MADE = {
+CLASS_OF_ELEMENT = {
     "cpu": XmlCpu, "pci": XmlPci, "gpu": XmlGpu, "nvlink": XmlNvLink, "xgmi": XmlNvLink,
     "c2c": XmlC2c, "pcilink": XmlPciLink, "nic": XmlNic, "net": XmlNet,
 }  # fmt: skip
-CALLED = {"class_code": "class", "bandwidth": "bw"}  # attributes, by fields of other names
-FIRST = ("name", "dev", "host_hash", "latency")  # attributes that stand before their likes
+ATTRIBUTE_NAMES = {"class_code": "class", "bandwidth": "bw"}  # attributes, by fields of other names
+FIRST_ATTRIBUTES = ("name", "dev", "host_hash", "latency")  # attributes that are written first
 NCCL_VERSION, RCCL_VERSION = 1, 2  # of the file (RCCL, src/graph/xml.h)
 VERSIONS = {str(version): version for version in (NCCL_VERSION, RCCL_VERSION)}
-UNWRITTEN = {("gpu", "gcn"), *(("pci", one.name) for one in fields(XmlPci)[1:6])}  # if empty
+OMITTED_IF_EMPTY = {("gpu", "gcn"), *(("pci", one.name) for one in fields(XmlPci)[1:6])}  # if empty
 
 
 @dataclass(frozen=True)
-class Kind:
-    """An element: its attributes, in the order in which they are written, each with its field and
-    how it is read; and what it may hold, by the field that this becomes."""
+class ElementKind:
+    """A kind of element.
+
+    Args:
+        attributes: in the order of writing, the field and the reader of each attribute.
+        children: the field for each name of child elements.
+    """
 
     attributes: dict[str, tuple[str, Callable[[Element, str], Any]]]
     children: dict[str, str]
 
 
 @cache
-def kind_of(name: str) -> Kind:
-    """What an element has, from the fields of its value."""
-    found, hints = Kind({}, {}), get_type_hints(MADE[name], include_extras=True)
-    for one in sorted(fields(MADE[name]), key=lambda one: one.name not in FIRST):
-        how = getattr(hints[one.name], "__metadata__", ("",))
-        if callable(how[0]):
-            read = how[0] if one.default is MISSING else partial(how[0], default=one.default)
-            found.attributes[CALLED.get(one.name, one.name)] = one.name, read
+def kind_of(name: str) -> ElementKind:
+    """Return the kind of an element, from the fields of its class."""
+    kind, hints = ElementKind({}, {}), get_type_hints(CLASS_OF_ELEMENT[name], include_extras=True)
+    for field_of_class in sorted(
+        fields(CLASS_OF_ELEMENT[name]),
+        key=lambda field_of_class: field_of_class.name not in FIRST_ATTRIBUTES,
+    ):
+        annotations = getattr(hints[field_of_class.name], "__metadata__", ("",))
+        if callable(annotations[0]):
+            read = (
+                annotations[0]
+                if field_of_class.default is MISSING
+                else partial(annotations[0], default=field_of_class.default)
+            )
+            kind.attributes[ATTRIBUTE_NAMES.get(field_of_class.name, field_of_class.name)] = (
+                field_of_class.name,
+                read,
+            )
         else:
-            found.children.update(dict.fromkeys(filter(None, how), one.name))
-    return found
+            kind.children.update(dict.fromkeys(filter(None, annotations), field_of_class.name))
+    return kind
 
 
 def parse_system(data: bytes | str, source: str = "<xml>") -> XmlSystem:
@@ -446,7 +471,7 @@ def parse_system(data: bytes | str, source: str = "<xml>") -> XmlSystem:
     root = parse_elements(data.encode() if isinstance(data, str) else data, source)
     if root.name != "system":
         raise root.error(f"expected a system element at the top, got {root.name}")
-    known(root, {"version", "name"}, {"cpu"})
+    check_names(root, {"version", "name"}, {"cpu"})
     written = text(root, "version")
     if written not in VERSIONS:
         expected = "expected version 1 (NCCL) or 2 (RCCL)"
@@ -463,24 +488,26 @@ def parse_system(data: bytes | str, source: str = "<xml>") -> XmlSystem:
 def _read(element: Element) -> Any:
     """The value of an element."""
     kind = kind_of(element.name)
-    known(element, {*kind.attributes, "keep"}, kind.children)
-    found = {field_: read(element, name) for name, (field_, read) in kind.attributes.items()}
+    check_names(element, {*kind.attributes, "keep"}, kind.children)
+    values = {field_: read(element, name) for name, (field_, read) in kind.attributes.items()}
     for name in kind.children.values():
         below = [child for child in element.children if kind.children.get(child.name) == name]
         if name == "gpu" and len(below) > 1:
             raise below[1].error("a pci element holds at most one gpu")
-        found[name] = tuple(map(_read, below))
-    if "gpu" in found:
-        found["gpu"] = found["gpu"][0] if found["gpu"] else None
+        values[name] = tuple(map(_read, below))
+    if "gpu" in values:
+        values["gpu"] = values["gpu"][0] if values["gpu"] else None
     if element.name == "xgmi":
-        found["xgmi"] = True
-    return MADE[element.name](**found)
+        values["xgmi"] = True
+    return CLASS_OF_ELEMENT[element.name](**values)
 
 
 def _check_unique(root: Element, version: int) -> None:
-    """Bus ids and NIC numbers are unique in a host, ranks in the whole system. RCCL's own models
-    have bridges with equal bus ids and NICs with equal numbers, so in its files only bus ids of
-    GPUs are unique, which links name."""
+    """Refuse bus ids and NIC numbers that a host has twice, and ranks that the system has twice.
+
+    RCCL's own files have bridges with equal bus ids and NICs with equal numbers. So in its files
+    only bus ids of GPUs, to which links refer, must be unique.
+    """
     seen: dict[tuple[str, ...], Element] = {}
     is_rccl = version == RCCL_VERSION
     for cpu in root.children:
@@ -505,12 +532,12 @@ UNIQUE = {
 }  # fmt: skip
 
 
-# A system back to NCCL's topology XML, such that reading it gives an equal system.
-# Attributes that are at their default and that NCCL's own dumps omit are left out.
+# Writing a system as NCCL's topology XML, such that reading it gives an equal system.
+# Attributes at their default that NCCL's own dumps omit are omitted here, too.
 
 
 def write_system(system: XmlSystem) -> str:
-    """The XML text of `system`, two blanks a level."""
+    """Return the XML of `system`, indented by two blanks per level."""
     name = f" name={_quoted(system.name)}" if system.name else ""
     lines = [f'<system version="{system.version}"{name}>']
     lines += ("  " + line for cpu in system.cpus for line in _written("cpu", cpu))
@@ -518,19 +545,22 @@ def write_system(system: XmlSystem) -> str:
 
 
 def _written(name: str, value: object) -> Iterator[str]:
-    kind, told = kind_of(name), ""
+    """Yield the lines of an element."""
+    kind, attributes = kind_of(name), ""
     for key, (field_, _) in kind.attributes.items():
-        of = getattr(value, field_)
-        if of is not None and (of or (name, field_) not in UNWRITTEN):
-            told += f" {key}={_quoted(_text(of))}"
+        field_value = getattr(value, field_)
+        if field_value is not None and (field_value or (name, field_) not in OMITTED_IF_EMPTY):
+            attributes += f" {key}={_quoted(_text(field_value))}"
     lines = list[str]()
     for child, field_ in kind.children.items():
         below = getattr(value, field_) or ()
-        for one in below if isinstance(below, tuple) else (below,):
-            is_xgmi = isinstance(one, XmlNvLink) and one.xgmi
+        for child_value in below if isinstance(below, tuple) else (below,):
+            is_xgmi = isinstance(child_value, XmlNvLink) and child_value.xgmi
             if is_xgmi == (child == "xgmi"):
-                lines += ("  " + line for line in _written(child, one))
-    yield from [f"<{name}{told}>", *lines, f"</{name}>"] if lines else [f"<{name}{told}/>"]
+                lines += ("  " + line for line in _written(child, child_value))
+    yield from (
+        [f"<{name}{attributes}>", *lines, f"</{name}>"] if lines else [f"<{name}{attributes}/>"]
+    )
 
 
 def _text(value: object) -> str:

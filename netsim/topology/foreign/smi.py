@@ -1,7 +1,8 @@
-"""Tables of nvidia-smi, rocm-smi and amd-smi as a machine: places from them, speeds from models.
+"""Make a machine of the tables that nvidia-smi, rocm-smi and amd-smi print.
 
-Tabs or blanks, colours, broken lines, NIC legends: whatever a terminal or a chat makes of it. No
-speeds in it."""
+The tables show how devices are linked, but no speeds: those come from the GPU model. Tables may
+have been copied from a terminal or chat: with tabs or blanks, colors, broken lines.
+"""
 
 import json
 import re
@@ -22,8 +23,8 @@ from netsim.topology.machine import Machine, Nics, Pcie, ScaleUp
 ANSI = re.compile(r"(?:\x1b|\^\[)\[[0-9;?]*[ -/]*[@-~]|\[[0-9;]{0,5}m(?=[A-Z\s]|$)")
 CELL = re.compile(r"X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC")
 LEGEND = re.compile(r"\s*(NIC\d+):\s*(\S+)\s*$")
-# The words that the legend below a matrix explains. That of `nvidia-smi topo -m` ends with NV#;
-# that of `nvidia-smi topo -mp` (PCIe only) lacks it; drivers that say SOC are older than NVLink.
+# The cells that the legend below a matrix explains. The legend of `nvidia-smi topo -m` ends with
+# NV#, that of `nvidia-smi topo -mp` (PCIe only) lacks it. Drivers that say SOC precede NVLink.
 EXPLAINED = re.compile(r"^\s*(X|SYS|SOC|NODE|PHB|PXB|PIX|NV#)\s*=\s", re.MULTILINE)
 DEVICE = re.compile(r"GPU\d+|NIC\d+|(?:mlx|bnxt|rdma|efa|hsn|cxi|irdma|qedr|ib|roce|eth)\w*")
 # Tables of `rocm-smi --showtopo…` and `amd-smi topology`, and how its JSON calls their cells.
@@ -34,16 +35,23 @@ KEYS = {"weight": "weight", "num_hops": "hops", "link_type": "link type", "bandw
 ROCM = re.compile(rf'ROCm System Management|\(Topology\)|{AMD.pattern}|"link_type"\s*:')
 AMD_GPU = re.compile(r"GPU\d+|[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]")
 AMD_NUMA = re.compile(r"^GPU\[(\d+)\]\s*:\s*\(Topology\) Numa Node:\s*(\d+)", re.MULTILINE)
-NEAR = ("PIX", "PXB")  # below a PCIe switch that a GPU is below, too
+NEAR = ("PIX", "PXB")  # both devices are below the same PCIe switch
 LONGEST = 2**20
 EXPECTED = "expected X, NV4, PIX, PXB, PHB, NODE or SYS"
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Names of GPUs and NICs, the cell of every pair, and the NUMA domain of each GPU (or -1).
-    `amd`: links (NV1 …) are those of xGMI, and NICs are not shown. `pcie_only`: the legend is that
-    of `nvidia-smi topo -mp`, which shows no NVLinks where there are some."""
+    """How every two devices of a host are linked.
+
+    Args:
+        devices: names of GPUs and NICs.
+        cells: cell of every pair.
+        numa: NUMA domain of each device, or -1.
+        legend: names of the NICs in the legend.
+        amd: whether links (NV1 …) are xGMI; NICs are then not shown.
+        pcie_only: whether the legend is that of `nvidia-smi topo -mp`, which shows no NVLinks.
+    """
 
     devices: tuple[str, ...]
     cells: tuple[tuple[str, ...], ...]
@@ -63,37 +71,50 @@ class Matrix:
         return tuple(n for n, name in enumerate(self.devices) if not name.startswith("GPU"))
 
     def computing(self, nics: str = "") -> "Matrix":
-        """With the NICs that are named (or `all`); else with those below a PCIe switch of a GPU,
-        where there are any: others are for storage and management."""
+        """Return the matrix with the named NICs (or `all`), else with those below a PCIe switch of
+        a GPU.
+
+        NICs elsewhere are usually for storage and management. If no NIC is below such a switch, all
+        stay.
+        """
         names = [self.devices[n] for n in self.nics]
         near = [n for n in self.nics if any(self.cells[n][gpu] in NEAR for gpu in self.gpus)]
-        kept = {self.devices[n] for n in near} or set(names)
+        kept_names = {self.devices[n] for n in near} or set(names)
         if nics:
-            called = {dict(self.legend).get(name, name): name for name in names}
-            called |= {name: name for name in names}
-            wanted = names if nics == "all" else [one.strip() for one in nics.split(",")]
-            for one in wanted:
-                if one not in called:
-                    known = f"{suggest(one, called)}; known: all, {', '.join(called)}"
-                    raise InputError(f"--nics {nics}: there is no NIC '{one}'{known}")
-            kept = {called[one] for one in wanted}
-        places = [n for n, name in enumerate(self.devices) if n in self.gpus or name in kept]
+            device_of_name = {dict(self.legend).get(name, name): name for name in names}
+            device_of_name |= {name: name for name in names}
+            wanted = (
+                names if nics == "all" else [wanted_name.strip() for wanted_name in nics.split(",")]
+            )
+            for wanted_name in wanted:
+                if wanted_name not in device_of_name:
+                    known_names = ", ".join(device_of_name)
+                    hint = f"{suggest(wanted_name, device_of_name)}; known: all, {known_names}"
+                    raise InputError(f"--nics {nics}: there is no NIC '{wanted_name}'{hint}")
+            kept_names = {device_of_name[wanted_name] for wanted_name in wanted}
+        places = [n for n, name in enumerate(self.devices) if n in self.gpus or name in kept_names]
         cells = tuple(tuple(self.cells[a][b] for b in places) for a in places)
         numa = tuple(self.numa[n] for n in places)
         devices = tuple(self.devices[n] for n in places)
         return replace(self, devices=devices, cells=cells, numa=numa)
 
     def with_nics(self) -> "Matrix":
-        """With a NIC beside each GPU, below one PCIe switch, as hosts of AMD's GPUs have them."""
+        """Return the matrix with a NIC beside each GPU below one PCIe switch, as hosts of AMD's
+        GPUs have.
+        """
         size = len(self.devices)
         nics = tuple(f"NIC{n}" for n in range(size))
-        ways = [["NODE" if a == b else "SYS" for b in self.numa] for a in self.numa]
-        far = [
-            ["PIX" if a == b else way for b, way in enumerate(row)] for a, row in enumerate(ways)
+        numa_cells = [["NODE" if a == b else "SYS" for b in self.numa] for a in self.numa]
+        gpu_to_nic = [
+            ["PIX" if a == b else way for b, way in enumerate(row)]
+            for a, row in enumerate(numa_cells)
         ]
-        own = [["X" if a == b else way for b, way in enumerate(row)] for a, row in enumerate(ways)]
-        top = [(*row, *far[n]) for n, row in enumerate(self.cells)]
-        below = [(*far[n], *own[n]) for n in range(size)]
+        nic_cells = [
+            ["X" if a == b else way for b, way in enumerate(row)]
+            for a, row in enumerate(numa_cells)
+        ]
+        top = [(*row, *gpu_to_nic[n]) for n, row in enumerate(self.cells)]
+        below = [(*gpu_to_nic[n], *nic_cells[n]) for n in range(size)]
         return Matrix((*self.devices, *nics), (*top, *below), self.numa * 2, amd=self.amd)
 
 
@@ -105,7 +126,7 @@ class _Word:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """The words after the name of a device: as many cells as there are devices, then affinity."""
+    """The words after the name of a device: one cell per device, then affinity."""
 
     name: str
     words: tuple[_Word, ...]
@@ -113,14 +134,14 @@ class _Row:
 
 
 def parse_matrix(text: str, source: str) -> Matrix:
-    """The matrix in a text; what does not fit is refused with its line."""
+    """Return the matrix in a text; errors name the line."""
     if len(text) > LONGEST:
         raise ScenarioError(f"larger than {LONGEST >> 20} MiB", source=source)
     plain = ANSI.sub("", text).replace("|", " ")
     if ROCM.search(plain):
         return _amd_matrix(plain, source)
-    words = list(_words(plain))
-    start = next((n for n in range(len(words)) if _starts(words, n)), None)
+    words = list(_split_words(plain))
+    start = next((n for n in range(len(words)) if _is_start(words, n)), None)
     if start is None:
         message = "no matrix of nvidia-smi topo -m: no line with GPU0 and further devices"
         raise ScenarioError(message, source=source)
@@ -132,9 +153,9 @@ def parse_matrix(text: str, source: str) -> Matrix:
             message = f"no row for {name}, which the first line names"
             raise ScenarioError(message, source=source, line=top)
     cells = {name: _cells(rows[name], devices, source) for name in devices}
-    for (b, other), (a, one) in combinations(enumerate(devices), 2):
-        if (there := cells[one][b]) != (back := cells[other][a]):
-            message = f"{one} to {other} is {there}, but {other} to {one} is {back}"
+    for (b, second), (a, first) in combinations(enumerate(devices), 2):
+        if (there := cells[first][b]) != (back := cells[second][a]):
+            message = f"{first} to {second} is {there}, but {second} to {first} is {back}"
             raise ScenarioError(message, source=source, line=top)
     legend = (match.groups() for line in plain.splitlines() if (match := LEGEND.fullmatch(line)))
     explained = set(EXPLAINED.findall(plain))
@@ -151,7 +172,9 @@ _Cells = dict[tuple[str, str], str]
 
 
 def _amd_matrix(text: str, source: str) -> Matrix:
-    """The matrix of tables between two GPUs: direct links of xGMI, and NUMA nodes where told."""
+    """The matrix of tables between two GPUs: direct xGMI links, and NUMA nodes if the tables
+    show them.
+    """
     read = _json_tables if text.lstrip().startswith("[") else _amd_tables
     tables = dict(read(text, source))
     kinds = tables.get("link type")
@@ -163,10 +186,12 @@ def _amd_matrix(text: str, source: str) -> Matrix:
     names = list(dict.fromkeys(a for a, _ in kinds))
     for pair in ((a, b) for a in names for b in names):
         if kinds.get(pair) is None or kinds[pair] != kinds.get(pair[::-1]):
-            message = f"link type of {pair[0]} to {pair[1]}: not told, or another one back"
+            message = (
+                f"link type of {pair[0]} to {pair[1]}: missing, or different in the other direction"
+            )
             raise ScenarioError(message, source=source)
     numa = {int(gpu): int(node) for gpu, node in AMD_NUMA.findall(text)}
-    direct = _direct(kinds, tables, source)
+    direct = _xgmi_links(kinds, tables, source)
 
     def cell(a: int, b: int) -> str:
         """What joins GPU a with GPU b, in the words of `nvidia-smi topo -m`."""
@@ -183,17 +208,22 @@ def _amd_matrix(text: str, source: str) -> Matrix:
     )
 
 
-def _direct(kinds: _Cells, tables: dict[str, _Cells], source: str) -> dict[tuple[str, str], int]:
-    """Pairs with xGMI between them alone, and how many links each has: its bandwidth over that of
-    the pair with the least, which is taken for one link."""
+def _xgmi_links(
+    kinds: _Cells, tables: dict[str, _Cells], source: str
+) -> dict[tuple[str, str], int]:
+    """Return the pairs with direct xGMI links, and their number.
+
+    The number is the bandwidth of the pair over the least bandwidth of a pair, which counts as one
+    link.
+    """
     far = {
-        pair: _last(text)
+        pair: _last_number(text)
         for pair, text in (tables.get("hops") or tables.get("weight") or {}).items()
     }
     pairs = [pair for pair, kind in kinds.items() if kind == "XGMI" and pair[0] != pair[1]]
     least = min((far.get(pair, 1) for pair in pairs), default=1)
     near = [pair for pair in pairs if far.get(pair, 1) <= least]
-    rates = {pair: _last(text) for pair, text in tables.get("bandwidth", {}).items()}
+    rates = {pair: _last_number(text) for pair, text in tables.get("bandwidth", {}).items()}
     shown = {pair: rates[pair] for pair in near if rates.get(pair, 0)}
     one_link = min(shown.values(), default=0)
     if shown:
@@ -207,8 +237,11 @@ def _direct(kinds: _Cells, tables: dict[str, _Cells], source: str) -> dict[tuple
 
 
 def _check_xgmi_rates(rates: dict[tuple[str, str], int], one_link: int, source: str) -> None:
-    """Refuse rates from which the number of links does not follow: a GPU that is slower than all
-    others would pass for one with single links, and others for GPUs with several."""
+    """Refuse rates from which the number of links does not follow.
+
+    Otherwise a GPU that is slower than all others would be read as one with single links, and the
+    others as GPUs with several.
+    """
     slow = [pair for pair, rate in rates.items() if rate == one_link]
     shared = set.intersection(*map(set, slow))  # GPUs of all pairs with the least rate
     gpus = {gpu for pair in rates for gpu in pair}
@@ -222,20 +255,20 @@ def _check_xgmi_rates(rates: dict[tuple[str, str], int], one_link: int, source: 
         )
 
 
-def _last(text: str) -> int:
-    """The last number of a cell such as 50000-200000; 0 where there is none."""
+def _last_number(text: str) -> int:
+    """The last number of a cell such as 50000-200000; 0 if it has none."""
     return int((re.findall(r"\d+", text) or ["0"])[-1])
 
 
 def _amd_tables(text: str, source: str) -> Iterator[tuple[str, _Cells]]:
-    """Each table of a text by its title: a line of names, then a line for each of them."""
+    """Yield each table of a text by its title: a line of names, then a line for each of them."""
     names: list[str] = []
     cells: _Cells = {}
     title = ""
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
-        if found := AMD.search(line):
-            title = (found[1] or found[2]).casefold().replace("numa bw", "bandwidth")
+        if title_match := AMD.search(line):
+            title = (title_match[1] or title_match[2]).casefold().replace("numa bw", "bandwidth")
             names, cells = [], {}
             yield title, cells
         elif "TABLE" in line or set(line.strip()) == {"="}:
@@ -250,7 +283,7 @@ def _amd_tables(text: str, source: str) -> Iterator[tuple[str, _Cells]]:
 
 
 def _json_tables(text: str, source: str) -> Iterator[tuple[str, _Cells]]:
-    """The same of `amd-smi topology --json`: GPUs, each with its links."""
+    """Yield the tables in the output of `amd-smi topology --json`: GPUs, each with its links."""
     try:
         values = json.loads(text)
         ends = [(one["bdf"], link["bdf"], link) for one in values for link in one["links"]]
@@ -261,21 +294,23 @@ def _json_tables(text: str, source: str) -> Iterator[tuple[str, _Cells]]:
         yield title, {(a, b): str(link[key]) for a, b, link in ends if key in link}
 
 
-def _words(text: str) -> Iterator[_Word]:
+def _split_words(text: str) -> Iterator[_Word]:
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip().lower().startswith(("legend", "nic legend")):
             return
         yield from (_Word(word, number) for word in line.split())
 
 
-def _starts(words: Sequence[_Word], place: int) -> bool:
-    """Whether the first line of the matrix starts here: GPU0, and no cell after it."""
+def _is_start(words: Sequence[_Word], place: int) -> bool:
+    """Whether the header of the matrix starts here: GPU0, and no cell after it."""
     following = words[place + 1].text if place + 1 < len(words) else "X"
     return words[place].text == "GPU0" and not CELL.fullmatch(following)
 
 
 def _header(words: Sequence[_Word]) -> tuple[tuple[str, ...], list[_Word]]:
-    """The devices of the first line, which may be broken, and the words from the first row on."""
+    """Return the devices of the header, which may be a broken line, and the words from the
+    first row on.
+    """
     names: list[str] = []
     for word in words:
         ends = word.text in ("CPU", "NUMA", "GPU") or word.text in names
@@ -312,7 +347,7 @@ def _cells(row: _Row, devices: tuple[str, ...], source: str) -> tuple[str, ...]:
 
 
 def _numa(row: _Row, devices: int) -> int:
-    """The NUMA domain after the CPU affinity; -1 where there is none."""
+    """The NUMA domain after the CPU affinity; -1 if there is none."""
     rest: list[str] = []
     for word in row.words[devices:]:
         if rest and rest[-1].endswith(","):  # a list of CPUs with blanks
@@ -325,14 +360,14 @@ def _numa(row: _Row, devices: int) -> int:
 
 SOCKETS = 16e9  # bytes/s between two domains where the preset has only one
 USUAL_RATE = 12.5e9  # bytes/s of a NIC where the preset has none
-_LAST = 2**31  # untold domains (-1) come after all others
+_LAST = 2**31  # modulus by which unknown domains (-1) are sorted after all others
 MULTICAST = 90  # compute capability from which NVSwitches reduce and multicast
 
 
 def read_smi(
     text: str, source: str, gpu: str, nic_rate: float | None = None, nics: str = ""
 ) -> Machine:
-    """The machine that a matrix shows, with the figures of the preset that is most like it."""
+    """Return the machine that a matrix shows, with the figures of the most similar preset."""
     matrix = parse_matrix(text, source).computing(nics)
     like = preset_of(matrix, gpu, nic_rate)
     if matrix.amd is not (like.scale_up is not None and like.scale_up.kind == "xgmi"):
@@ -359,8 +394,11 @@ def read_smi(
 
 
 def _check_links_shown(matrix: Matrix, like: Machine, source: str) -> None:
-    """Refuse NVLinks of a GPU model that has none, and their absence where `nvidia-smi topo -mp`
-    left them out of the matrix. GPUs that never have NVLink look the same with both commands."""
+    """Refuse NVLinks of a GPU model that has none, and a missing NV# that `nvidia-smi topo -mp`
+    omits.
+
+    GPUs that never have NVLink look the same with both commands.
+    """
     if matrix.amd or len(matrix.gpus) < 2:
         return
     pairs = _pairs(matrix)
@@ -380,10 +418,10 @@ def _check_links_shown(matrix: Matrix, like: Machine, source: str) -> None:
 
 
 def preset_of(matrix: Matrix, gpu: str, nic_rate: float | None = None) -> Machine:
-    """The preset with GPUs of this name that is most like the matrix."""
+    """Return the preset with GPUs of this model that is most similar to the matrix."""
     pairs = _pairs(matrix)
     usual = machine_like(gpu, BoxShape(len(matrix.gpus), ("nothing", 0)))
-    links = _most(pairs, len(matrix.gpus))
+    links = _most_links_of_gpu(pairs, len(matrix.gpus))
     switched = links > most_links(usual.gpu.sm) and not matrix.amd
     joined = ("switch", max(pairs.values())) if switched else ("peers", links)
     shape = BoxShape(
@@ -408,9 +446,11 @@ def _nics(
 
 
 class _Places:
-    """The place of every device in a PCIe tree that gives the cells of the matrix. Devices that are
-    PIX share a switch; groups that are PXB share one above theirs; groups that are PHB share a host
-    bridge."""
+    """Finds a PCIe tree that gives the cells of the matrix, and the place of every device in it.
+
+    Devices that are PIX share a switch; groups that are PXB share one above theirs; groups that are
+    PHB share a host bridge.
+    """
 
     def __init__(self, matrix: Matrix) -> None:
         domain = _domains(matrix)
@@ -420,30 +460,32 @@ class _Places:
         self._inner = _groups(matrix, ("PIX",))
         self._outer = _groups(matrix, ("PIX", "PXB"))
         roots = self._roots(_groups(matrix, ("PIX", "PXB", "PHB")), domain)
-        tops: dict[int, str] = {}  # a switch above groups that are PXB, else what they hang on
-        for one in dict.fromkeys(self._outer):
-            below = {i for i, o in zip(self._inner, self._outer, strict=True) if o == one}
-            tops[one] = self._switch(roots[one]) if len(below) > 1 else roots[one]
+        tops: dict[int, str] = {}  # by outer group, a switch of its own or the root above it
+        for outer_group in dict.fromkeys(self._outer):
+            below = {i for i, o in zip(self._inner, self._outer, strict=True) if o == outer_group}
+            tops[outer_group] = (
+                self._switch(roots[outer_group]) if len(below) > 1 else roots[outer_group]
+            )
         self.of = [self._place(number, tops) for number in range(len(matrix.devices))]
 
     def _roots(self, bridged: list[int], domain: list[int]) -> dict[int, str]:
-        """The CPU, or host bridge, that each group of the outer kind hangs on."""
-        found: dict[int, str] = {}
+        """The CPU, or host bridge, above each group of devices that are PIX or PXB."""
+        roots: dict[int, str] = {}
         bridges: dict[int, dict[int, int]] = {}
         for device, outer in enumerate(self._outer):
             bridge, cpu = bridged[device], f"cpu{domain[device]}"
             sharing = {o for o, b in zip(self._outer, bridged, strict=True) if b == bridge}
             numbers = bridges.setdefault(domain[device], {})
             shared = f"{cpu}.{numbers.setdefault(bridge, len(numbers))}"
-            found.setdefault(outer, shared if len(sharing) > 1 else cpu)
-        return found
+            roots.setdefault(outer, shared if len(sharing) > 1 else cpu)
+        return roots
 
     def _switch(self, above: str) -> str:
         self.switches.append(above)
         return f"pcie{len(self.switches) - 1}"
 
     def _place(self, device: int, tops: dict[int, str]) -> str:
-        """The switch of the group that is PIX; a device alone below nothing needs none."""
+        """The switch of the device's PIX group; a device alone below a CPU needs no switch."""
         inner, top = self._inner[device], tops[self._outer[device]]
         if inner not in self._made:
             alone = self._inner.count(inner) == 1 and not top.startswith("pcie")
@@ -452,15 +494,20 @@ class _Places:
 
 
 def _groups(matrix: Matrix, cells: Sequence[str]) -> list[int]:
-    """A number for each device, the same for those that are joined so directly or over others."""
+    """A number for each device, equal for devices that are joined by these cells, directly or
+    over others.
+    """
     search = scipy_part("sparse.csgraph")
     groups: list[int] = search.connected_components(np.isin(matrix.cells, cells))[1].tolist()
     return groups
 
 
 def _domains(matrix: Matrix) -> list[int]:
-    """The NUMA domain of every device, from 0: groups that are near each other stay together, and
-    so do those (joined by NVLink only) for which neither a cell nor the affinity says otherwise."""
+    """The NUMA domain of every device, from 0.
+
+    Groups that are near each other stay together, and so do groups (joined by NVLink only) for
+    which neither a cell nor the affinity says otherwise.
+    """
     group = _groups(matrix, ("PIX", "PXB", "PHB", "NODE"))
     numa = dict.fromkeys(group, -1) | {
         group[device]: domain for device, domain in enumerate(matrix.numa) if domain >= 0
@@ -472,42 +519,47 @@ def _domains(matrix: Matrix) -> list[int]:
         if cell == "SYS"
     }
     domains: list[list[int]] = []
-    for one in numa:
+    for member in numa:
         fitting = (
             domain
             for domain in domains
-            if all((one, other) not in apart for other in domain)
-            and len({numa[each] for each in (one, *domain)} - {-1}) < 2
+            if all((member, another) not in apart for another in domain)
+            and len({numa[group_number] for group_number in (member, *domain)} - {-1}) < 2
         )
         home = next(fitting, None)
         if home is None:
-            domains.append([one])
+            domains.append([member])
         else:
-            home.append(one)
-    domains.sort(key=lambda domain: max(numa[one] for one in domain) % _LAST)
-    return [next(n for n, domain in enumerate(domains) if one in domain) for one in group]
+            home.append(member)
+    domains.sort(key=lambda domain: max(numa[member] for member in domain) % _LAST)
+    return [next(n for n, domain in enumerate(domains) if member in domain) for member in group]
 
 
 def _pairs(matrix: Matrix) -> dict[tuple[int, int], int]:
+    """The number of NVLinks of each pair of GPUs that has some."""
     return {
         (a, b): int(cell.removeprefix("NV"))
-        for (a, one), (b, other) in combinations(enumerate(matrix.gpus), 2)
-        if (cell := matrix.cells[one][other]).startswith("NV")
+        for (a, first), (b, second) in combinations(enumerate(matrix.gpus), 2)
+        if (cell := matrix.cells[first][second]).startswith("NV")
     }
 
 
-def _most(pairs: dict[tuple[int, int], int], gpus: int) -> int:
+def _most_links_of_gpu(pairs: dict[tuple[int, int], int], gpus: int) -> int:
+    """The most links that a GPU has to all others."""
     return max((sum(n for ends, n in pairs.items() if g in ends) for g in range(gpus)), default=0)
 
 
 def _is_switched(matrix: Matrix, like: Machine) -> bool:
-    """Whether NVLinks lead to a switch: where the links to all peers together are more than a GPU
-    has, or where the preset has a switch with as many. xGMI links always join two GPUs."""
+    """Whether NVLinks lead to a switch.
+
+    They do if a GPU's links to all peers are more than a GPU has, or if the preset has a switch
+    with the same number of links. xGMI links always join two GPUs.
+    """
     pairs = _pairs(matrix)
     gpus = len(matrix.gpus)
     if matrix.amd or not pairs:
         return False
-    if _most(pairs, gpus) > most_links(like.gpu.sm):
+    if _most_links_of_gpu(pairs, gpus) > most_links(like.gpu.sm):
         return True
     is_complete = len(pairs) == gpus * (gpus - 1) // 2
     return is_complete and joined_by(like.scale_up, like.gpu.count) == (
@@ -517,22 +569,23 @@ def _is_switched(matrix: Matrix, like: Machine) -> bool:
 
 
 def links_to_switch(matrix: Matrix, source: str) -> tuple[int, ...]:
-    """The NVLinks of every GPU to the switch; 0 for a GPU that has lost all of them.
+    """Return the NVLinks of every GPU to the switch; 0 for a GPU that has lost all of them.
 
     A pair of GPUs on a switch shows the links of the GPU that has fewer. So a GPU has the most that
-    any of its cells shows, and cells that do not follow from these numbers are refused: for example
-    two halves of a host that do not reach each other over NVLink."""
+    any of its cells shows. Cells that do not follow from these numbers are refused: for example two
+    halves of a host that do not reach each other over NVLink.
+    """
     pairs = _pairs(matrix)
     gpus = range(len(matrix.gpus))
     links = tuple(max((n for ends, n in pairs.items() if g in ends), default=0) for g in gpus)
     for a, b in combinations(gpus, 2):
         shown, expected = pairs.get((a, b), 0), min(links[a], links[b])
         if shown != expected:
-            one, other = (matrix.devices[matrix.gpus[gpu]] for gpu in (a, b))
+            first, second = (matrix.devices[matrix.gpus[gpu]] for gpu in (a, b))
             cell = matrix.cells[matrix.gpus[a]][matrix.gpus[b]]
             raise ScenarioError(
-                f"{one} to {other} is {cell}, but by their other cells {one} has {links[a]} and "
-                f"{other} has {links[b]} NVLinks to the switch, so NV{expected} was expected: "
+                f"{first} to {second} is {cell}, but by their other cells {first} has {links[a]} "
+                f"and {second} has {links[b]} NVLinks to the switch, so NV{expected} was expected: "
                 "NVLinks that differ by pair cannot be imported",
                 source=source,
             )

@@ -1,4 +1,4 @@
-"""Chakra execution traces (MLCommons): read, written, and as steps that are simulated."""
+"""Read and write Chakra execution traces (MLCommons), and make a training step of them."""
 
 import glob
 import json
@@ -27,17 +27,17 @@ Value = int | float | bytes
 
 
 def varint(number: int) -> bytes:
-    """An unsigned number, seven bits a byte."""
-    found = bytearray()
+    """Encode an unsigned number in protobuf's format: seven bits per byte, the lowest first."""
+    encoded_bytes = bytearray()
     while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
+        encoded_bytes.append(number & 0x7F | 0x80)
         number >>= 7
-    found.append(number)
-    return bytes(found)
+    encoded_bytes.append(number)
+    return bytes(encoded_bytes)
 
 
 def wire_field(number: int, value: int | bytes | str) -> bytes:
-    """One field of a message."""
+    """Encode one field of a protobuf message."""
     if isinstance(value, int):
         return varint(number << 3 | VARINT) + varint(value)
     content = value.encode() if isinstance(value, str) else value
@@ -45,7 +45,7 @@ def wire_field(number: int, value: int | bytes | str) -> bytes:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number that begins at a place, and the place behind it."""
+    """Return the number that begins at a position, and the position after it."""
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:
@@ -58,7 +58,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, Value]]:
-    """All fields of a message, in order."""
+    """Yield (number, value) of all fields of a protobuf message, in order."""
     at = 0
     while at < len(data):
         key, at = read_varint(data, at)
@@ -81,41 +81,42 @@ def fields(data: bytes) -> Iterator[tuple[int, Value]]:
         yield key >> 3, value
 
 
-# Attributes hold their value under the number of its type: of those that varints and fixed sizes do
-# not tell, signed ones, those in zigzag, and whole numbers of a fixed size.
+# The field number of an attribute's value says its type. Varints and fixed sizes alone do not say
+# whether a number is signed, in zigzag, or an integer of a fixed size:
 SIGNED, ZIGZAG = (7, 9), (15, 17)
-WHOLE = {19: ("<f", "<I"), 21: ("<d", "<Q"), 23: ("<f", "<i"), 25: ("<d", "<q")}
+FIXED_SIZE_INTEGERS = {19: ("<f", "<I"), 21: ("<d", "<Q"), 23: ("<f", "<i"), 25: ("<d", "<q")}
 
 
 def typed(number: int, value: Value) -> Value:
-    """The value of an attribute, from what stands under a number."""
+    """Return the value of an attribute, given the field number of its type and the raw value."""
     if number in SIGNED and isinstance(value, int):
         return value - (1 << 64) if value >> 63 else value
     if number in ZIGZAG and isinstance(value, int):
         return (value >> 1) ^ -(value & 1)
-    if number in WHOLE and isinstance(value, float):
-        read, meant = WHOLE[number]
-        found: int = struct.unpack(meant, struct.pack(read, value))[0]
-        return found
+    if number in FIXED_SIZE_INTEGERS and isinstance(value, float):
+        read, meant = FIXED_SIZE_INTEGERS[number]
+        integer: int = struct.unpack(meant, struct.pack(read, value))[0]
+        return integer
     return value
 
 
 def packed(value: Value) -> list[int]:
-    """Numbers that were packed into one field, or the one that was not."""
+    """Return the numbers of a packed field, or the single number of a field that is not packed."""
     if isinstance(value, int):
         return [value]
     if not isinstance(value, bytes):
         raise InputError("holds a list of fractions where node numbers are expected")
-    found, at = [], 0
+    numbers, at = [], 0
     while at < len(value):
         number, at = read_varint(value, at)
-        found.append(number)
-    return found
+        numbers.append(number)
+    return numbers
 
 
-# Chakra execution traces: a file a rank, `NAME.RANK.et`, and the groups of ranks in JSON beside.
-# A file is a sequence of messages, each behind its length: first about the trace, then its nodes
-# (MLCommons Chakra, et_def.proto). The size of a collective is what one rank puts in.
+# Chakra execution traces: one file `NAME.RANK.et` per rank, and the groups of ranks in groups.json.
+# A file is a sequence of messages, each preceded by its length: the first describes the trace, the
+# others are its nodes (MLCommons Chakra, et_def.proto). The size of a collective is the number of
+# bytes that one rank sends in.
 
 COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7  # kinds of nodes
 TYPES = (
@@ -131,19 +132,23 @@ TYPES = (
     "barrier",
 )
 ID, NAME, TYPE, CONTROL, DATA, START, DURATION, INPUTS, ATTRIBUTE = 1, 2, 3, 4, 5, 6, 7, 8, 10
-TYPES_IN = {1: "values", 3: "types"}  # of a node's inputs
-# Where a value stands in an attribute, by its type.
+TYPES_IN = {1: "values", 3: "types"}  # fields of a node's inputs
+# Field numbers of an attribute's value, by its type.
 INT32, INT64, BOOL, BOOLS, STRING = 7, 9, 27, 28, 29
-PARTS = ("all_gather", "gather")  # one rank puts in a part of what nccl-tests counts
+SENDS_ONE_PART = ("all_gather", "gather")  # a rank sends 1/n of the size that nccl-tests counts
 VERSION = "0.0.4"
-ALONE = "kernels_alone"  # of a trace: its durations are of kernels that ran beside no collective
-MOVING = "moving_micros"  # of a kernel: how long it only moves bytes, which needs few SMs
+RAN_ALONE = "kernels_alone"  # attribute of a trace: its kernels ran without collectives beside them
+MOVING = "moving_micros"  # attribute of a kernel: how long it only moves bytes, with few SMs
 GROUPS = "groups.json"
 
 
 @dataclass(frozen=True)
-class Node:
-    """One node: its number, what it waits for, how long it takes or what it moves."""
+class TraceNode:
+    """One node of a trace: a kernel, a send, a receive or a collective.
+
+    `after` are the nodes that it waits for, `micros` its duration in microseconds. `attributes` say
+    what a communication node moves.
+    """
 
     number: int
     name: str
@@ -154,17 +159,23 @@ class Node:
 
     @property
     def moving(self) -> float:
-        """Seconds of a kernel that only moves bytes."""
-        told = self.attributes.get(MOVING, 0)
-        return min(told, self.micros) * 1e-6 if isinstance(told, int) else 0.0
+        """The seconds in which a kernel only moves bytes."""
+        micros = self.attributes.get(MOVING, 0)
+        return min(micros, self.micros) * 1e-6 if isinstance(micros, int) else 0.0
 
 
 def nodes_of(
     tape: Tape, rank: int, groups: dict[tuple[int, ...], int], slowdown: float = 1.0
-) -> Iterator[Node]:
-    """What one rank does, in order; `groups` numbers the groups as they come up. Durations are
-    whole microseconds, of which each rounds away what those before have left over. A ring of sends
-    is two nodes, a send and a receive."""
+) -> Iterator[TraceNode]:
+    """Yield the nodes of one rank, in order.
+
+    Durations are whole microseconds; each is rounded such that the sum so far stays exact. A step
+    of a ring of sends becomes two nodes, a send and a receive.
+
+    Args:
+        groups: the number of each group; new groups are added.
+        slowdown: factor on the compute times of this rank.
+    """
     last: dict[str, int] = {}
     made: dict[int, tuple[int, ...]] = {}
     computed = written_so_far = 0.0
@@ -172,7 +183,7 @@ def nodes_of(
         rows = [row for row in entry.groups.tolist() if rank in row]
         if not rows:
             continue
-        # Who has posted a receive ahead waits for no kernel before it.
+        # A receive that was posted ahead waits for no kernel.
         awaited = () if entry.posted and rank == rows[0][-1] else entry.after
         waits = [*awaited, *([last[entry.stream]] if entry.stream in last else [])]
         after = tuple(dict.fromkeys(one for wait in waits for one in made.get(wait, ())))
@@ -183,7 +194,7 @@ def nodes_of(
         written_so_far += micros
         name = " ".join(filter(None, (entry.layer, entry.name)))
         moving = min(micros, round(time.moving * slowdown * 1e6))
-        node = Node(number, name, COMPUTE, after, micros, {MOVING: moving} if moving else {})
+        node = TraceNode(number, name, COMPUTE, after, micros, {MOVING: moving} if moving else {})
         nodes = [node]
         if entry.collective:
             nodes = _calls(node, entry, rank, tuple(rows[0]), groups, len(tape.entries) + number)
@@ -192,53 +203,61 @@ def nodes_of(
 
 
 def _calls(
-    node: Node,
+    node: TraceNode,
     entry: TapeEntry,
     rank: int,
     ranks: tuple[int, ...],
     groups: dict[tuple[int, ...], int],
     second: int,
-) -> list[Node]:
-    """The node of a collective, a send or a receive; of both, the other has the number `second`."""
+) -> list[TraceNode]:
+    """Return the nodes of a collective, send or receive; `second` is the number of a second
+    node.
+    """
     if entry.collective == "p2p":
-        return [_end(node, entry, (ranks[0], ranks[1]), node.number, sends=rank == ranks[0])]
+        return [_end_node(node, entry, (ranks[0], ranks[1]), node.number, sends=rank == ranks[0])]
     if entry.collective == "sendrecv":
         place = ranks.index(rank)
         before, after = ranks[place - 1], ranks[(place + 1) % len(ranks)]
-        other = replace(node, number=second)
+        receive = replace(node, number=second)
         return [
-            _end(node, entry, (rank, after), node.number, sends=True),
-            _end(other, entry, (before, rank), node.number, sends=False),
+            _end_node(node, entry, (rank, after), node.number, sends=True),
+            _end_node(receive, entry, (before, rank), node.number, sends=False),
         ]
     group = groups.setdefault(ranks, len(groups) + 1)  # ASTRA-sim takes 0 for no group
-    size = max(1, entry.nbytes // len(ranks)) if entry.collective in PARTS else entry.nbytes
-    told: dict[str, Value] = {
+    size = (
+        max(1, entry.nbytes // len(ranks)) if entry.collective in SENDS_ONE_PART else entry.nbytes
+    )
+    attributes: dict[str, Value] = {
         "comm_size": size,
         "comm_type": TYPES.index(entry.collective),
         "pg_name": str(group).encode(),
         "dtype": entry.dtype.encode(),
     }
-    return [replace(node, kind=COLLECTIVE, micros=0, attributes=told)]
+    return [replace(node, kind=COLLECTIVE, micros=0, attributes=attributes)]
 
 
-def _end(node: Node, entry: TapeEntry, pair: tuple[int, int], tag: int, *, sends: bool) -> Node:
-    told: dict[str, Value] = {
+def _end_node(
+    node: TraceNode, entry: TapeEntry, pair: tuple[int, int], tag: int, *, sends: bool
+) -> TraceNode:
+    """The node of a send or a receive."""
+    attributes: dict[str, Value] = {
         "comm_size": entry.nbytes,
         "comm_src": pair[0],
         "comm_dst": pair[1],
         "comm_tag": tag,
     }
-    return replace(node, kind=SEND if sends else RECEIVE, micros=0, attributes=told)
+    return replace(node, kind=SEND if sends else RECEIVE, micros=0, attributes=attributes)
 
 
-def encoded(nodes: Sequence[Node]) -> bytes:
-    """The bytes of a file."""
-    alone = wire_field(2, wire_field(1, ALONE) + wire_field(BOOL, 1))
+def encoded(nodes: Sequence[TraceNode]) -> bytes:
+    """Return the contents of a trace file."""
+    alone = wire_field(2, wire_field(1, RAN_ALONE) + wire_field(BOOL, 1))
     messages = [wire_field(1, VERSION) + alone, *map(_message, nodes)]
     return b"".join(varint(len(message)) + message for message in messages)
 
 
-def _message(node: Node) -> bytes:
+def _message(node: TraceNode) -> bytes:
+    """Encode a node."""
     parts = [wire_field(ID, node.number), wire_field(NAME, node.name), wire_field(TYPE, node.kind)]
     parts += [wire_field(DATA, one) for one in node.after]
     parts.append(wire_field(DURATION, node.micros))
@@ -248,13 +267,13 @@ def _message(node: Node) -> bytes:
     }  # fmt: skip
     for name, value in {"is_cpu_op": 0, **node.attributes}.items():
         assert isinstance(value, int | bytes)
-        told = wire_field(1, name) + wire_field(kinds.get(name, INT32), value)
-        parts.append(wire_field(ATTRIBUTE, told))
+        attribute = wire_field(1, name) + wire_field(kinds.get(name, INT32), value)
+        parts.append(wire_field(ATTRIBUTE, attribute))
     return b"".join(parts)
 
 
-def decoded(data: bytes) -> list[Node]:
-    """The nodes of a file."""
+def decoded(data: bytes) -> list[TraceNode]:
+    """Return the nodes of a trace file."""
     messages, at = [], 0
     while at < len(data):
         size, at = read_varint(data, at)
@@ -265,9 +284,10 @@ def decoded(data: bytes) -> list[Node]:
     return [_read(message) for message in messages[1:]]
 
 
-def _read(data: bytes) -> Node:
+def _read(data: bytes) -> TraceNode:
+    """Decode a node."""
     number = kind = micros = 0
-    name, after, told = "", list[int](), dict[str, Value]()
+    name, after, attributes = "", list[int](), dict[str, Value]()
     for key, value in fields(data):
         if key == ID and isinstance(value, int):
             number = value
@@ -275,25 +295,25 @@ def _read(data: bytes) -> Node:
             name = value.decode(errors="replace")
         elif key == TYPE and isinstance(value, int):
             kind = value
-        elif key == DATA:  # CONTROL tells who called whom, which is no wait
+        elif key == DATA:  # CONTROL says which node called which, not what waits for what
             after += packed(value)
         elif key == DURATION and isinstance(value, int):
             micros = value
         elif key == INPUTS and isinstance(value, bytes):
-            told |= {TYPES_IN[k]: v for k, v in fields(value) if k in TYPES_IN}
+            attributes |= {TYPES_IN[k]: v for k, v in fields(value) if k in TYPES_IN}
         elif key == ATTRIBUTE and isinstance(value, bytes):
             pair = dict(fields(value))
             label = pair.pop(1, b"")
             pair.pop(2, None)
             if isinstance(label, bytes) and pair:
-                place, found = next(iter(pair.items()))
-                told[label.decode(errors="replace")] = typed(place, found)
-    return Node(number, name, kind, tuple(after), micros, told)
+                place, field_value = next(iter(pair.items()))
+                attributes[label.decode(errors="replace")] = typed(place, field_value)
+    return TraceNode(number, name, kind, tuple(after), micros, attributes)
 
 
-# The same in JSON: as the feeder's (`workload_graph`), as protobuf writes messages, and what
-# PyTorch's ExecutionTraceObserver writes (`schema`, `nodes`), which has durations only where
-# kernels of a profile were linked in.
+# Three forms of a trace in JSON: that of Chakra's feeder (`workload_graph`), protobuf messages as
+# JSON, and that of PyTorch's ExecutionTraceObserver (`schema`, `nodes`). The last has durations
+# only if kernels of a profile were linked to it.
 
 KINDS = (
     "INVALID_NODE",
@@ -306,7 +326,7 @@ KINDS = (
     "COMM_COLL_NODE",
 )
 METADATA = 1
-PLAIN = (
+PLAIN_ATTRIBUTES = (
     "is_cpu_op",
     "comm_type",
     "comm_size",
@@ -318,11 +338,11 @@ PLAIN = (
 )
 GROUPS_MADE = "process_group:init"
 JSON_MARKS = re.compile(rb'"(workload_graph|(data|ctrl)_?[dD]eps)"\s*:')
-BROKEN = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+PARSE_ERRORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
 def is_execution_trace(path: Path) -> bool:
-    """Whether a file is a Chakra trace, or PyTorch's of the same kind, and no profile."""
+    """Whether a file is a Chakra trace or an execution trace of PyTorch, but not a profile."""
     if path.suffix == ".et":
         return True
     head = head_of(path)
@@ -330,74 +350,95 @@ def is_execution_trace(path: Path) -> bool:
 
 
 def ran_alone(path: Path) -> bool:
-    """Whether kernels of a trace have lost no time to collectives beside them: it is simulated."""
+    """Whether a trace was written by netsim, so that its kernels ran without collectives beside
+    them.
+    """
     with path.open("rb") as file:
-        return ALONE.encode() in file.read(256)
+        return RAN_ALONE.encode() in file.read(256)
 
 
-def nodes_of_json(text: str) -> list[Node]:
-    """The nodes of a trace in JSON."""
-    decoder, at, found = json.JSONDecoder(), 0, list[Any]()
+def nodes_of_json(text: str) -> list[TraceNode]:
+    """Return the nodes of a trace in JSON."""
+    decoder, at, documents = json.JSONDecoder(), 0, list[Any]()
     while at < len(text):
-        one, at = decoder.raw_decode(text, at)
-        found.append(one)
+        document, at = decoder.raw_decode(text, at)
+        documents.append(document)
         at += len(text[at:]) - len(text[at:].lstrip()) if text[at : at + 1].isspace() else 0
-    first = found[0] if found and isinstance(found[0], dict) else {}
+    first = documents[0] if documents and isinstance(documents[0], dict) else {}
     if "schema" in first:
-        return _of_pytorch(first["nodes"])
-    rest = first["workload_graph"] if "workload_graph" in first else found[1:]
-    return [_of_json(one) for one in rest]
+        return _nodes_of_pytorch(first["nodes"])
+    rest = first["workload_graph"] if "workload_graph" in first else documents[1:]
+    return [_node_of_json(document) for document in rest]
 
 
-def _of_json(one: Mapping[str, Any]) -> Node:
-    told = {name: _plain(one[name]) for name in PLAIN if name in one}
-    for attribute in one.get("attr", ()):
-        others = [v for name, v in attribute.items() if name not in ("name", "docString")]
-        told[attribute["name"]] = _plain(others[-1]) if others else 0
-    told |= {name: text.encode() for name, text in one.get("inputs", {}).items()}
-    kind = one.get("NodeType", one.get("type", 0))
-    return Node(
-        int(one.get("Id", one.get("id", 0))),
-        str(one.get("Name", one.get("name", ""))),
+def _node_of_json(node: Mapping[str, Any]) -> TraceNode:
+    """Make a node of its JSON form."""
+    attributes = {name: _plain_value(node[name]) for name in PLAIN_ATTRIBUTES if name in node}
+    for attribute in node.get("attr", ()):
+        values = [v for name, v in attribute.items() if name not in ("name", "docString")]
+        attributes[attribute["name"]] = _plain_value(values[-1]) if values else 0
+    attributes |= {name: text.encode() for name, text in node.get("inputs", {}).items()}
+    kind = node.get("NodeType", node.get("type", 0))
+    return TraceNode(
+        int(node.get("Id", node.get("id", 0))),
+        str(node.get("Name", node.get("name", ""))),
         KINDS.index(kind) if kind in KINDS else int(kind),
-        tuple(map(int, one.get("data_deps", one.get("dataDeps", ())))),
-        int(one.get("runtime", one.get("durationMicros", 0))),
-        told,
+        tuple(map(int, node.get("data_deps", node.get("dataDeps", ())))),
+        int(node.get("runtime", node.get("durationMicros", 0))),
+        attributes,
     )
 
 
-def _plain(value: object) -> Value:
+def _plain_value(value: object) -> Value:
+    """An attribute as a number if it looks like one, else as bytes."""
     if isinstance(value, str) and not value.lstrip("-").isdigit():
         return value.encode()
     return int(value) if isinstance(value, str | bool) else value  # type: ignore[return-value]
 
 
-def _of_pytorch(nodes: Sequence[Mapping[str, Any]]) -> list[Node]:
-    """Calls in the order of the host, by group, and kernels where there are any. A call waits for
-    the kernels launched before it, kernels behind a `wait` for the calls before."""
-    found, calls, kernels, waits = list[Node](), dict[str, int](), list[int](), list[int]()
-    records = {one["id"] for one in nodes if one["name"] == RECORD}
-    for one in sorted(nodes, key=lambda one: int(one["id"])):
-        number, name, inputs = int(one["id"]), str(one["name"]), one.get("inputs", {})
+def _nodes_of_pytorch(nodes: Sequence[Mapping[str, Any]]) -> list[TraceNode]:
+    """Return the calls of an execution trace of PyTorch in the order of the host, and its kernels
+    if any.
+
+    A call waits for the last kernel launched before it and for the last call of its group, the
+    kernel after a `wait` for all calls before.
+    """
+    trace_nodes, calls, kernels, waits = (
+        list[TraceNode](),
+        dict[str, int](),
+        list[int](),
+        list[int](),
+    )
+    records = {node["id"] for node in nodes if node["name"] == RECORD}
+    for node in sorted(nodes, key=lambda node: int(node["id"])):
+        number, name, inputs = int(node["id"]), str(node["name"]), node.get("inputs", {})
         if GROUPS_MADE in name:
-            found.append(Node(number, name, METADATA, (), 0, {"values": str(inputs).encode()}))
+            trace_nodes.append(
+                TraceNode(number, name, METADATA, (), 0, {"values": str(inputs).encode()})
+            )
         elif name == RECORD:
-            call = _record(number, inputs, kernels[-1:])
+            call = _call_of_record(number, inputs, kernels[-1:])
             if call is None and "wait" in inputs["values"]:
                 waits = list(calls.values())
             elif call is not None:
-                earlier = [calls[one] for one in (group_of(call),) if one in calls]
-                found.append(replace(call, after=(*call.after, *earlier)))
+                earlier = [calls[node] for node in (group_of(call),) if node in calls]
+                trace_nodes.append(replace(call, after=(*call.after, *earlier)))
                 calls[group_of(call)] = number
-        elif one.get("cat") is not None and one.get("ctrl_deps") not in records:
-            after = (*waits, *map(int, one.get("sync_dep") or ()))
-            found.append(Node(number, name, COMPUTE, after, round(one.get("exclusive_dur", 0))))
+        elif node.get("cat") is not None and node.get("ctrl_deps") not in records:
+            after = (*waits, *map(int, node.get("sync_dep") or ()))
+            trace_nodes.append(
+                TraceNode(number, name, COMPUTE, after, round(node.get("exclusive_dur", 0)))
+            )
             kernels, waits = [number], []
-    return found
+    return trace_nodes
 
 
-def _record(number: int, inputs: Mapping[str, Any], after: Sequence[int]) -> Node | None:
-    """The call that `record_param_comms` tells: tensors, group, rank and name, in this order."""
+def _call_of_record(
+    number: int, inputs: Mapping[str, Any], after: Sequence[int]
+) -> TraceNode | None:
+    """The call of a `record_param_comms` node; its inputs are tensors, group, rank and name, in
+    this order.
+    """
     values = inputs["values"]
     place, match = next(
         ((k, m) for k, v in enumerate(values) if isinstance(v, str) and (m := SPELT.match(v))),
@@ -406,63 +447,67 @@ def _record(number: int, inputs: Mapping[str, Any], after: Sequence[int]) -> Nod
     if match is None or place < 3:
         return None
     kind, group = str(match.lastgroup), values[place - 2]
-    told: dict[str, Value] = {
+    attributes: dict[str, Value] = {
         "comm_size": _bytes_in(values[0]),
         "types": str(inputs["types"][0]).encode(),
         "pg_name": str(group[0] if isinstance(group, list) else group).encode(),
     }
     if kind in TYPES:
-        told["comm_type"] = TYPES.index(kind)
-        return Node(number, kind, COLLECTIVE, tuple(after), 0, told)
+        attributes["comm_type"] = TYPES.index(kind)
+        return TraceNode(number, kind, COLLECTIVE, tuple(after), 0, attributes)
     sends = values[place].lower().startswith("send")
-    told["comm_dst" if sends else "comm_src"] = values[place - 1]
-    return Node(number, kind, SEND if sends else RECEIVE, tuple(after), 0, told)
+    attributes["comm_dst" if sends else "comm_src"] = values[place - 1]
+    return TraceNode(number, kind, SEND if sends else RECEIVE, tuple(after), 0, attributes)
 
 
 def _bytes_in(value: Any) -> int:
-    """The bytes of tensors: each is an id, its storage, offset, elements, their bytes, a device."""
+    """The bytes of tensors, each given as [id, storage, offset, elements, bytes per element,
+    device].
+    """
     if isinstance(value, list) and len(value) == 6 and isinstance(value[5], str):
         return int(value[3]) * int(value[4])
     return sum(map(_bytes_in, value)) if isinstance(value, list) else 0
 
 
-def read_rank(path: Path) -> tuple[list[Node], dict[str, tuple[int, ...]]]:
-    """A rank's nodes, each behind what it waits for; and the groups that its calls name."""
+def read_rank(path: Path) -> tuple[list[TraceNode], dict[str, tuple[int, ...]]]:
+    """Return the nodes of a rank's file, each after those it waits for, and the groups of its
+    calls.
+    """
     content = unpacked(path)
     try:
         in_json = content.lstrip()[:1] == b"{"
         nodes = nodes_of_json(content.decode()) if in_json else decoded(content)
     except InputError as error:
         raise InputError(f"{path}: {error.message}: cut, or no Chakra trace") from None
-    except BROKEN as error:
+    except PARSE_ERRORS as error:
         raise InputError(f"{path}: cut, or no execution trace in JSON: {error}") from None
     if not any(node.kind in (COLLECTIVE, SEND, RECEIVE) for node in nodes):
         raise InputError(f"{path}: has no collectives, sends or receives")
-    known = {name: ranks for node in nodes for name, ranks in _declared(node)}
-    named = any(group_of(node) not in ("", *known) for node in nodes if node.kind == COLLECTIVE)
-    return _ordered(path, nodes), known | (_groups(path.parent / GROUPS) if named else {})
+    groups = {name: ranks for node in nodes for name, ranks in _declared(node)}
+    named = any(group_of(node) not in ("", *groups) for node in nodes if node.kind == COLLECTIVE)
+    return _ordered(path, nodes), groups | (_groups(path.parent / GROUPS) if named else {})
 
 
-def _declared(node: Node) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The groups that a node of PyTorch's declares, by name and by number of their backend."""
+def _declared(node: TraceNode) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the groups that a node of PyTorch declares, by name and by number of the backend."""
     text = node.attributes.get("values", b"")
     if GROUPS_MADE not in node.name or not isinstance(text, bytes):
         return
     match = re.search(r"\[\{.*\}\]", text.decode(errors="replace").replace("\\", ""))
-    for one in json.loads(match[0]) if match else ():
-        ranks = tuple(one.get("ranks") or range(int(one.get("group_size", 0))))
-        yield from ((str(one[key]), ranks) for key in ("pg_name", "backend_id") if key in one)
+    for group in json.loads(match[0]) if match else ():
+        ranks = tuple(group.get("ranks") or range(int(group.get("group_size", 0))))
+        yield from ((str(group[key]), ranks) for key in ("pg_name", "backend_id") if key in group)
 
 
-def group_of(node: Node) -> str:
-    """The group of a collective (`comm_group` in older traces); "" for all ranks."""
-    told = node.attributes
-    name = told.get("pg_name", told.get("comm_group", b""))
+def group_of(node: TraceNode) -> str:
+    """Return the group of a collective (`comm_group` in older traces); "" for all ranks."""
+    attributes = node.attributes
+    name = attributes.get("pg_name", attributes.get("comm_group", b""))
     return name.decode(errors="replace") if isinstance(name, bytes) else str(name)
 
 
-def spans_all(node: Node) -> bool:
-    """Whether a collective without a group is over all dimensions of its network."""
+def spans_all(node: TraceNode) -> bool:
+    """Whether a collective without a group covers all dimensions of its network."""
     value = node.attributes.get("involved_dim", b"")
     if not isinstance(value, bytes):
         return True
@@ -470,14 +515,18 @@ def spans_all(node: Node) -> bool:
 
 
 def _groups(path: Path) -> dict[str, tuple[int, ...]]:
+    """Read the groups of ranks by name from groups.json."""
     try:
-        found = json.loads(text_of(path, LARGEST_TABLE))
-        return {str(name): tuple(int(rank) for rank in ranks) for name, ranks in found.items()}
-    except BROKEN:
+        groups = json.loads(text_of(path, LARGEST_TABLE))
+        return {str(name): tuple(int(rank) for rank in ranks) for name, ranks in groups.items()}
+    except PARSE_ERRORS:
         raise InputError(f'{path}: expected groups as {{"0": [0, 1, …]}}') from None
 
 
-def _ordered(path: Path, nodes: Sequence[Node]) -> list[Node]:
+def _ordered(path: Path, nodes: Sequence[TraceNode]) -> list[TraceNode]:
+    """Sort nodes so that each comes after those it waits for, otherwise in the order of the
+    file.
+    """
     by_number = {node.number: node for node in nodes}
     sorter = TopologicalSorter(
         {node.number: [one for one in node.after if one in by_number] for node in nodes}
@@ -488,16 +537,16 @@ def _ordered(path: Path, nodes: Sequence[Node]) -> list[Node]:
         circle = ", ".join(map(str, error.args[1][:6]))
         raise InputError(f"{path}: nodes wait for each other: {circle}") from None
     place = {node.number: k for k, node in enumerate(nodes)}
-    found: list[Node] = []
-    able = [place[number] for number in sorter.get_ready()]
-    heapify(able)
-    while able:
-        node = nodes[heappop(able)]
-        found.append(node)
+    ordered: list[TraceNode] = []
+    ready = [place[number] for number in sorter.get_ready()]
+    heapify(ready)
+    while ready:
+        node = nodes[heappop(ready)]
+        ordered.append(node)
         sorter.done(node.number)
         for number in sorter.get_ready():
-            heappush(able, place[number])
-    return found
+            heappush(ready, place[number])
+    return ordered
 
 
 def write_ranks(
@@ -507,7 +556,10 @@ def write_ranks(
     ranks: Sequence[int],
     slowdown: Mapping[int, float] | None = None,
 ) -> list[Path]:
-    """A file for every rank, and the groups; `slowdown` is by rank, of what it computes."""
+    """Write a trace file for every rank, and the file of groups; return their paths.
+
+    `slowdown` is by rank the factor on its compute times.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     groups: dict[tuple[int, ...], int] = {}
     paths = []
@@ -526,63 +578,76 @@ Members = tuple[int, ...]
 
 
 def tape_of_trace(path: Path, world: int) -> tuple[Tape, tuple[str, ...]]:
-    """The tape of all ranks' files, of one of which the path is, and in words what is left out."""
+    """Read the files of all ranks, of which `path` is one; return the tape and notes on what is
+    left out.
+    """
     match = RANK_IN_NAME.search(path.name)
     if match is None:
         return _tape_of_one(path, world, None)
-    found = {
-        int(other[1]): one
-        for one in sorted(path.parent.glob(f"{glob.escape(path.name[: match.start()])}.*"))
-        if (other := RANK_IN_NAME.search(one.name))
-        and one.name == f"{path.name[: match.start()]}.{other[1]}{path.name[match.end(1) :]}"
+    file_of_rank = {
+        int(name_match[1]): rank_file
+        for rank_file in sorted(path.parent.glob(f"{glob.escape(path.name[: match.start()])}.*"))
+        if (name_match := RANK_IN_NAME.search(rank_file.name))
+        and rank_file.name
+        == f"{path.name[: match.start()]}.{name_match[1]}{path.name[match.end(1) :]}"
     }
-    if len(found) < 2:
+    if len(file_of_rank) < 2:
         return _tape_of_one(path, world, int(match[1]))
-    if sorted(found) != list(range(world)):
-        some = next((rank for rank in range(max(found)) if rank not in found), None)
-        lacks = "" if some is None else f", of which that of rank {some} is missing"
-        raise InputError(
-            f"{path}: beside it are files of ranks up to {max(found)}{lacks}, but the cluster has "
-            f"{world} GPUs",
-            hint="set cluster.nodes to as many, or put one file alone, which then stands for all",
+    if sorted(file_of_rank) != list(range(world)):
+        missing_rank = next(
+            (rank for rank in range(max(file_of_rank)) if rank not in file_of_rank), None
         )
-    files = [_Rank(found[rank], world, rank, *read_rank(found[rank])) for rank in sorted(found)]
+        lacks = "" if missing_rank is None else f", of which that of rank {missing_rank} is missing"
+        raise InputError(
+            f"{path}: beside it are files of ranks up to {max(file_of_rank)}{lacks}, but the "
+            f"cluster has {world} GPUs",
+            hint="set cluster.nodes to match, or leave one file alone: all ranks then do the same",
+        )
+    files = [
+        _Rank(file_of_rank[rank], world, rank, *read_rank(file_of_rank[rank]))
+        for rank in sorted(file_of_rank)
+    ]
     try:
-        tape = _Joined(files, alike=True).tape()
+        tape = _Joined(files, merge_equal=True).tape()
     except CycleError:
         try:
-            tape = _Joined(files, alike=False).tape()
+            tape = _Joined(files, merge_equal=False).tape()
         except CycleError:
             raise InputError(f"{path}: the ranks' calls wait for each other") from None
-    left = sum((one.left for one in files), Counter[str]())
-    return tape, tuple(f"{count} {what}" for what, count in left.items())
+    left_out = sum((rank_file.left_out for rank_file in files), Counter[str]())
+    return tape, tuple(f"{count} {what}" for what, count in left_out.items())
 
 
 def _tape_of_one(path: Path, world: int, rank: int | None) -> tuple[Tape, tuple[str, ...]]:
-    """The tape on which every rank does what this one does."""
-    one, tape = _Rank(path, world, rank, *read_rank(path)), Tape(phase="step")
-    everyone, made = np.arange(world, dtype=np.int32), dict[int, int]()
+    """The tape on which every rank does what the rank of one file does."""
+    rank_file, tape = _Rank(path, world, rank, *read_rank(path)), Tape(phase="step")
+    everyone, entry_of_node = np.arange(world, dtype=np.int32), dict[int, int]()
     tiles: dict[tuple[bool, Members], Ranks] = {}
-    for node, call, numbers in one.steps():
-        after = tuple(made[number] for number in numbers)
+    for node, call, numbers in rank_file.steps():
+        after = tuple(entry_of_node[number] for number in numbers)
         if call is None:
             seconds = node.micros * 1e-6
-            made[node.number] = tape.compute(
+            entry_of_node[node.number] = tape.compute(
                 node.name, everyone, seconds, after, moving=node.moving
             )
             continue
         key = (call.collective == "p2p", call.ranks)
         if key not in tiles:
             tiles[key] = groups_of(key, world)
-        made[node.number] = call.write(tape, tiles[key], after, call.stream)
-    notes = [f"{count} {what}" for what, count in one.left.items()]
-    return tape, tuple(["one rank's file stands for all"] * (world > 1) + notes)
+        entry_of_node[node.number] = call.write(tape, tiles[key], after, call.stream)
+    notes = [f"{count} {what}" for what, count in rank_file.left_out.items()]
+    if world > 1:
+        notes.insert(0, "one rank's file taken for all ranks")
+    return tape, tuple(notes)
 
 
 @dataclass(frozen=True)
 class _Call:
-    """What a node moves: of a p2p, `ranks` are source and destination. `turn` counts those of the
-    same ranks and `tag`, which is how their members find each other."""
+    """The collective, send or receive of a node.
+
+    `ranks` of a p2p call are source and destination. `turn` counts the calls with the same ranks
+    and `tag`; by it the members of a call find each other.
+    """
 
     collective: str
     ranks: Members
@@ -596,7 +661,8 @@ class _Call:
     def write(
         self, tape: Tape, groups: Ranks, after: Deps, stream: str, *, posted: bool = False
     ) -> int:
-        (made,) = tape.collective(  # calls have two ranks and a byte at least
+        """Add the call to a tape; return the number of its entry."""
+        (made,) = tape.collective(  # one entry, as calls have at least two ranks and one byte
             self.name,
             GROUP,
             self.collective,
@@ -612,50 +678,54 @@ class _Call:
 
 @dataclass
 class _Rank:
-    """The file of one rank (None: not known which), and what of it is left out."""
+    """The file of one rank and a count of what is left out; `rank` is None if it is not known."""
 
     path: Path
     world: int
     rank: int | None
-    nodes: list[Node]
-    known: dict[str, Members]
-    left: Counter[str] = field(default_factory=Counter)
+    nodes: list[TraceNode]
+    groups: dict[str, Members]
+    left_out: Counter[str] = field(default_factory=Counter)
 
     def steps(
         self, *, joined: bool = False
-    ) -> Iterator[tuple[Node, _Call | None, tuple[int, ...]]]:
-        """What takes time, as a call or (None) a kernel, and the numbers of what it waits for.
-        Nodes that take none are looked through; calls of the same ranks follow each other. Where
-        the sender is `joined`, a receive holds up what follows it, but not the message."""
-        made: dict[int, tuple[int, ...]] = {}
-        waited: dict[int, tuple[int, ...]] = {}
-        before: dict[object, tuple[int, int]] = {}
+    ) -> Iterator[tuple[TraceNode, _Call | None, tuple[int, ...]]]:
+        """Yield the nodes that take time, with their call (None for a kernel) and the nodes they
+        wait for.
+
+        Nodes that take no time are replaced by what they wait for. Calls of the same ranks run in
+        order. If the files of all ranks are `joined`, a receive delays what follows it, but not the
+        message.
+        """
+        rows_of_node: dict[int, tuple[int, ...]] = {}
+        waits_of_row: dict[int, tuple[int, ...]] = {}
+        last_call: dict[object, tuple[int, int]] = {}
         for node in self.nodes:
-            found = dict.fromkeys(k for n in node.after for k in made.get(n, ()))
-            implied = {k for n in found for k in waited.get(n, ())}
-            after = tuple(k for k in found if k not in implied)
+            awaited_rows = dict.fromkeys(k for n in node.after for k in rows_of_node.get(n, ()))
+            implied = {k for n in awaited_rows for k in waits_of_row.get(n, ())}
+            after = tuple(k for k in awaited_rows if k not in implied)
             call = self._call(node)
-            made[node.number] = (node.number,)
+            rows_of_node[node.number] = (node.number,)
             if call is not None:
                 line = (call.collective == "p2p", call.ranks, call.tag)
-                turn, last = before.get(line, (0, node.number))
+                turn, last = last_call.get(line, (0, node.number))
                 after = after if not turn or last in after else (*after, last)
-                before[line] = (turn + 1, node.number)
+                last_call[line] = (turn + 1, node.number)
                 if joined and node.kind == RECEIVE:
                     others = tuple(k for k in after if k != last)
-                    made[node.number], after = (node.number, *others), (last,) * (turn > 0)
-                waited[node.number] = after
+                    rows_of_node[node.number], after = (node.number, *others), (last,) * (turn > 0)
+                waits_of_row[node.number] = after
                 yield node, replace(call, turn=turn + 1), after
             elif node.kind == COMPUTE and not node.attributes.get("is_cpu_op"):
-                waited[node.number] = after
+                waits_of_row[node.number] = after
                 yield node, None, after
             else:
-                made[node.number] = after
+                rows_of_node[node.number] = after
 
-    def _call(self, node: Node) -> _Call | None:
-        """What a node moves; None for nothing, where what takes no time is counted."""
+    def _call(self, node: TraceNode) -> _Call | None:
+        """The call of a node, or None; nodes that take no time are counted as left out."""
         if node.attributes.get("is_cpu_op"):
-            self.left["operators of hosts left out"] += 1
+            self.left_out["operators of hosts left out"] += 1
         elif node.kind == COLLECTIVE:
             return self._collective(node)
         elif node.kind in (SEND, RECEIVE):
@@ -663,26 +733,27 @@ class _Rank:
             nbytes = node.attributes.get("comm_size", 0)
             ranks = tuple(end for end in ends if isinstance(end, int))
             if len(set(ranks)) < 2 or not isinstance(nbytes, int) or nbytes <= 0:
-                self.left["sends and receives without a peer left out"] += 1
+                self.left_out["sends and receives without a peer left out"] += 1
                 return None
             way = f"pairs {ranks[0]}>{ranks[1]}"
             tag = node.attributes.get("comm_tag", 0)
             return _Call("p2p", ranks, nbytes, "uint8", way, node.name, tag)
         elif node.kind != COMPUTE:
-            self.left["nodes of memory and metadata left out"] += 1
+            self.left_out["nodes of memory and metadata left out"] += 1
         return None
 
-    def _collective(self, node: Node) -> _Call | None:
+    def _collective(self, node: TraceNode) -> _Call | None:
+        """The collective of a node; None if it moves nothing."""
         kind, nbytes = node.attributes.get("comm_type"), node.attributes.get("comm_size")
-        known = isinstance(kind, int) and 0 <= kind < len(TYPES)
-        if not known or not isinstance(nbytes, int):
+        has_known_type = isinstance(kind, int) and 0 <= kind < len(TYPES)
+        if not has_known_type or not isinstance(nbytes, int):
             raise InputError(
                 f"{self.path}: node {node.number} ({node.name}) has no comm_type or comm_size"
             )
         collective, group = TYPES[int(kind or 0)], group_of(node)
         if collective == "barrier" or nbytes <= 0:
             return None
-        if group and group not in self.known:
+        if group and group not in self.groups:
             raise InputError(
                 f"{self.path}: node {node.number} is of group {group!r}, which groups.json lacks"
             )
@@ -692,46 +763,54 @@ class _Rank:
                 "(involved_dim)",
                 hint="give it a pg_name, and its ranks in groups.json",
             )
-        ranks = self.known[group] if group else tuple(range(self.world))
+        ranks = self.groups[group] if group else tuple(range(self.world))
         if len(ranks) < 2:
             return None
-        whole = nbytes * len(ranks) if collective in PARTS else nbytes
+        total_bytes = nbytes * len(ranks) if collective in SENDS_ONE_PART else nbytes
         label = f"group {group}".strip()
-        return _Call(collective, ranks, whole, self._dtype(node, whole), label, node.name)
+        return _Call(
+            collective, ranks, total_bytes, self._dtype(node, total_bytes), label, node.name
+        )
 
-    def _dtype(self, node: Node, nbytes: int) -> str:
-        """The type that a node tells, or its kernel's name; two bytes a number else, and noted."""
-        told = node.attributes.get("dtype", node.attributes.get("types", b""))
-        text = told.decode(errors="replace") if isinstance(told, bytes) else ""
-        found = (
+    def _dtype(self, node: TraceNode, nbytes: int) -> str:
+        """The data type of a collective, by attribute or name of the kernel; noted if it is a
+        guess.
+        """
+        spelled = node.attributes.get("dtype", node.attributes.get("types", b""))
+        text = spelled.decode(errors="replace") if isinstance(spelled, bytes) else ""
+        dtype = (
             text if text in DTYPES else spelt_dtype(text) or spelt_dtype(node.name.split("(")[0])
         )
-        if found is not None and nbytes % DTYPES[found] == 0:
-            return found
-        self.left["collectives that tell no dtype taken as bfloat16"] += 1
+        if dtype is not None and nbytes % DTYPES[dtype] == 0:
+            return dtype
+        self.left_out["collectives that tell no dtype taken as bfloat16"] += 1
         return "bfloat16" if nbytes % 2 == 0 else "uint8"
 
 
-Part = tuple[int, int]  # a rank, and the number of its node
+NodePart = tuple[int, int]  # a rank and the number of one of its nodes
 
 
 class _Joined:
-    """All ranks' nodes as entries: one for a call of all its members, one for equal kernels."""
+    """The nodes of all ranks as entries of one tape.
 
-    def __init__(self, files: Sequence[_Rank], *, alike: bool) -> None:
-        self.alike, self.path = alike, files[0].path
+    A call of all its members is one entry. With `merge_equal`, equal kernels and equal calls of
+    several ranks are one entry, too.
+    """
+
+    def __init__(self, files: Sequence[_Rank], *, merge_equal: bool) -> None:
+        self.merge_equal, self.path = merge_equal, files[0].path
         self.steps = [{one[0].number: one for one in file.steps(joined=True)} for file in files]
-        self.rows: dict[object, list[tuple[Part, ...]]] = {}
-        met: dict[object, list[Part]] = {}
+        self.rows: dict[object, list[tuple[NodePart, ...]]] = {}
+        meetings: dict[object, list[NodePart]] = {}
         for rank, steps in enumerate(self.steps):
             for number, (node, call, after) in steps.items():
                 if call is None:
-                    key = (number, node.name, node.micros, after, alike or rank)
+                    key = (number, node.name, node.micros, after, merge_equal or rank)
                     self.rows.setdefault(key, []).append(((rank, number),))
                 else:
                     meeting = (call.collective == "p2p", call.ranks, call.tag, call.turn)
-                    met.setdefault(meeting, []).append((rank, number))
-        for parts in met.values():
+                    meetings.setdefault(meeting, []).append((rank, number))
+        for parts in meetings.values():
             self._meet(dict(parts))
 
     def call(self, rank: int, number: int) -> _Call:
@@ -741,45 +820,58 @@ class _Joined:
         return call
 
     def _meet(self, numbers: dict[int, int]) -> None:
-        """Bring the members of a call together; equal calls of all members are one entry."""
+        """Join the members of a call; refuse calls in which they disagree."""
         first = self.call(*next(iter(numbers.items())))
         where = f"{self.path}: call {first.turn} of {first.stream} ({first.name})"
         for rank in first.ranks:
             if rank not in numbers:
                 raise InputError(f"{where}: rank {rank} takes no part in it")
-            one = self.call(rank, numbers[rank])
-            if (one.collective, one.nbytes) != (first.collective, first.nbytes):
+            call = self.call(rank, numbers[rank])
+            if (call.collective, call.nbytes) != (first.collective, first.nbytes):
                 raise InputError(
                     f"{where} is {first.collective} of {first.nbytes} bytes, but that of rank "
-                    f"{rank} is {one.collective} of {one.nbytes}"
+                    f"{rank} is {call.collective} of {call.nbytes}"
                 )
         row = tuple((rank, numbers[rank]) for rank in first.ranks)
-        seen = tuple((number, self.steps[rank][number][2]) for rank, number in row)
-        key = (first.collective, first.nbytes, first.dtype, seen, self.alike or row)
+        waits = tuple((number, self.steps[rank][number][2]) for rank, number in row)
+        key = (first.collective, first.nbytes, first.dtype, waits, self.merge_equal or row)
         self.rows.setdefault(key, []).append(row)
 
     def tape(self) -> Tape:
-        """The entries, in an order in which each comes after what its ranks wait for."""
+        """Return the tape, on which each entry comes after those that its ranks wait for."""
         rows = list(self.rows.values())
-        place = {part: k for k, one in enumerate(rows) for row in one for part in row}
+        place = {
+            part: place_number
+            for place_number, rows_of_entry in enumerate(rows)
+            for row in rows_of_entry
+            for part in row
+        }
         waits: list[set[int]] = [set() for _ in rows]
-        graph: dict[int, set[int]] = {k: set() for k in range(len(rows))}
+        graph: dict[int, set[int]] = {place_number: set() for place_number in range(len(rows))}
         for rank, steps in enumerate(self.steps):
             last = set[int]()
             for number, (_, call, after) in steps.items():
                 here = place[rank, number]
-                waits[here] |= {place[rank, one] for one in after}
+                waits[here] |= {place[rank, awaited] for awaited in after}
                 if call is None:
                     graph[here] |= last
                     last = {here}
-        for k, one in enumerate(waits):
-            graph[k] |= one
+        for place_number, awaited_places in enumerate(waits):
+            graph[place_number] |= awaited_places
         return self._written(rows, waits, list(TopologicalSorter(graph).static_order()))
 
     def _written(
-        self, rows: list[list[tuple[Part, ...]]], waits: list[set[int]], sequence: list[int]
+        self, rows: list[list[tuple[NodePart, ...]]], waits: list[set[int]], sequence: list[int]
     ) -> Tape:
-        tape, made = Tape(phase="step"), dict[int, int]()
+        """Write the entries to a tape in the order of `sequence`.
+
+        Args:
+            rows: by entry, the nodes of each of its groups of ranks.
+            waits: by entry, the entries that it waits for.
+            sequence: the entries in an order that respects `waits`.
+        """
+        tape = Tape(phase="step")
+        entry_of_row: dict[int, int] = {}
         arrays: dict[Any, tuple[Ranks, Ranks]] = {}
         streams: dict[str, list[Any]] = {}
         for place in sequence:
@@ -787,19 +879,21 @@ class _Joined:
             if key not in arrays:
                 groups = np.array(key, np.int32)
                 arrays[key] = groups, groups[:, 0].copy()
-            after = tuple(sorted(made[one] for one in waits[place]))
+            after = tuple(sorted(entry_of_row[one] for one in waits[place]))
             rank, number = rows[place][0][0]
             node, call, _ = self.steps[rank][number]
             if call is None:
                 seconds = node.micros * 1e-6
                 ranks = arrays[key][1]
-                made[place] = tape.compute(node.name, ranks, seconds, after, moving=node.moving)
+                entry_of_row[place] = tape.compute(
+                    node.name, ranks, seconds, after, moving=node.moving
+                )
                 continue
-            known = streams.setdefault(call.stream, [])
-            known += [key] if key not in known else []
-            nth = known.index(key)  # groups of other members are other streams
+            member_lists = streams.setdefault(call.stream, [])
+            member_lists += [key] if key not in member_lists else []
+            nth = member_lists.index(key)  # groups with different members run in different streams
             stream = f"{call.stream} {nth + 1}" if nth else call.stream
-            made[place] = call.write(
+            entry_of_row[place] = call.write(
                 tape, arrays[key][0], after, stream, posted=call.collective == "p2p"
             )
         return tape

@@ -1,4 +1,4 @@
-"""Profiles of PyTorch (Kineto): kernels, calls of NCCL's, and the steps that they recorded."""
+"""Read profiles of PyTorch (Kineto): kernels, calls of NCCL, and the steps that were recorded."""
 
 import gzip
 import json
@@ -27,14 +27,14 @@ from netsim.workloads.setting import Ranks
 from netsim.workloads.tape import Deps, Tape
 
 GZIP = b"\x1f\x8b"
-OTHERS = {b"PK\x03\x04": "zip", b"(\xb5/\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
+OTHER_PACKERS = {b"PK\x03\x04": "zip", b"(\xb5/\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
 
 HEAD = 1 << 20
-MARKS = (b'"schemaVersion"', b'"traceEvents"', b'"baseTimeNanoseconds"', b'"distributedInfo"')
+TRACE_MARKS = (b'"schemaVersion"', b'"traceEvents"', b'"baseTimeNanoseconds"', b'"distributedInfo"')
 
 
 def head_of(path: Path) -> bytes:
-    """The beginning of a file, unpacked; empty if it cannot be read."""
+    """Return the first megabyte of a file, unpacked; empty if it cannot be read."""
     try:
         with path.open("rb") as file:
             head = file.read(HEAD)
@@ -45,57 +45,57 @@ def head_of(path: Path) -> bytes:
 
 
 def is_trace(path: Path) -> bool:
-    """Whether a file looks like a trace by how it begins: in JSON, with what only traces have."""
+    """Whether a file looks like a trace, by the keys at its beginning."""
     head = head_of(path)
     if not head:
-        return path.name.endswith(".json.gz")  # damaged, which is reported when it is read
+        return path.name.endswith(".json.gz")  # damaged; the error is raised when it is read
     begun = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     events = begun == b"[" and b'"ph"' in head
-    return events or (begun == b"{" and any(mark in head for mark in MARKS))
+    return events or (begun == b"{" and any(mark in head for mark in TRACE_MARKS))
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The trace in a file: a mapping with `traceEvents`."""
+    """Return the trace in a file, as a mapping with `traceEvents`."""
     content = unpacked(path)
-    for magic, name in OTHERS.items():
+    for magic, name in OTHER_PACKERS.items():
         if content.startswith(magic):
             raise InputError(f"{path}: is packed by {name}", hint="unpack it, or pack it by gzip")
     try:
-        found = json.loads(content)
+        trace = json.loads(content)
     except UnicodeDecodeError:
         raise InputError(f"{path}: expected a trace in JSON, got binary data") from None
     except json.JSONDecodeError as error:
         ended = error.pos >= len(error.doc.rstrip()) - len("false")
         cut = ended or error.msg.startswith("Unterminated")
-        what = (
+        problem = (
             "ends in the middle (was the profiler stopped?)" if cut else f"is no JSON: {error.msg}"
         )
-        raise InputError(f"{path}:{error.lineno}:{error.colno}: {what}") from None
-    except (ValueError, RecursionError) as error:  # digits or brackets without end
+        raise InputError(f"{path}:{error.lineno}:{error.colno}: {problem}") from None
+    except (ValueError, RecursionError) as error:  # endless digits or brackets
         raise InputError(f"{path}: is no trace: {error}") from None
-    if isinstance(found, list):
-        found = {"traceEvents": found}
-    if not isinstance(found, dict) or not isinstance(found.get("traceEvents"), list):
+    if isinstance(trace, list):
+        trace = {"traceEvents": trace}
+    if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
         raise InputError(f"{path}: expected a trace with traceEvents")
-    return found
+    return trace
 
 
 def unpacked(path: Path) -> bytes:
-    """What is in a file, without gzip around it."""
+    """Return the contents of a file without the gzip around it."""
     content = content_of(path, LARGEST_TABLE)
     try:
-        while content[:2] == GZIP:  # some pipelines pack what is packed already
+        while content[:2] == GZIP:  # some pipelines compress twice
             content = gzip.decompress(content)
     except (EOFError, OSError, zlib.error):
         raise InputError(f"{path}: the gzip data is cut or damaged") from None
     return content
 
 
-# What PyTorch says of one call of NCCL's: its collective, its size, its peers.
-# Kernels have it from the operator that launched them (`record_param_comms`), under the same names.
+# PyTorch's description of one call of NCCL: its collective, size and ranks. It is in the arguments
+# of the operator `record_param_comms`, and of the kernel that this operator launches.
 
 
-# What PyTorch calls collectives begins so, in every version: `_allgather_base`, `all_to_allv`,
+# How PyTorch's names of collectives begin, in all versions: `_allgather_base`, `all_to_allv`,
 # `reduce_scatter_tensor_coalesced`, `all_gather_single`.
 SPELT = re.compile(
     r"_?(?:(?P<all_reduce>all_?reduce)|(?P<all_gather>all_?gather)|"
@@ -108,18 +108,22 @@ TYPES = {name: dtype for dtype, name in KINETO_TYPES.items()} | {
     "Float8_e5m2fnuz": "f8e5m2",
     "Bool": "uint8",
 }
-# Collectives whose size, as nccl-tests counts it, is that of what comes out; and those of which one
-# rank says only its own part.
+# Collectives whose size, as nccl-tests counts it, is that of the output; and collectives of which a
+# rank records only its own part of the size.
 WHOLE_OUTPUT = ("all_gather",)
-OWN_PART = {"gather": "In msg nelems", "scatter": "Out msg nelems"}
+RANK_PART_NAMES = {"gather": "In msg nelems", "scatter": "Out msg nelems"}
 LIST = re.compile(r"[\s,\[\]]+")
 IS_NCCL = re.compile(r"(?:void )?(?:nccl|rccl|msccl)\w*Kernel", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """One call. `ranks` of a p2p are its source and its destination. `uneven`: ranks exchange
-    different parts; `nbytes` is then the larger of what comes and goes."""
+class CallDescription:
+    """What one call of NCCL does, as PyTorch describes it.
+
+    `nbytes` is the size as nccl-tests counts it. `ranks` of a p2p call are source and destination.
+    `uneven` is set if ranks exchange parts of different size; `nbytes` is then the larger of input
+    and output.
+    """
 
     collective: str
     nbytes: int
@@ -130,21 +134,23 @@ class Said:
 
 
 def collective_of(args: Mapping[str, Any]) -> str | None:
-    """The collective that arguments name; None for none, or one that moves nothing (`wait`)."""
+    """Return the collective that arguments name; None for none, or one that moves nothing
+    (`wait`).
+    """
     match = SPELT.match(str(args.get("Collective name", "")))
     return None if match is None else match.lastgroup
 
 
 @dataclass(frozen=True)
-class Job:
-    """What the header says of the job: this rank, how many there are, and groups by name."""
+class ProfiledJob:
+    """The header of a trace: this rank, the number of ranks, and the ranks of groups by name."""
 
     rank: int | None
     world: int | None
     groups: Mapping[str, tuple[int, ...]]
 
-    def said(self, args: Mapping[str, Any]) -> Said | None:
-        """The call that arguments describe; None if they do not say what moves between whom."""
+    def description_of_call(self, args: Mapping[str, Any]) -> CallDescription | None:
+        """Return the call that arguments describe; None if size or ranks are missing."""
         collective, dtype = collective_of(args), TYPES.get(str(args.get("dtype", "")))
         ranks = self._ranks(args)
         if collective is None or dtype is None or len(ranks) < 2:
@@ -158,14 +164,17 @@ class Job:
         group = args.get("Process Group Description") or args.get("Process Group Name") or "group"
         if group in ("undefined", "default_pg"):
             group = "default"
-        return Said(collective, elements * DTYPES[dtype], dtype, ranks, str(group), uneven)
+        return CallDescription(
+            collective, elements * DTYPES[dtype], dtype, ranks, str(group), uneven
+        )
 
     def _ranks(self, args: Mapping[str, Any]) -> tuple[int, ...]:
+        """The ranks of a call's group; () if they are not known."""
         text, size = str(args.get("Process Group Ranks", "")), args.get("Group size")
         _check_ranks(size, "'Group size'")
         listed = self.groups.get(str(args.get("Process Group Name", "")), ())
         if "..." in text and isinstance(size, int):
-            return listed if len(listed) == size else _cut(text, size, args)
+            return listed if len(listed) == size else _completed_ranks(text, size, args)
         numbers = [part for part in LIST.split(text) if part]
         if not all(number.isdigit() for number in numbers):
             raise InputError(f"'Process Group Ranks' is no list: {text[:60]!r}")
@@ -174,78 +183,85 @@ class Job:
         return tuple(range(size)) if isinstance(size, int) else ()  # the default group
 
     def _pair(self, args: Mapping[str, Any], ranks: Sequence[int]) -> tuple[int, ...]:
+        """The source and destination of a send or receive; () if they are not known."""
         sends = str(args["Collective name"]).lower().startswith("send")
         peer = args.get("Dst Rank" if sends else "Src Rank")
-        others = [rank for rank in ranks if rank != self.rank]
-        if peer is None and len(others) == 1 and len(ranks) == 2:
-            peer = others[0]
+        other_ranks = [rank for rank in ranks if rank != self.rank]
+        if peer is None and len(other_ranks) == 1 and len(ranks) == 2:
+            peer = other_ranks[0]
         if self.rank is None or not str(peer).isdigit():
             return ()
-        other = int(str(peer))
-        return (self.rank, other) if sends else (other, self.rank)
+        peer_rank = int(str(peer))
+        return (self.rank, peer_rank) if sends else (peer_rank, self.rank)
 
 
-def _check_ranks(ranks: object, what: str) -> None:
-    """Refuse more ranks than any job has, before each of them has a place in memory."""
+def _check_ranks(ranks: object, subject: str) -> None:
+    """Refuse more ranks than any job has, before memory is taken for each of them."""
     if isinstance(ranks, int) and ranks > MOST_RANKS:
-        raise InputError(f"{what}: expected at most {MOST_RANKS} ranks, got {ranks}")
+        raise InputError(f"{subject}: expected at most {MOST_RANKS} ranks, got {ranks}")
 
 
-def job_of(data: Mapping[str, Any]) -> Job:
-    """The job of a trace's header, as far as it has one."""
+def job_of(data: Mapping[str, Any]) -> ProfiledJob:
+    """Return the job in a trace's header, as far as it is described."""
     info = data.get("distributedInfo")
     info = info if isinstance(info, dict) else {}
     rank, world = info.get("rank"), info.get("world_size")
     groups = {}
     config = info.get("pg_config")
-    for one in config if isinstance(config, list) else ():
-        ranks = one.get("ranks") if isinstance(one, dict) else None
+    for group in config if isinstance(config, list) else ():
+        ranks = group.get("ranks") if isinstance(group, dict) else None
         if isinstance(ranks, list) and ranks and all(isinstance(r, int) for r in ranks):
-            groups[str(one.get("pg_name", ""))] = tuple(ranks)
-    return Job(
+            groups[str(group.get("pg_name", ""))] = tuple(ranks)
+    return ProfiledJob(
         rank if isinstance(rank, int) else None, world if isinstance(world, int) else None, groups
     )
 
 
 def _elements(collective: str, args: Mapping[str, Any], members: int, *, uneven: bool) -> int:
+    """The number of elements of a call, as nccl-tests counts its size."""
     into, out = (_number(args.get(f"{way} msg nelems")) for way in ("In", "Out"))
-    if collective in OWN_PART:
-        return _number(args.get(OWN_PART[collective])) * members
+    if collective in RANK_PART_NAMES:
+        return _number(args.get(RANK_PART_NAMES[collective])) * members
     if collective == "p2p" or uneven:
         return max(into, out)
     return out if collective in WHOLE_OUTPUT else into
 
 
 def _number(value: object) -> int:
+    """A number from a JSON value; 0 if it is none."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     return int(value) if isinstance(value, str) and value.isdigit() else 0
 
 
 def _splits(args: Mapping[str, Any], way: str) -> list[int]:
+    """The elements for each rank in an all-to-all; `way` is "In" or "Out"."""
     text = str(args.get(f"{way} split size", ""))
     if "..." in text:
         text = text.partition("...")[0]
     return [int(part) for part in LIST.split(text) if part.isdigit()]
 
 
-def _cut(text: str, size: int, args: Mapping[str, Any]) -> tuple[int, ...]:
-    """A list that was cut with an ellipsis: by start and stride, or as it begins and ends."""
+def _completed_ranks(text: str, size: int, args: Mapping[str, Any]) -> tuple[int, ...]:
+    """Complete a list of ranks that PyTorch has shortened by an ellipsis, by its start and
+    stride.
+    """
     first, stride = args.get("Global rank start"), args.get("Global rank stride")
     if isinstance(first, int) and isinstance(stride, int) and stride > 0:
         return tuple(first + k * stride for k in range(size))
     head, _, tail = text.partition("...")
-    begun = [int(part) for part in LIST.split(head) if part.isdigit()]
-    if len(begun) < 2:
+    first_ranks = [int(part) for part in LIST.split(head) if part.isdigit()]
+    if len(first_ranks) < 2:
         return ()
-    found = tuple(begun[0] + k * (begun[1] - begun[0]) for k in range(size))
-    regular = begun == list(found[: len(begun)]) and LIST.sub("", tail) in ("", str(found[-1]))
-    return found if regular else ()
+    ranks = tuple(first_ranks[0] + k * (first_ranks[1] - first_ranks[0]) for k in range(size))
+    is_regular = first_ranks == list(ranks[: len(first_ranks)]) and LIST.sub("", tail) in (
+        "",
+        str(ranks[-1]),
+    )
+    return ranks if is_regular else ()
 
 
-# The events of a profiler trace that matter here: kernels, who launched them, in which step.
-# A kernel of NCCL's says what it does, or the operator says it that launched it: found by its id,
-# or as the calls that were recorded since the launch before, where several were coalesced into one.
+# Events of a profile: kernels, their launches by the host, descriptions of NCCL calls, and steps.
 
 Event = Mapping[str, Any]
 KERNELS = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
@@ -256,22 +272,29 @@ STEP = re.compile(r"ProfilerStep#(\d+)")
 
 
 def is_nccl(event: Event) -> bool:
-    """Whether a kernel is one of NCCL's."""
+    """Whether a kernel belongs to NCCL."""
     named = "Collective name" in args_of(event)
     return named or IS_NCCL.match(str(event.get("name", ""))) is not None
 
 
 def args_of(event: Event) -> Mapping[str, Any]:
-    """The arguments of an event."""
+    """Return the arguments of an event."""
     args = event.get("args")
     return args if isinstance(args, dict) else {}
 
 
 @dataclass
 class Events:
-    """Events by what they are. Times are those of the file, in microseconds. `launched` is when and
-    on which thread of the host each kernel was launched, by correlation; `operators` are those of
-    communication that show the shapes of their tensors."""
+    """The events of a trace by kind, times in microseconds as in the file.
+
+    Args:
+        kernels: kernels and copies on the GPU.
+        launched: by correlation, when and by which thread of the host a kernel was launched.
+        records: descriptions of NCCL calls (`record_param_comms`).
+        operators: communication operators that show the shapes of their tensors.
+        steps: begin and end of each step of the profiler on the host.
+        steps_on_gpu: the same on the GPU.
+    """
 
     kernels: list[Event] = field(default_factory=list)
     launched: dict[object, tuple[float, object]] = field(default_factory=dict)
@@ -281,51 +304,69 @@ class Events:
     steps_on_gpu: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     def launch_of(self, kernel: Event) -> tuple[float, object] | None:
-        """When a kernel was launched, and by which thread."""
+        """Return when and by which thread a kernel was launched, or None."""
         return self.launched.get(args_of(kernel).get("correlation"))
 
     def step_of(self, kernel: Event) -> int:
-        """The profiler's step in which a kernel was launched; -1 for none."""
+        """Return the profiler's step in which a kernel was launched; -1 for none."""
         launch = self.launch_of(kernel)
         if launch is not None and self.steps:
-            return _within(self.steps, launch[0])
-        return _within(self.steps_on_gpu or self.steps, float(kernel["ts"]))
+            return _step_at(self.steps, launch[0])
+        return _step_at(self.steps_on_gpu or self.steps, float(kernel["ts"]))
 
-    def sayings(self, kernels: Sequence[Event]) -> Iterator[tuple[Event, list[Mapping[str, Any]]]]:
-        """Every kernel of NCCL's with the arguments of the calls that it carries out."""
-        by_id = {args_of(one).get("External id"): one for one in self.records}
-        own = {args_of(k).get("External id") for k in kernels if "Collective name" in args_of(k)}
-        others = (one for one in self.records if args_of(one).get("External id") not in own)
-        ordered = sorted(others, key=lambda one: float(one["ts"]))
-        free: dict[object, list[Event]] = grouped(ordered, lambda one: one.get("tid"))
-        before: dict[object, float] = {}
+    def calls_of_kernels(
+        self, kernels: Sequence[Event]
+    ) -> Iterator[tuple[Event, list[Mapping[str, Any]]]]:
+        """Yield every kernel of NCCL with the descriptions of the calls that it carries out.
+
+        A kernel has a description itself, or refers to one by its id. Otherwise the descriptions
+        that its thread recorded since the launch before belong to it: a kernel may carry out
+        several calls.
+        """
+        by_id = {args_of(record).get("External id"): record for record in self.records}
+        described_ids = {
+            args_of(k).get("External id") for k in kernels if "Collective name" in args_of(k)
+        }
+        undescribed_records = (
+            record
+            for record in self.records
+            if args_of(record).get("External id") not in described_ids
+        )
+        ordered = sorted(undescribed_records, key=lambda record: float(record["ts"]))
+        records_of_thread: dict[object, list[Event]] = grouped(
+            ordered, lambda record: record.get("tid")
+        )
+        last_launch: dict[object, float] = {}
         for kernel in sorted(kernels, key=self._launch_time):
             launch, args = self.launch_of(kernel), args_of(kernel)
-            found: list[Mapping[str, Any]]
+            call_arguments: list[Mapping[str, Any]]
             if "Collective name" in args:
-                found = [args]
+                call_arguments = [args]
             elif args.get("External id") in by_id and args.get("External id") is not None:
-                found = [args_of(by_id[args["External id"]])]
+                call_arguments = [args_of(by_id[args["External id"]])]
             elif launch is not None:
                 when, thread = launch
-                waiting = free.get(thread, [])
-                since = before.get(thread, float("-inf"))
-                found = [args_of(one) for one in waiting if since < float(one["ts"]) <= when]
+                waiting = records_of_thread.get(thread, [])
+                since = last_launch.get(thread, float("-inf"))
+                call_arguments = [
+                    args_of(record) for record in waiting if since < float(record["ts"]) <= when
+                ]
             else:
-                found = []
+                call_arguments = []
             if launch is not None:
-                before[launch[1]] = launch[0]
-            yield kernel, found
+                last_launch[launch[1]] = launch[0]
+            yield kernel, call_arguments
 
     def _launch_time(self, kernel: Event) -> float:
+        """When a kernel was launched, or else when it started."""
         launch = self.launch_of(kernel)
         return float(kernel["ts"]) if launch is None else launch[0]
 
 
-def events_of(found: Sequence[object]) -> Events:
-    """The events of a trace, sorted out in one pass."""
+def events_of(trace_events: Sequence[object]) -> Events:
+    """Sort the events of a trace by kind."""
     events = Events()
-    for event in found:
+    for event in trace_events:
         if not isinstance(event, dict) or event.get("ph") != "X":
             continue
         if all(isinstance(event.get(key), int | float) for key in ("ts", "dur")):
@@ -334,6 +375,7 @@ def events_of(found: Sequence[object]) -> Events:
 
 
 def _add(events: Events, event: Event) -> None:
+    """Add an event to the list of its kind."""
     kind, name = str(event.get("cat", "")).lower(), str(event.get("name", ""))
     if kind in KERNELS:
         events.kernels.append(event)
@@ -348,20 +390,21 @@ def _add(events: Events, event: Event) -> None:
     elif "annotation" in kind:
         step = STEP.fullmatch(name)
         if step:
-            kept = events.steps_on_gpu if kind.startswith("gpu") else events.steps
+            steps = events.steps_on_gpu if kind.startswith("gpu") else events.steps
             begin = float(event["ts"])
-            kept[int(step.group(1))] = (begin, begin + float(event["dur"]))
+            steps[int(step.group(1))] = (begin, begin + float(event["dur"]))
 
 
-def _within(steps: Mapping[int, tuple[float, float]], when: float) -> int:
+def _step_at(steps: Mapping[int, tuple[float, float]], when: float) -> int:
+    """The step that contains a moment; -1 for none."""
     numbers = sorted(steps, key=lambda number: steps[number])
     place = bisect_right([steps[number][0] for number in numbers], when) - 1
     return numbers[place] if place >= 0 and when < steps[numbers[place]][1] else -1
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """What went on for a while: begin and end, the thread, and what it is called."""
+class ThreadInterval:
+    """A span of time on a thread of the host, with a name or a number."""
 
     begin: float
     end: float
@@ -371,41 +414,50 @@ class Interval:
 
 
 def holding(
-    intervals: Sequence[Interval], moments: Sequence[tuple[float, object]]
-) -> Iterator[tuple[int, tuple[Interval, ...]]]:
-    """The number of every moment (time, thread) with the intervals of its thread around it."""
-    by_thread = grouped(intervals, lambda one: one.thread)
-    for some in by_thread.values():
-        some.sort(key=lambda one: (one.begin, -one.end))
+    intervals: Sequence[ThreadInterval], moments: Sequence[tuple[float, object]]
+) -> Iterator[tuple[int, tuple[ThreadInterval, ...]]]:
+    """Yield each moment's number with the intervals of its thread that contain it, outermost
+    first.
+    """
+    by_thread = grouped(intervals, lambda interval: interval.thread)
+    for intervals_of_thread in by_thread.values():
+        intervals_of_thread.sort(key=lambda interval: (interval.begin, -interval.end))
     order = sorted(range(len(moments)), key=lambda number: moments[number][0])
     places = dict.fromkeys(by_thread, 0)
-    open_: dict[object, list[Interval]] = {thread: [] for thread in by_thread}
+    open_intervals: dict[object, list[ThreadInterval]] = {thread: [] for thread in by_thread}
     for number in order:
         when, thread = moments[number]
         if thread not in by_thread:
             yield number, ()
             continue
-        some, place, stack = by_thread[thread], places[thread], open_[thread]
-        while place < len(some) and some[place].begin <= when:
-            while stack and stack[-1].end <= some[place].begin:
+        intervals_of_thread, next_interval, stack = (
+            by_thread[thread],
+            places[thread],
+            open_intervals[thread],
+        )
+        while (
+            next_interval < len(intervals_of_thread)
+            and intervals_of_thread[next_interval].begin <= when
+        ):
+            while stack and stack[-1].end <= intervals_of_thread[next_interval].begin:
                 stack.pop()
-            stack.append(some[place])
-            place += 1
-        places[thread] = place
+            stack.append(intervals_of_thread[next_interval])
+            next_interval += 1
+        places[thread] = next_interval
         while stack and stack[-1].end < when:
             stack.pop()
-        yield number, tuple(one for one in stack if one.end >= when)
+        yield number, tuple(interval for interval in stack if interval.end >= when)
 
 
-# Calls of NCCL's in traces of PyTorch before 2.3, which describe none: by the name of the kernel
-# and the shapes (`record_shapes`) of the operator that launched it, over all ranks.
+# Traces of PyTorch before 2.3 do not describe calls of NCCL. The calls follow from the names of the
+# kernels and the shapes (`record_shapes`) of the operators that launched them; all ranks take part.
 
 KERNEL = re.compile(
     r"(?P<all_reduce>AllReduce)|(?P<all_gather>AllGather)|(?P<reduce_scatter>ReduceScatter)|"
     r"(?P<broadcast>Broadcast)|(?P<reduce>Reduce)"
 )
 TO_ALL = re.compile(r"all_?to_?all", re.IGNORECASE)
-# What kernels and operators call types, the longer before those that they contain.
+# Names of data types in kernels and operators; a name comes before the names that it contains.
 SPELT_TYPES = (
     ("bfloat16", ("bf16", "bfloat16")), ("half", ("f16", "half")), ("double", ("f64", "double")),
     ("float", ("f32", "float")), ("int64", ("i64", "int64_t", "long")),
@@ -416,44 +468,55 @@ SUMS = ("all_reduce", "reduce_scatter", "reduce")
 BY_SHAPES = "all ranks"
 
 
-def said_by_shapes(events: Events, kernels: Sequence[Event], world: int | None) -> dict[int, Said]:
-    """The calls of kernels (by their place) whose launch lies within an operator with shapes."""
+def calls_from_shapes(
+    events: Events, kernels: Sequence[Event], world: int | None
+) -> dict[int, CallDescription]:
+    """Return by kernel the call that the shapes of the operator around its launch imply."""
     launches = [events.launch_of(kernel) or (-1.0, None) for kernel in kernels]
     operators = [_interval(place, one) for place, one in enumerate(events.operators)]
-    found = {}
+    descriptions = {}
     for place, around in holding(operators, launches):
         for interval in reversed(around):
             operator = events.operators[interval.number]
-            said = _said(str(kernels[place].get("name", "")), operator, world or 0)
-            if said is not None:
-                found[place] = said
+            description = _call_from_shapes(
+                str(kernels[place].get("name", "")), operator, world or 0
+            )
+            if description is not None:
+                descriptions[place] = description
                 break
-    return found
+    return descriptions
 
 
-def _interval(place: int, event: Event) -> Interval:
+def _interval(place: int, event: Event) -> ThreadInterval:
+    """An event as an interval with a number."""
     begin = float(event["ts"])
-    return Interval(begin, begin + float(event["dur"]), event.get("tid"), number=place)
+    return ThreadInterval(begin, begin + float(event["dur"]), event.get("tid"), number=place)
 
 
-def _said(kernel: str, operator: Event, world: int) -> Said | None:
+def _call_from_shapes(kernel: str, operator: Event, world: int) -> CallDescription | None:
+    """The call of a kernel, given the operator that launched it; None if the shapes do not say."""
     match = KERNEL.search(kernel)
     collective = match.lastgroup if match else None
     if TO_ALL.search(str(operator.get("name", ""))):
         collective = "alltoall"
     args = args_of(operator)
-    counts = [count for count in map(_count, _listed(args, "Input Dims")) if count]
-    named = kernel.partition("(")[0] if collective in SUMS else ""  # others are of int8, always
-    dtype = spelt_dtype(named) or spelt_dtype(" ".join(map(str, _listed(args, "Input type")[:2])))
+    counts = [count for count in map(_count, _list_argument(args, "Input Dims")) if count]
+    named = kernel.partition("(")[0] if collective in SUMS else ""  # kernels that copy use int8
+    dtype = spelt_dtype(named) or spelt_dtype(
+        " ".join(map(str, _list_argument(args, "Input type")[:2]))
+    )
     if collective is None or dtype is None or not counts or world < 2:
         return None
     elements = max(counts[:2])
     if collective == "all_gather" and len(set(counts[:2])) == 1:
-        elements *= world  # the operator shows only what this rank puts in
-    return Said(collective, elements * DTYPES[dtype], dtype, tuple(range(world)), BY_SHAPES)
+        elements *= world  # the operator shows only the part of this rank
+    return CallDescription(
+        collective, elements * DTYPES[dtype], dtype, tuple(range(world)), BY_SHAPES
+    )
 
 
-def _listed(args: Mapping[str, Any], name: str) -> list[Any]:
+def _list_argument(args: Mapping[str, Any], name: str) -> list[Any]:
+    """An argument that is a list, whatever the case of its name."""
     for key, value in args.items():
         if key.lower() == name.lower() and isinstance(value, list):
             return value
@@ -461,6 +524,7 @@ def _listed(args: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _count(dims: object) -> int:
+    """The number of elements of all tensors with these dimensions."""
     if not isinstance(dims, list) or not dims:
         return 0
     if all(isinstance(one, int) for one in dims):
@@ -469,7 +533,7 @@ def _count(dims: object) -> int:
 
 
 def spelt_dtype(text: str) -> str | None:
-    """The type that a text names as a word of its own."""
+    """Return the data type that a text names as a word; None if it names none."""
     words = re.split(r"[^a-z0-9]+", text.lower().replace("_t", ""))
     for dtype, names in SPELT_TYPES:
         if any(name.replace("_t", "") in words or (" " in name and name in text) for name in names):
@@ -482,7 +546,7 @@ NO_STEP = -1
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel that is none of NCCL's: begin and end in seconds, and the profiler's step."""
+    """A kernel that is not of NCCL: begin and end in seconds, and the profiler's step."""
 
     begin: float
     end: float
@@ -490,28 +554,32 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One kernel of NCCL's: begin and end in seconds, and what it was called for. `part` counts the
-    calls that one kernel carries out together."""
+class ProfiledCall:
+    """One call of NCCL: begin and end of its kernel in seconds, and what it does.
+
+    `part` numbers the calls that one kernel carries out together.
+    """
 
     begin: float
     end: float
     stream: str
-    said: Said
+    description: CallDescription
     part: int = 0
     step: int = NO_STEP
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What one rank did, in order of time, in seconds since its first kernel. `unsized` counts
-    kernels of NCCL's whose size or peers the trace does not tell; `steps` are the profiler's, where
-    it recorded several."""
+    """What one rank did, in order of time, in seconds since its first kernel.
+
+    `unsized` counts kernels of NCCL without known size or peers. `steps` are the steps that the
+    profiler marked.
+    """
 
     rank: int
     world: int
     kernels: tuple[Kernel, ...]
-    calls: tuple[Call, ...]
+    calls: tuple[ProfiledCall, ...]
     unsized: int = 0
     steps: tuple[int, ...] = ()
     gpu: str = ""
@@ -519,22 +587,24 @@ class Profile:
 
     @property
     def seconds(self) -> float:
-        """From the first kernel to the end of the last."""
-        every: tuple[Kernel | Call, ...] = (*self.kernels, *self.calls)
+        """The time from the start of the first kernel to the end of the last."""
+        every: tuple[Kernel | ProfiledCall, ...] = (*self.kernels, *self.calls)
         return max(one.end for one in every) - min(one.begin for one in every)
 
     def busy(self, pause: float = 0.0) -> list[list[float]]:
-        """Begins and ends of times in which kernels ran, with no longer a pause between them."""
-        found: list[list[float]] = []
+        """Return [begin, end] of each time in which kernels ran, with pauses of at most `pause`
+        seconds.
+        """
+        busy_spans: list[list[float]] = []
         for kernel in self.kernels:
-            if found and kernel.begin <= found[-1][1] + pause:
-                found[-1][1] = max(found[-1][1], kernel.end)
+            if busy_spans and kernel.begin <= busy_spans[-1][1] + pause:
+                busy_spans[-1][1] = max(busy_spans[-1][1], kernel.end)
             else:
-                found.append([kernel.begin, kernel.end])
-        return found
+                busy_spans.append([kernel.begin, kernel.end])
+        return busy_spans
 
     def of_step(self, step: int) -> "Profile":
-        """What belongs to one step."""
+        """Return the kernels and calls of one step."""
         return replace(
             self,
             kernels=tuple(one for one in self.kernels if one.step == step),
@@ -543,28 +613,28 @@ class Profile:
         )
 
     def usual_step(self) -> int | None:
-        """The step of median length; None where there are no steps."""
+        """Return the step of median length; None if no steps are marked."""
         lengths = sorted((self.of_step(step).seconds, step) for step in self.steps)
         return lengths[(len(lengths) - 1) // 2][1] if lengths else None
 
 
-_KEPT = Memo(1)
+_LAST_PROFILE = Memo(1)
 
 
 def read_profile(path: Path) -> Profile:
-    """The profile in a file; the last one is kept, as every cell of a sweep asks for it."""
+    """Return the profile in a file. The last one is cached, as every cell of a sweep reads it."""
     state = path.stat() if path.exists() else None
-    asked = (path, state and (state.st_mtime_ns, state.st_size))
-    return _KEPT.of(asked, lambda: profile_of(read_json(path), path))
+    key = (path, state and (state.st_mtime_ns, state.st_size))
+    return _LAST_PROFILE.of(key, lambda: profile_of(read_json(path), path))
 
 
 def profile_of(data: Mapping[str, Any], path: Path) -> Profile:
-    """The profile of a trace that was read."""
+    """Return the profile in the contents of a trace."""
     job, events = job_of(data), events_of(data["traceEvents"])
     events.kernels = _of_one_device(events.kernels, job.rank)
     ours = [event for event in events.kernels if is_nccl(event)]
     if not events.kernels:
-        raise InputError(f"{path}: has no kernels (was the profiler told to record CUDA?)")
+        raise InputError(f"{path}: has no kernels (did the profiler record CUDA?)")
     if not ours:
         raise InputError(f"{path}: has {len(events.kernels)} kernels, but none of NCCL's")
     origin = min(float(event["ts"]) for event in events.kernels)
@@ -577,13 +647,13 @@ def profile_of(data: Mapping[str, Any], path: Path) -> Profile:
             f"{path}: NCCL's kernels say neither sizes nor groups",
             hint="PyTorch 2.3 and later write them; before, record_shapes=True tells sizes",
         )
-    rank = job.rank if job.rank is not None else min(calls[0].said.ranks)
-    world = job.world or max(max(call.said.ranks) for call in calls) + 1
+    rank = job.rank if job.rank is not None else min(calls[0].description.ranks)
+    world = job.world or max(max(call.description.ranks) for call in calls) + 1
     _check_ranks(world, f"{path}: the job")
-    others = [event for event in events.kernels if not is_nccl(event)]
+    other_events = [event for event in events.kernels if not is_nccl(event)]
     kernels = sorted(
-        (Kernel(*_when(event, origin), events.step_of(event)) for event in others),
-        key=lambda one: (one.begin, one.end),
+        (Kernel(*_seconds_of(event, origin), events.step_of(event)) for event in other_events),
+        key=lambda kernel: (kernel.begin, kernel.end),
     )
     calls.sort(key=lambda call: (call.begin, call.part))
     steps = sorted({call.step for call in calls if call.step != NO_STEP})
@@ -593,40 +663,59 @@ def profile_of(data: Mapping[str, Any], path: Path) -> Profile:
 
 
 def _calls(
-    events: Events, ours: Sequence[Event], job: Job, origin: float
-) -> tuple[list[Call], int]:
-    found: dict[object, list[Call]] = {}
-    unsized, described = 0, list(events.sayings(ours))
-    silent = not any(sayings for _, sayings in described)
-    shown = said_by_shapes(events, [one for one, _ in described], job.world) if silent else {}
-    for number, (kernel, sayings) in enumerate(described):
-        said = _together([one for args in sayings if (one := job.said(args)) is not None])
-        if number in shown:
-            said = [shown[number]]
-        unsized += not said
-        begin, end = _when(kernel, origin)
-        made = args_of(kernel).get("External id")
+    events: Events, ours: Sequence[Event], job: ProfiledJob, origin: float
+) -> tuple[list[ProfiledCall], int]:
+    """Return the calls of the kernels `ours`, and the number of kernels without description."""
+    calls_of_launch: dict[object, list[ProfiledCall]] = {}
+    unsized, described = 0, list(events.calls_of_kernels(ours))
+    has_no_descriptions = not any(call_arguments for _, call_arguments in described)
+    from_shapes = (
+        calls_from_shapes(events, [description for description, _ in described], job.world)
+        if has_no_descriptions
+        else {}
+    )
+    for number, (kernel, call_arguments) in enumerate(described):
+        descriptions = _merged_calls(
+            [
+                description
+                for args in call_arguments
+                if (description := job.description_of_call(args)) is not None
+            ]
+        )
+        if number in from_shapes:
+            descriptions = [from_shapes[number]]
+        unsized += not descriptions
+        begin, end = _seconds_of(kernel, origin)
+        launch_id = args_of(kernel).get("External id")
         stream = str(args_of(kernel).get("stream", kernel.get("tid", "")))
-        key = (made, stream) if made else number
-        if key in found:
-            begin = min(begin, found[key][0].begin)
-            end = max(end, found[key][0].end)
+        key = (launch_id, stream) if launch_id else number
+        if key in calls_of_launch:
+            begin = min(begin, calls_of_launch[key][0].begin)
+            end = max(end, calls_of_launch[key][0].end)
         step = events.step_of(kernel)
-        found[key] = [Call(begin, end, stream, one, part, step) for part, one in enumerate(said)]
-    return [call for calls in found.values() for call in calls], unsized
+        calls_of_launch[key] = [
+            ProfiledCall(begin, end, stream, description, part, step)
+            for part, description in enumerate(descriptions)
+        ]
+    return [call for calls in calls_of_launch.values() for call in calls], unsized
 
 
-def _together(calls: Sequence[Said]) -> list[Said]:
-    """Calls of one kernel: collectives of one kind and group are one, sends and receives apart."""
-    found: dict[object, Said] = {}
-    for one in calls:
-        key = (one.collective, one.ranks, one.dtype)
-        held = found.get(key)
-        found[key] = one if held is None else replace(held, nbytes=held.nbytes + one.nbytes)
-    return list(found.values())
+def _merged_calls(calls: Sequence[CallDescription]) -> list[CallDescription]:
+    """Merge the collectives of one kernel with equal ranks and type into one; likewise sends and
+    receives.
+    """
+    merged: dict[object, CallDescription] = {}
+    for call in calls:
+        key = (call.collective, call.ranks, call.dtype)
+        earlier = merged.get(key)
+        merged[key] = (
+            call if earlier is None else replace(earlier, nbytes=earlier.nbytes + call.nbytes)
+        )
+    return list(merged.values())
 
 
-def _with_rank(job: Job, ours: Sequence[Event]) -> Job:
+def _with_rank(job: ProfiledJob, ours: Sequence[Event]) -> ProfiledJob:
+    """The job with the rank that kernels state, if the header lacks it."""
     if job.rank is not None:
         return job
     for event in ours:
@@ -638,172 +727,199 @@ def _with_rank(job: Job, ours: Sequence[Event]) -> Job:
 
 
 def _of_one_device(events: list[Event], rank: int | None) -> list[Event]:
+    """The events of the GPU of this rank, if the trace has several GPUs."""
     devices = {repr(event.get("pid")) for event in events}
     if len(devices) < 2:
         return events
     ours = [event for event in events if is_nccl(event)]
-    own = [event["pid"] for event in ours if args_of(event).get("Rank") == rank]
-    if own:
-        device = own[0]
+    devices_of_rank = [event["pid"] for event in ours if args_of(event).get("Rank") == rank]
+    if devices_of_rank:
+        device = devices_of_rank[0]
     else:
         device = ours[0]["pid"] if ours else events[0]["pid"]
     return [event for event in events if event.get("pid") == device]
 
 
-def _when(event: Event, origin: float) -> tuple[float, float]:
+def _seconds_of(event: Event, origin: float) -> tuple[float, float]:
+    """The begin and end of an event in seconds since `origin`."""
     begin = float(event["ts"]) - origin
     return begin * 1e-6, (begin + float(event["dur"])) * 1e-6
 
 
 def _gpu(data: Mapping[str, Any]) -> str:
+    """The name of the GPU."""
     devices = data.get("deviceProperties")
     first = devices[0] if isinstance(devices, list) and devices else {}
     return str(first.get("name", "")) if isinstance(first, dict) else ""
 
 
 def _nccl(data: Mapping[str, Any]) -> str:
+    """The version of NCCL."""
     info = data.get("distributedInfo")
     return str(info.get("nccl_version", "")) if isinstance(info, dict) else ""
 
 
-class StepError(InputError):
-    """A step was asked for that the trace does not have."""
+class StepNotRecorded(InputError):
+    """The user wants a step that the trace does not have."""
 
 
-def step_of(profile: Profile, asked: int | None) -> tuple[Profile, tuple[str, ...]]:
-    """The step that is asked for, else the one of median length; the whole, if it has no steps."""
-    if asked is not None and asked not in profile.steps:
+def step_of(profile: Profile, wanted_step: int | None) -> tuple[Profile, tuple[str, ...]]:
+    """Return one step of a profile, and notes on what was chosen and left out.
+
+    It is the wanted step, or the one of median length; the complete profile if no steps are marked.
+    """
+    if wanted_step is not None and wanted_step not in profile.steps:
         has = _numbers(profile.steps) if profile.steps else "none that the profiler marked"
-        raise StepError(f"the trace has no step {asked}; it has {has}")
-    step = profile.usual_step() if asked is None else asked
+        raise StepNotRecorded(f"the trace has no step {wanted_step}; it has {has}")
+    step = profile.usual_step() if wanted_step is None else wanted_step
     chosen = profile if step is None else profile.of_step(step)
     notes = []
     if len(profile.steps) > 1:
         notes.append(f"step {step} of the trace's {_numbers(profile.steps)}")
     if profile.unsized:
         notes.append(f"{profile.unsized} kernels of NCCL's without size or peers left out")
-    if any(call.said.uneven for call in chosen.calls):
+    if any(call.description.uneven for call in chosen.calls):
         notes.append("all-to-alls of uneven parts as even ones")
-    if any(call.said.group == BY_SHAPES for call in chosen.calls):
+    if any(call.description.group == BY_SHAPES for call in chosen.calls):
         notes.append("calls by the shapes of their operators, over all ranks")
     return chosen, tuple(notes)
 
 
 def _numbers(steps: tuple[int, ...]) -> str:
+    """Numbers of steps as text."""
     if len(steps) > 2 and steps == tuple(range(steps[0], steps[-1] + 1)):
         return f"{steps[0]} to {steps[-1]}"
     return ", ".join(map(str, steps))
 
 
-# From the profile of one rank to a tape for all: every rank does what this one did.
+# The profile of one rank becomes a tape on which every rank does the same.
 #
 # Kernels follow each other with the gaps that the host left. A call of NCCL starts when the kernels
-# that ran before it are done; kernels that begin after an idle time wait for the calls that ended
-# in it. Idle times before calls stay as well, but not what a kernel of NCCL's itself waited for
-# other ranks. With calls as long as they were measured, the tape takes the time of the profile.
+# before it are done. Kernels that begin after an idle time wait for the calls that ended in it.
+# Idle times before calls are kept, but not the time that a kernel of NCCL waited for other ranks.
+# If calls take as long as measured, the tape takes as long as the profile.
 
 Key = tuple[bool, tuple[int, ...]]
-IDLE = 1e-6  # seconds without a kernel, from which on something was waited for
+IDLE = 1e-6  # a gap of this many seconds between kernels means that the GPU waited for something
 
 
 def tape_of(profile: Profile) -> Tape:
-    """The tape of a profile on its whole world."""
+    """Return a tape on which every rank does what the profiled rank did."""
     work = _Replaying(profile)
     calls = [(call.begin, partial(work.call, n)) for n, call in enumerate(profile.calls)]
     blocks = [(begin, partial(work.kernels, begin, end)) for begin, end in _blocks(profile)]
-    for _, write in sorted([*calls, *blocks], key=itemgetter(0)):  # calls first where both begin
+    for _, write in sorted([*calls, *blocks], key=itemgetter(0)):  # at one moment, calls first
         write()
     return work.tape
 
 
 class _Replaying:
-    """The tape while it is written: the last kernels, when they ended, and calls under way."""
+    """The tape while it is written, and the state at the current moment of the profile.
+
+    `busy_until` is when the last kernel ended, `running_calls` the calls that have not been waited
+    for.
+    """
 
     def __init__(self, profile: Profile) -> None:
         self.profile, self.tape = profile, Tape(phase="step")
         self.everyone = np.arange(profile.world, dtype=np.int32)
-        self.groups = {key: groups_of(key, profile.world) for key in map(_key, profile.calls)}
-        self.running: dict[int, int] = {}
-        self.last: Deps = ()
+        self.groups = {key: groups_of(key, profile.world) for key in map(_group_key, profile.calls)}
+        self.running_calls: dict[int, int] = {}
+        self.last_kernel: Deps = ()
         first = [one.begin for one in profile.kernels[:1]] + [
             one.begin for one in profile.calls[:1]
         ]
-        self.before = min(first, default=0.0)
+        self.busy_until = min(first, default=0.0)
 
     def kernels(self, begin: float, end: float) -> None:
-        """A block of kernels, behind what it waited for."""
+        """Add a block of kernels after the calls that it waited for."""
         awaited, gap = self._idle(begin)
         self._compute("kernels", gap + end - begin, awaited)
-        self.before = end
+        self.busy_until = end
 
     def call(self, number: int) -> None:
-        """A call, which starts when the kernels before it are done and the host lets it."""
+        """Add a call, which starts when the kernels before it are done and the host has issued
+        it.
+        """
         call = self.profile.calls[number]
         awaited, gap = self._idle(call.begin)
         if gap > IDLE:
             self._compute("gap", gap, awaited)
-            self.before = call.begin
-        self.running[number] = _written(self.tape, call, self.groups, self.last)
+            self.busy_until = call.begin
+        self.running_calls[number] = _write_call(self.tape, call, self.groups, self.last_kernel)
 
     def _compute(self, name: str, seconds: float, awaited: Deps) -> None:
-        self.last = (self.tape.compute(name, self.everyone, seconds, (*self.last, *awaited)),)
+        """Add compute time to all ranks."""
+        self.last_kernel = (
+            self.tape.compute(name, self.everyone, seconds, (*self.last_kernel, *awaited)),
+        )
 
     def _idle(self, begin: float) -> tuple[Deps, float]:
-        """The calls that were waited for before a moment, and how long nothing was after them."""
+        """Return the calls that ended in the idle time before a moment, and the idle time after
+        them.
+        """
         calls = self.profile.calls
-        self.running = {n: made for n, made in self.running.items() if calls[n].end > self.before}
-        over = [n for n in self.running if calls[n].end <= begin + IDLE]
-        reached = max([self.before, *(calls[n].end for n in over)])
-        gap = max(0.0, begin - reached) if begin - self.before > IDLE else 0.0
-        return tuple(self.running[n] for n in over), gap
+        self.running_calls = {
+            n: made for n, made in self.running_calls.items() if calls[n].end > self.busy_until
+        }
+        over = [n for n in self.running_calls if calls[n].end <= begin + IDLE]
+        reached = max([self.busy_until, *(calls[n].end for n in over)])
+        gap = max(0.0, begin - reached) if begin - self.busy_until > IDLE else 0.0
+        return tuple(self.running_calls[n] for n in over), gap
 
 
-def _key(call: Call) -> Key:
-    return call.said.collective == "p2p", call.said.ranks
+def _group_key(call: ProfiledCall) -> Key:
+    """Calls with equal keys have the same groups on all ranks."""
+    return call.description.collective == "p2p", call.description.ranks
 
 
-def _written(tape: Tape, call: Call, groups: dict[Key, Ranks], after: Deps) -> int:
-    said = call.said
-    together = f" part {call.part}" if call.part else ""
-    (made,) = tape.collective(  # calls have two ranks and a byte at least
-        said.collective,
-        said.group,
-        said.collective,
-        groups[_key(call)],
-        said.nbytes,
+def _write_call(tape: Tape, call: ProfiledCall, groups: dict[Key, Ranks], after: Deps) -> int:
+    """Add a call to the tape; return the number of its entry."""
+    description = call.description
+    part_title = f" part {call.part}" if call.part else ""
+    (made,) = tape.collective(  # one entry, as calls have at least two ranks and one byte
+        description.collective,
+        description.group,
+        description.collective,
+        groups[_group_key(call)],
+        description.nbytes,
         after,
-        stream=f"{said.group} {call.stream}{together}",
-        dtype=said.dtype,
+        stream=f"{description.group} {call.stream}{part_title}",
+        dtype=description.dtype,
         measured=call.end - call.begin,
     )
     return made
 
 
 def _blocks(profile: Profile) -> list[tuple[float, float]]:
-    """Times of kernels without a pause, cut where a call of NCCL begins."""
+    """The times of kernels without a pause, cut where a call of NCCL begins."""
     cuts = sorted(call.begin for call in profile.calls)
-    found = []
+    blocks = []
     for begin, end in profile.busy(IDLE):
         inside = cuts[bisect_right(cuts, begin) : bisect_right(cuts, end)]
-        found += [pair for pair in pairwise([begin, *inside, end]) if pair[1] > pair[0]]
-    return found
+        blocks += [pair for pair in pairwise([begin, *inside, end]) if pair[1] > pair[0]]
+    return blocks
 
 
 def groups_of(key: Key, world: int) -> Ranks:
-    """The group of a call and its likes; of sends, the pairs that are as far apart."""
+    """Return the groups of all ranks in which a call runs; of sends, all pairs at the same
+    distance.
+    """
     p2p, ranks = key
-    found = tiled(ranks, world)
+    groups = tiled(ranks, world)
     backward = p2p and ranks[0] > ranks[1]
-    return np.ascontiguousarray(found[:, ::-1]) if backward else found
+    return np.ascontiguousarray(groups[:, ::-1]) if backward else groups
 
 
 def tiled(ranks: tuple[int, ...], world: int) -> Ranks:
-    """The group of one rank and its likes, which together are the whole world."""
+    """Return the group of one rank and its copies at all offsets, which together cover all
+    ranks.
+    """
     group = np.array(sorted(ranks), np.int32)
     if len(np.unique(group)) < len(group) or group.max() >= world:
         raise InputError(f"a group of ranks {ranks[:8]} is none of {world} ranks")
     step = int(group[1] - group[0])
     if (np.diff(group) != step).any() or world % (step * len(group)):
-        return group.reshape(1, -1)  # of its own kind: the other ranks' groups are not known
-    every = np.arange(world, dtype=np.int32).reshape(-1, len(group), step)
-    return np.ascontiguousarray(every.transpose(0, 2, 1).reshape(-1, len(group)))
+        return group.reshape(1, -1)  # an irregular group: those of the other ranks are not known
+    all_ranks = np.arange(world, dtype=np.int32).reshape(-1, len(group), step)
+    return np.ascontiguousarray(all_ranks.transpose(0, 2, 1).reshape(-1, len(group)))

@@ -1,9 +1,11 @@
-"""How long each layer of a model computes, forward and backward, in a profile of PyTorch's.
+"""Find in a PyTorch profile how long each layer of a model computes, forward and backward.
 
-A kernel belongs to the layer whose module (`with_modules` or `with_stack`), or whose
-`record_function` of that name, launched it. A kernel of backward belongs to the layer of the
-operator that it is the gradient of: autograd gives both one sequence number. What forward runs
-before the first block is the embedding's, what it runs after the last one is the head's."""
+A kernel belongs to the layer that launched it: a module (profiled `with_modules` or `with_stack`)
+or a `record_function` of the layer's name. A kernel of the backward pass belongs to the layer of
+the forward operator with the same sequence number, which autograd gives to an operator and its
+gradient. Kernels before the first block belong to the embedding, kernels after the last block to
+the head.
+"""
 
 import re
 from bisect import bisect_left
@@ -13,7 +15,14 @@ from pathlib import Path
 
 from netsim.base.errors import InputError
 from netsim.training.recorded import kineto
-from netsim.training.recorded.kineto import Event, Events, Interval, args_of, events_of, holding
+from netsim.training.recorded.kineto import (
+    Event,
+    Events,
+    ThreadInterval,
+    args_of,
+    events_of,
+    holding,
+)
 
 MODULE = re.compile(r"nn\.Module: (?P<kind>.+)_(?P<number>\d+)")
 BACKWARD = "autograd::engine::evaluate_function"
@@ -21,19 +30,27 @@ BEFORE, AFTER = "embedding", "head"
 Times = dict[str, tuple[float, float]]
 
 
-def layer_times(path: Path, names: Sequence[str], blocks: Sequence[str], held: int) -> Times:
-    """Seconds forward and backward, of one execution, by name of a layer of the model. `blocks` are
-    those of `names` that are a transformer's blocks, `held` how many one rank has."""
+def layer_times(
+    path: Path, names: Sequence[str], blocks: Sequence[str], blocks_per_rank: int
+) -> Times:
+    """Return the seconds forward and backward of one execution of each layer, by name.
+
+    Args:
+        path: the profile.
+        names: all layers of the model.
+        blocks: those of `names` that are blocks of a transformer.
+        blocks_per_rank: blocks that one rank runs.
+    """
     data = kineto.read_json(path)
-    found = _Found(data["traceEvents"])
-    spans = found.annotated(names) or found.modules(path, blocks, held)
-    times = found.times(spans, ends=bool(blocks))
+    trace = _Found(data["traceEvents"])
+    spans = trace.annotated(names) or trace.modules(path, blocks, blocks_per_rank)
+    times = trace.times(spans, ends=bool(blocks))
     if not any(sum(pair) for pair in times.values()):
         raise InputError(
-            f"{path}: no kernel could be told to be a layer's",
+            f"{path}: no kernel could be assigned to a layer",
             hint="profile CPU and CUDA together, with with_modules or with_stack, without graphs",
         )
-    # Blocks that are on other ranks are as long as the mean of those that are here.
+    # Blocks on other ranks take the mean time of the blocks on this rank.
     here = [times[name] for name in blocks if name in times]
     if not here:
         return times
@@ -42,21 +59,28 @@ def layer_times(path: Path, names: Sequence[str], blocks: Sequence[str], held: i
 
 
 class _Found:
+    """The operators and annotated spans of a profile, in order of the file.
+
+    `forward_thread` holds, by place in `backward_operators`, autograd's number of the thread that
+    ran the forward operator.
+    """
+
     def __init__(self, events: Sequence[object]) -> None:
         self.events: Events = events_of(events)
-        self.spans: list[Interval] = []
-        self.ahead: list[Interval] = []
-        self.back: list[Interval] = []
-        self.forward_thread: dict[int, int] = {}  # of each operator of backward, by its place
+        self.spans: list[ThreadInterval] = []
+        self.forward_operators: list[ThreadInterval] = []
+        self.backward_operators: list[ThreadInterval] = []
+        self.forward_thread: dict[int, int] = {}
         for event in events:
             if isinstance(event, dict) and event.get("ph") == "X" and "dur" in event:
                 self._add(event)
 
     def _add(self, event: Event) -> None:
+        """Sort one event into the lists."""
         kind, name = str(event.get("cat", "")), str(event.get("name", ""))
         begin = float(event["ts"])
         number = args_of(event).get("Sequence number", -1)
-        one = Interval(
+        interval = ThreadInterval(
             begin,
             begin + float(event["dur"]),
             event.get("tid"),
@@ -64,54 +88,76 @@ class _Found:
             number if isinstance(number, int) else -1,
         )
         if kind in ("python_function", "user_annotation"):
-            self.spans.append(one)
+            self.spans.append(interval)
         elif kind == "cpu_op" and name.startswith(BACKWARD):
-            self.forward_thread[len(self.back)] = int(args_of(event).get("Fwd thread id", 0))
-            self.back.append(one)
-        elif kind == "cpu_op" and one.number >= 0 and not args_of(event).get("Fwd thread id"):
-            self.ahead.append(one)
+            self.forward_thread[len(self.backward_operators)] = int(
+                args_of(event).get("Fwd thread id", 0)
+            )
+            self.backward_operators.append(interval)
+        elif kind == "cpu_op" and interval.number >= 0 and not args_of(event).get("Fwd thread id"):
+            self.forward_operators.append(interval)
 
-    def annotated(self, names: Sequence[str]) -> list[Interval]:
-        """The `record_function`s that are called as layers are."""
-        known = set(names)
-        return [one for one in self.spans if one.name in known]
+    def annotated(self, names: Sequence[str]) -> list[ThreadInterval]:
+        """Return the `record_function` spans whose name is that of a layer."""
+        layer_names = set(names)
+        return [interval for interval in self.spans if interval.name in layer_names]
 
-    def modules(self, path: Path, blocks: Sequence[str], held: int) -> list[Interval]:
-        """The modules whose number is that of the blocks; of nested ones, the outermost."""
-        kinds: dict[str, dict[int, list[Interval]]] = defaultdict(lambda: defaultdict(list))
-        for one in self.spans:
-            match = MODULE.fullmatch(one.name)
+    def modules(
+        self, path: Path, blocks: Sequence[str], blocks_per_rank: int
+    ) -> list[ThreadInterval]:
+        """Return the spans of the modules that are the blocks, named after them.
+
+        Blocks are the modules of a class with the right number of modules; of nested classes, the
+        outermost.
+        """
+        kinds: dict[str, dict[int, list[ThreadInterval]]] = defaultdict(lambda: defaultdict(list))
+        for interval in self.spans:
+            match = MODULE.fullmatch(interval.name)
             if match:
-                kinds[match["kind"]][int(match["number"])].append(one)
-        counts = {len(blocks), held}
-        fitting = {kind: found for kind, found in kinds.items() if len(found) in counts and blocks}
+                kinds[match["kind"]][int(match["number"])].append(interval)
+        counts = {len(blocks), blocks_per_rank}
+        fitting = {
+            kind: by_number
+            for kind, by_number in kinds.items()
+            if len(by_number) in counts and blocks
+        }
         if not fitting:
-            some = ", ".join(f"{len(found)} {kind}" for kind, found in list(kinds.items())[:6])
+            seen = ", ".join(
+                f"{len(by_number)} {kind}" for kind, by_number in list(kinds.items())[:6]
+            )
             raise InputError(
-                f"{path}: expected {held} modules of one kind, or record_functions called as "
-                f"layers are ({blocks[0] if blocks else 'the names of the scenario'}, …), got "
-                f"{some or 'no modules'}",
+                f"{path}: expected {blocks_per_rank} modules of one kind, or record_functions "
+                f"called as layers are ({blocks[0] if blocks else 'names of the scenario'}, …), "
+                f"got {seen or 'no modules'}",
                 hint="profile with with_modules=True or with_stack=True",
             )
         longest = {
-            name: sum(one.end - one.begin for some in found.values() for one in some)
-            for name, found in fitting.items()
+            name: sum(
+                interval.end - interval.begin for seen in by_number.values() for interval in seen
+            )
+            for name, by_number in fitting.items()
         }
         kind = max(longest, key=longest.__getitem__)
         names = blocks if len(fitting[kind]) == len(blocks) else blocks[: len(fitting[kind])]
         return [
-            Interval(one.begin, one.end, one.thread, names[place])
+            ThreadInterval(interval.begin, interval.end, interval.thread, names[place])
             for place, number in enumerate(sorted(fitting[kind]))
-            for one in fitting[kind][number]
+            for interval in fitting[kind][number]
         ]
 
-    def times(self, spans: Sequence[Interval], *, ends: bool) -> Times:
-        """Seconds of an execution of every layer; with `ends`, of what is around them as well."""
+    def times(self, spans: Sequence[ThreadInterval], *, ends: bool) -> Times:
+        """Return the seconds of one execution of every layer; with `ends`, of embedding and head,
+        too.
+        """
         spans = self._in_steps(spans)
-        within = dict(holding(self.back, [(one.begin, one.thread) for one in spans]))
-        first = [one for number, one in enumerate(spans) if not within[number]]
+        within = dict(
+            holding(
+                self.backward_operators, [(interval.begin, interval.thread) for interval in spans]
+            )
+        )
+        first = [interval for number, interval in enumerate(spans) if not within[number]]
         layers = _Layers(self, spans, first, ends=ends)
-        runs = Counter(one.name for one in first)
+        runs = Counter(interval.name for interval in first)
         passes = max(runs.values(), default=1)
         spent: dict[tuple[str, int], float] = defaultdict(float)
         for layer, way, seconds in layers.kernels():
@@ -122,87 +168,117 @@ class _Found:
             for times in [runs.get(layer, passes)]
         }
 
-    def _in_steps(self, spans: Sequence[Interval]) -> list[Interval]:
+    def _in_steps(self, spans: Sequence[ThreadInterval]) -> list[ThreadInterval]:
+        """The spans that lie within steps of the profiler; all, if it marked none."""
         steps = list(self.events.steps.values())
         if not steps:
             return list(spans)
-        return [one for one in spans if any(b <= one.begin and one.end <= e for b, e in steps)]
+        return [
+            interval
+            for interval in spans
+            if any(b <= interval.begin and interval.end <= e for b, e in steps)
+        ]
 
 
 class _Layers:
+    """Assigns kernels of a profile to layers.
+
+    Args:
+        trace: operators of the profile.
+        spans: spans of layers, forward and (recomputation) backward.
+        first: those of `spans` that are forward.
+        ends: whether kernels around the blocks belong to embedding and head.
+    """
+
     def __init__(
-        self, found: _Found, spans: Sequence[Interval], first: Sequence[Interval], *, ends: bool
+        self,
+        trace: _Found,
+        spans: Sequence[ThreadInterval],
+        first: Sequence[ThreadInterval],
+        *,
+        ends: bool,
     ) -> None:
-        self.found, self.spans, self.ends = found, spans, ends
-        self.first = sorted(first, key=lambda one: one.begin)
-        self.begins = [one.begin for one in self.first]
-        self.backward = sorted(one.begin for one in found.back)
+        self.trace, self.spans, self.ends = trace, spans, ends
+        self.first = sorted(first, key=lambda interval: interval.begin)
+        self.begins = [interval.begin for interval in self.first]
+        self.backward = sorted(interval.begin for interval in trace.backward_operators)
         self.of_number = self._numbers()
 
     def kernels(self) -> list[tuple[str, int, float]]:
-        """Layer, 0 for forward or 1 for backward, and seconds of every kernel that is a layer's."""
-        events = self.found.events
-        ours = [one for one in events.kernels if not kineto.is_nccl(one)]
-        launches = [events.launch_of(one) or (-1.0, None) for one in ours]
-        tables = (self.found.back, self.spans, self.found.ahead)
+        """Return (layer, 0 for forward or 1 for backward, seconds) of every kernel of a layer."""
+        events = self.trace.events
+        computing_kernels = [kernel for kernel in events.kernels if not kineto.is_nccl(kernel)]
+        launches = [events.launch_of(kernel) or (-1.0, None) for kernel in computing_kernels]
+        tables = (self.trace.backward_operators, self.spans, self.trace.forward_operators)
         around = [dict(holding(table, launches)) for table in tables]
-        made = []
-        for number, kernel in enumerate(ours):
+        layer_kernels = []
+        for number, kernel in enumerate(computing_kernels):
             back, span, ahead = (table[number] for table in around)
-            layer, way = "", 0
+            layer, direction = "", 0
             if back and not (span and span[-1].begin > back[-1].begin):
-                layer, way = self.of_number.get(back[-1], ""), 1
+                layer, direction = self.of_number.get(back[-1], ""), 1
             elif span and not back:
                 layer = span[-1].name
             elif ahead and not back:
                 layer = self._around(ahead[0])
             if layer:
-                made.append((layer, way, float(kernel["dur"]) * 1e-6))
-        return made
+                layer_kernels.append((layer, direction, float(kernel["dur"]) * 1e-6))
+        return layer_kernels
 
-    def _around(self, operator: Interval) -> str:
-        """The end of the model to which an operator outside of all blocks belongs."""
+    def _around(self, operator: ThreadInterval) -> str:
+        """Return "embedding" or "head" for an operator outside of all blocks; "" for neither."""
         if not self.ends or not self.first:
             return ""
         place = bisect_left(self.begins, operator.begin)
         if place == 0:
             return BEFORE
-        gone = self.first[place - 1].end
-        turn = bisect_left(self.backward, gone)
-        over = turn < len(self.backward) and self.backward[turn] <= operator.begin
-        if not over:
+        previous_end = self.first[place - 1].end
+        next_backward = bisect_left(self.backward, previous_end)
+        backward_began = (
+            next_backward < len(self.backward) and self.backward[next_backward] <= operator.begin
+        )
+        if not backward_began:
             return AFTER
         return BEFORE if place < len(self.first) else ""
 
-    def _numbers(self) -> dict[Interval, str]:
-        """The layer of each operator of backward: that of the forward operator of its number.
-        Numbers are counted by thread. Operators that need no gradient show the number of the next
-        one that does, which therefore is the last to begin."""
-        ahead, back = self.found.ahead, self.found.back
-        by_number: dict[tuple[object, int], list[Interval]] = defaultdict(list)
-        for one in sorted(ahead, key=lambda one: one.begin):
-            by_number[one.thread, one.number].append(one)
-        inside = dict(holding(self.spans, [(one.begin, one.thread) for one in ahead]))
+    def _numbers(self) -> dict[ThreadInterval, str]:
+        """Return the layer of each operator of backward: that of the forward operator with its
+        number.
+
+        Numbers are counted by thread. Operators without a gradient show the number of the next one
+        with a gradient; that one is therefore the last to begin among operators of a number.
+        """
+        forward, backward = self.trace.forward_operators, self.trace.backward_operators
+        by_number: dict[tuple[object, int], list[ThreadInterval]] = defaultdict(list)
+        for operator in sorted(forward, key=lambda operator: operator.begin):
+            by_number[operator.thread, operator.number].append(operator)
+        inside = dict(
+            holding(self.spans, [(operator.begin, operator.thread) for operator in forward])
+        )
         layer = {
-            one: inside[k][-1].name if inside[k] else self._around(one)
-            for k, one in enumerate(ahead)
+            operator: inside[place][-1].name if inside[place] else self._around(operator)
+            for place, operator in enumerate(forward)
         }
-        threads = self._threads({one.thread for one in ahead}, by_number)
-        found = {}
-        for place, one in enumerate(back):
-            thread = threads.get(self.found.forward_thread[place])
-            known = [a for a in by_number.get((thread, one.number), ()) if a.begin < one.begin]
-            if known:
-                found[one] = layer[known[-1]]
-        return found
+        threads = self._threads({operator.thread for operator in forward}, by_number)
+        layer_of_operator = {}
+        for place, operator in enumerate(backward):
+            thread = threads.get(self.trace.forward_thread[place])
+            candidates = [
+                a for a in by_number.get((thread, operator.number), ()) if a.begin < operator.begin
+            ]
+            if candidates:
+                layer_of_operator[operator] = layer[candidates[-1]]
+        return layer_of_operator
 
     def _threads(
-        self, threads: set[object], by_number: Mapping[tuple[object, int], Sequence[Interval]]
+        self, threads: set[object], by_number: Mapping[tuple[object, int], Sequence[ThreadInterval]]
     ) -> dict[int, object]:
-        """The thread of each number by which autograd counts them: the one with its operators."""
+        """The thread behind each number that autograd gives to threads: that with the same
+        operators.
+        """
         votes: dict[int, Counter[object]] = defaultdict(Counter)
-        for place, one in enumerate(self.found.back):
+        for place, operator in enumerate(self.trace.backward_operators):
             for thread in threads:
-                if (thread, one.number) in by_number:
-                    votes[self.found.forward_thread[place]][thread] += 1
+                if (thread, operator.number) in by_number:
+                    votes[self.trace.forward_thread[place]][thread] += 1
         return {number: counter.most_common(1)[0][0] for number, counter in votes.items()}

@@ -1,0 +1,178 @@
+"""The tables that `netsim run` prints: of collectives, of training steps, of jobs side by side."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+
+from netsim.base.errors import InputError
+from netsim.cli import shown
+from netsim.cli.output import plain_text
+from netsim.results import nccl_tests
+from netsim.results.row import Row
+from netsim.scenario.cells import Cell, last_part, named
+from netsim.scenario.models import Workload, hosts_label
+from netsim.sweep.summary import time_of
+from netsim.tasks.resolve import resolve
+
+Finished = Iterator[tuple[Cell, Row]]
+Printer = Callable[[Finished], Iterable[str]]
+
+# Title, column of the details, divisor of the unit, characters, digits behind the point.
+_COLUMNS = (
+    ("step (ms)", "step_time_us", 1e3, 12, 3),
+    ("MFU %", "mfu_pct", 1, 7, 1),
+    ("tokens/s", "tokens_per_s", 1, 11, 0),
+    ("exposed ms", "", 1e3, 11, 3),
+    ("overlap %", "overlap_pct", 1, 10, 1),
+    ("idle ms", "idle_us", 1e3, 10, 3),
+    ("GB/GPU", "memory_GB", 1, 8, 1),
+)
+# The columns of a narrow terminal, of those above.
+_COMPACT_COLUMNS = tuple(
+    entry for entry in _COLUMNS if entry[0] in ("step (ms)", "MFU %", "GB/GPU")
+)
+_BOUND_WIDTH = 24  # characters of what bounds a step
+
+
+def _title(cells: Sequence[Cell], subject: str, more: str = "") -> str:
+    """The line above a table: what is run, where, and in how many cells."""
+    several = f", {len(cells)} cells" if len(cells) > 1 else ""
+    return f"# {subject} on {hosts_label(cells[0].scenario.cluster)}{more}{several}"
+
+
+def _step_table(
+    cells: Sequence[Cell], finished: Finished, *, width: int | None = None
+) -> Iterator[str]:
+    """Steps, with the axes that tell cells apart; what was approximated, once.
+
+    With a `width`, only some columns are printed and lines are cut there; errors are not cut."""
+    work = cells[0].scenario.workload
+    assert not isinstance(work, Workload)
+    names = list(cells[0].axes)
+    columns = _COLUMNS if width is None else _COMPACT_COLUMNS
+    words: dict[str, None] = {}
+    for number, (_, row) in enumerate(finished):
+        if not number:
+            yield _title(cells, f"{work.title_start} {work.label}")
+            titles = "".join(f"{name:>{cells_wide}}" for name, _, _, cells_wide, _ in columns)
+            axis_titles = ", ".join(map(last_part, names))
+            yield _cut(f"#{titles[1:]}  {'bound by':<{_BOUND_WIDTH}}  {axis_titles}", width)
+        words |= dict.fromkeys(filter(None, row.approximation.split("; ")))
+        axes = ", ".join(f"{last_part(axis)} {plain_text(row.axes.get(axis))}" for axis in names)
+        if row.status != "ok":
+            yield f"# {axes}: {row.error}"
+            continue
+        exposed = sum(v for k, v in row.details.items() if k.startswith("exposed_"))
+        values = {**row.details, "": exposed}
+        texts = "".join(
+            f"{values[key] / unit:>{cells_wide}.{digits}f}"
+            if key in values
+            else f"{'-':>{cells_wide}}"
+            for _, key, unit, cells_wide, digits in columns
+        )
+        yield _cut(f"{texts}  {row.bound_by:<{_BOUND_WIDTH}}  {axes}", width)
+    if words:
+        yield f"# approximate: {'; '.join(words)}"
+
+
+def _cut(line: str, width: int | None) -> str:
+    """A line without spaces at its end, cut at the width of the terminal if there is one."""
+    return line.rstrip() if width is None else shown.shortened(line, width)
+
+
+def _table(cells: Sequence[Cell], finished: Finished, *, width: int | None = None) -> Iterator[str]:
+    """netsim's own table, of all cells together; with fewer columns if a `width` limits it."""
+    axes = list(cells[0].axes)
+    work = cells[0].scenario.collective
+    rows: list[Row] = []
+    # What NCCL would do can be held against hardware, textbook algorithms cannot.
+    validated = any(cell.scenario.collective.is_nccl for cell in cells)
+    axis_widths = _axis_widths(cells)
+    for _, row in finished:
+        if not rows:
+            algorithm = "" if "workload.algorithm" in axes else f", {work.algorithm}"
+            yield _title(cells, work.collective, algorithm)
+            if width is None:
+                yield shown.header(axes, validated=validated)
+            else:
+                yield shown.compact_header(axis_widths, width)
+        rows.append(row)
+        if width is None:
+            yield shown.line(row, axes, validated=validated)
+        else:
+            yield shown.compact_line(row, axis_widths, width)
+    yield shown.footer(rows)
+
+
+_WIDEST_AXIS = 20  # characters of the column of an axis in a narrow terminal
+
+
+def _axis_widths(cells: Sequence[Cell]) -> dict[str, int]:
+    """The characters that the names and values of each axis need, at most `_WIDEST_AXIS`."""
+    widths = {}
+    for axis in cells[0].axes:
+        longest = max(len(str(cell.axes.get(axis))) for cell in cells)
+        widths[axis] = min(_WIDEST_AXIS, max(longest, len(last_part(axis))))
+    return widths
+
+
+def _tests_log(cells: Sequence[Cell], finished: Finished) -> Iterator[str]:
+    """A log of nccl-tests: every cell is one run of it."""
+    for cell, cell_rows in groupby(finished, itemgetter(0)):
+        run = shown.run_of(resolve(cell))
+        rows = list[Row]()
+        yield nccl_tests.opening(run)
+        for _, row in cell_rows:
+            rows.append(row)
+            yield nccl_tests.line(row, run.root)
+        yield nccl_tests.closing(run, rows)
+
+
+def _slowed_by(row: Row) -> str:
+    """The job that slows this row's job most, by how much and on which link; if no other job does,
+    the error of the row."""
+    neighbours = row.neighbours
+    jobs = [key for key in neighbours if key.startswith("by:")]
+    if not jobs:
+        return row.error
+    slowest = max(jobs, key=neighbours.__getitem__)
+    link = neighbours.get(slowest.replace("by:", "on:"))
+    place = f" on {link}" if link else ""
+    return f"{slowest[3:]} {neighbours[slowest]:.3f}{place}"
+
+
+def _beside(
+    cells: Sequence[Cell], finished: Finished, *, width: int | None = None
+) -> Iterator[str]:
+    """What jobs take alone and beside the others, and who slows each most."""
+    yield _cut(
+        f"#{'size (B)':>11}  {'alone (us)':>12}  {'time (us)':>12}  {'slowdown':>8}  slowed by",
+        width,
+    )
+    for _, row in finished:
+        slowed_by = _slowed_by(row)
+        figures = f"{row.alone_us or 0:>12.2f}  {time_of(row):>12.2f}  {row.slowdown or 0:>8.3f}"
+        line = f"{row.size_bytes or '-':>12}  {figures}  {slowed_by}  ({named(row.axes)})"
+        yield _cut(line, width) if row.status == "ok" else line
+
+
+def log_printer(cells: Sequence[Cell]) -> Printer:
+    """The function that makes a log of nccl-tests of finished rows, which are of collectives."""
+    if cells[0].scenario.shared:
+        raise InputError("--format nccl-tests: several jobs are no run of nccl-tests")
+    if not isinstance(cells[0].scenario.workload, Workload):
+        raise InputError("--format nccl-tests: a training step is no run of nccl-tests")
+    return partial(_tests_log, cells)
+
+
+def table_printer(cells: Sequence[Cell], *, wide: bool = False) -> Printer:
+    """The function that makes a table of finished rows.
+
+    It has fewer columns on a narrow terminal, unless `wide`."""
+    width = shown.compact_width(wide=wide)
+    if cells[0].scenario.shared:
+        return partial(_beside, cells, width=width)
+    if isinstance(cells[0].scenario.workload, Workload):
+        return partial(_table, cells, width=width)
+    return partial(_step_table, cells, width=width)

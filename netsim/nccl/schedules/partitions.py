@@ -1,0 +1,87 @@
+"""The classes of equal ranks and channels of a call of NCCL on a topology, remembered by what they
+depend on."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.collectives.collective import Collective
+from netsim.nccl.schedules.equal_sends import partition_of_sends
+from netsim.nccl.schedules.plan import Plan
+from netsim.nccl.schedules.skeletons import (
+    has_skeleton,
+    lanes_of_skeleton,
+    sizes_of_channels,
+    skeleton_of,
+)
+from netsim.program.partition import (
+    Placement,
+    SaturableLinks,
+    find_partition,
+    find_partition_of_channels,
+)
+from netsim.schedule.partition import Partition
+
+
+def partition_of_plan(
+    collective: Collective, plan: Plan, placement: Placement, gpus_per_process: int
+) -> Partition | None:
+    """The classes of equal ranks and channels; None if no two are equal, or none were looked for.
+
+    GPUs that one process starts one after the other are not equal. The answer is remembered with
+    the communicator; other sizes mostly share it."""
+    turn = np.arange(collective.ranks) % gpus_per_process
+    # Groups of a training step share plans wherever they are placed.
+    place = placement.topology.token, placement.device.tobytes()
+    if plan.transfers is not None:
+        if not collective.count:
+            return None
+        channels = [work.channels for work in plan.transfers.works()]
+        depends_on_channels = placement.topology.router.per_channel and channels
+        sends_key = (
+            "classes of sends",
+            collective.name,
+            collective.in_place,
+            repr(depends_on_channels),
+            gpus_per_process,
+            place,
+        )
+        return plan.memo.of(
+            sends_key, partial(partition_of_sends, collective, plan, placement, turn)
+        )
+    if not plan.work or not has_skeleton(collective, plan):
+        return None
+    sizes = sizes_of_channels(collective, plan)
+    key = ("classes", collective.name, plan.algorithm, sizes, gpus_per_process, place)
+
+    def partition() -> Partition | None:
+        return find_partition(skeleton_of(collective, plan, turn), placement)
+
+    return plan.memo.of(key, partition)
+
+
+def partition_of_channels(
+    collective: Collective, plan: Plan, placement: Placement, wires: NDArray[np.bool_]
+) -> Partition | None:
+    """The classes of channels if, besides proxies, NICs and SMs, only some `wires` can saturate."""
+    skeleton = skeleton_of(collective, plan, np.zeros(collective.ranks, np.int64))
+    saturable = SaturableLinks(wires, np.array(plan.node))
+    return find_partition_of_channels(skeleton, placement, saturable)
+
+
+def ends_by_rank(
+    plan: Plan, partition: Partition, ends: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """When every rank is done, in seconds, from the ends of written blocks by channel and rank."""
+    n_ranks = len(plan.node)
+    end_of_class = np.zeros(int(partition.block.max()) + 1)
+    for lane in lanes_of_skeleton(plan):
+        if lane.number in partition.copies:
+            classes = partition.block[lane.number * n_ranks : (lane.number + 1) * n_ranks]
+            np.maximum.at(end_of_class, classes, ends[lane.work.channel])
+    end_of_block = end_of_class[partition.block].reshape(-1, n_ranks)
+    last: NDArray[np.float64] = end_of_block.max(axis=0)
+    return last
