@@ -168,7 +168,7 @@ class SuspectEffects:
     def rows(self, suspect: Suspect) -> SeverityRows:
         """The severities of a suspect that are compared, with the effects of each."""
         places = self.groups_of(suspect).places
-        errors = np.where(self._is_large(places), STAND_IN_SPREAD, 0.0)
+        errors = self.stand_in_errors(places)
         if suspect.setting:
             effects = self._curve_at(suspect, SETTING, exact=False)[None, :]
             return SeverityRows([SETTING], np.zeros(1), effects, errors * effects)
@@ -197,11 +197,12 @@ class SuspectEffects:
             weights = np.append(weights, log(PRIOR_OF_DEAD))
         return SeverityRows(severities, weights, effects, np.hypot(spreads, errors * effects))
 
-    def _is_large(self, places: Longs) -> NDArray[np.bool_]:
-        """Whether the tests of some observations have many nodes."""
+    def stand_in_errors(self, places: Longs) -> Floats:
+        """The relative errors of effects on some observations: 0 for tests of few nodes, which are
+        simulated themselves."""
         numbers = self.observed.observations.log_of[places].tolist()
         counts = [self.observed.tests[number].test.node_count for number in numbers]
-        return np.array(counts, dtype=np.int64) > LARGE_NODES
+        return np.where(np.array(counts, dtype=np.int64) > LARGE_NODES, STAND_IN_SPREAD, 0.0)
 
     def above_leaves(self) -> Floats:
         """By observation, the effect if all links above the leaves have the least bandwidth that is

@@ -14,6 +14,7 @@ from netsim.base.values import dataclass
 from netsim.localize.candidates import candidate_tests, common_settings, next_size
 from netsim.localize.conclusion import Conclusion, SuspectClass
 from netsim.localize.evidence import LOG_NOISE, SIZE_NOISE, Floats
+from netsim.localize.halving import GroupResult, next_groups
 from netsim.localize.node_tests import COMPUTE, NodeTest, SizeQuestion
 from netsim.localize.parts import DEAD, Suspect
 from netsim.localize.predictions import IMPOSSIBLE, Predictor, is_by_nodes
@@ -24,7 +25,8 @@ PLACE = "place"  # on which node, or on which part of the fabric, is a fault?
 OTHERS = "others"  # do the nodes without a fault that was found have another one?
 PART = "part"  # which part of a node is at fault?
 
-FEWEST_TO_HALVE = 4  # nodes of a slow test of which one half is tested if the answer is in doubt
+FEWEST_TO_HALVE = 5  # nodes of the largest test from which groups of nodes are halved
+FEWEST_IN_GROUP = 2  # nodes of a test that is compared with others
 CERTAIN = 0.95  # probability from which the place of a fault is certain
 MOST_LINKS = 12  # links and switches above the leaves that the next test is to split
 LEAST_WEIGHT = 1e-5  # probability below which a suspect is left out
@@ -38,7 +40,8 @@ SAME_RESULT = 0.005  # log ratio within which two suspects are expected to give 
 class NextTest:
     """A test to run next. `purpose` is the question that it answers: `PLACE`, `OTHERS` or `PART`.
     `bits` is the information that it is expected to give, of `entropy` that is missing; `slow` are
-    the suspects that would be slow in it, `not_slow` those that would not."""
+    the suspects that would be slow in it, `not_slow` those that would not. `together` are further
+    tests that run at the same time on other nodes, and are compared with it."""
 
     test: NodeTest
     question: SizeQuestion
@@ -47,6 +50,12 @@ class NextTest:
     entropy: float
     slow: tuple[Suspect, ...] = ()
     not_slow: tuple[Suspect, ...] = ()
+    together: tuple[NodeTest, ...] = ()
+
+    @property
+    def tests(self) -> tuple[NodeTest, ...]:
+        """All tests of the round."""
+        return (self.test, *self.together)
 
 
 @dataclass(frozen=True)
@@ -60,10 +69,13 @@ class _Model:
 
 def propose(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
     """The next test; None if no test would tell much more than is known."""
-    if not verdict.faults:
-        return doubtful_test(search, verdict)
     by_place = [place_probabilities(classes) for classes in verdict.faults]
     certainties = [max(places.values()) for places in by_place]
+    halves = halving_round(search, verdict)
+    if halves is not None:
+        return halves
+    if not verdict.faults:
+        return None
     number = int(np.argmin(certainties))
     if certainties[number] < CERTAIN:
         proposal = _split(search, verdict, number, PLACE)
@@ -80,23 +92,58 @@ def propose(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
     return None
 
 
-def doubtful_test(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
-    """A test of half the nodes of a slow test that is not slow enough to say that a part is at
-    fault rather than that the simulation is off; None without such a test."""
-    tests = [search.tests[number].test for number in verdict.slow_logs]
-    large = [test for test in tests if test.node_count >= FEWEST_TO_HALVE]
-    if not large:
+def halving_round(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
+    """The halves of all groups of nodes that are slow for an unknown reason, as tests that run at
+    the same time; None if there is no such group, or if no test of the logs is of many nodes."""
+    results = group_results(search)
+    most = max((len(result.nodes) for result in results), default=0)
+    if most < FEWEST_TO_HALVE:
         return None
-    nodes = min(large, key=lambda test: test.node_count).nodes
-    tested = {timed.test.nodes for timed in search.tests}
-    middle = len(nodes) // 2
-    for half in (nodes[:middle], nodes[middle:]):
-        if half not in tested:
-            test = NodeTest(half, "all_reduce", settings=common_settings(search))
-            healthy = verdict.healthy_probability
-            bits = entropy_bits(np.array([healthy, 1 - healthy]))
-            return NextTest(test, SizeQuestion(next_size(search)), PLACE, bits, bits)
-    return None
+    at_fault = nodes_at_fault(verdict)
+    if len(at_fault) < len(verdict.faults) and has_certain_fabric_fault(verdict):
+        return None
+    leaves = search.predictor.parts.leaves
+    order = sorted(range(search.predictor.node_count), key=lambda node: (leaves[node], node))
+    tested = {result.nodes for result in results}
+    groups = next_groups(results, at_fault, order)
+    if all(frozenset(group) in tested for group in groups):
+        return None
+    settings = common_settings(search)
+    tests = [NodeTest(group, "all_reduce", settings=settings) for group in groups]
+    bits = float(len(tests) // 2)
+    entropy = sum(log(len(group), 2) for group in groups)
+    first, *rest = tests
+    question = SizeQuestion(next_size(search))
+    return NextTest(first, question, PLACE, bits, entropy, together=tuple(rest))
+
+
+def has_certain_fabric_fault(verdict: Conclusion) -> bool:
+    """Whether a part that is of no node (a leaf, a rail, a setting of all) is certainly at fault."""
+    for classes in verdict.faults:
+        places = place_probabilities(classes)
+        if any(isinstance(place, str) and places[place] >= CERTAIN for place in places):
+            return True
+    return False
+
+
+def group_results(search: FaultSearch) -> list[GroupResult]:
+    """The tests of groups of nodes with the deviations of their largest sizes."""
+    observations = search.observations
+    results = []
+    for number, timed in enumerate(search.tests):
+        test = timed.test
+        if test.node_count < FEWEST_IN_GROUP or test.collective == COMPUTE:
+            continue
+        places = search.observed.places_of_test(number)
+        if not len(places):
+            continue
+        place = int(places[-1])
+        noise = float(np.hypot(observations.noise[place], observations.log_noise[place]))
+        question = search.observed.questions[place][1]
+        kind = (test.collective, test.gpus, test.dtype, question)
+        deviation = float(observations.deviation[place])
+        results.append(GroupResult(frozenset(test.nodes), deviation, noise, kind))
+    return results
 
 
 def place_probabilities(classes: Sequence[SuspectClass]) -> dict[int | str, float]:

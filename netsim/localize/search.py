@@ -50,8 +50,8 @@ class FaultSearch:
         self.observations = self.observed.observations
         self.effects = SuspectEffects(self.observed)
         self._above: Floats | None = None
-        # The best fit by node or kind, of the last fits.
-        self._coarse: dict[object, FittedSuspect] = {}
+        # The best fits by place, of the last fits: those of one suspect and its twins.
+        self._coarse: dict[object, list[FittedSuspect]] = {}
         counts = [timed.test.node_count for timed in tests]
         self._has_large_tests = any(EXACT_NODES < count <= LARGE_NODES for count in counts)
         everyone = list(predictor.parts.suspects())
@@ -80,9 +80,9 @@ class FaultSearch:
         chosen = self._with_further(fits)
         if self._is_unexplained(chosen):
             # Two faults may look like a third one: begin with other suspects, too.
-            starts.sort(key=lambda fit: -self._rank(fit))
-            others = [fit for fit in starts if fit.suspect != fits[0].suspect][:MOST_STARTS]
-            tried = [chosen, *(self._with_further([fit]) for fit in others)]
+            starts.sort(key=lambda group: -self._rank(group[0]))
+            others = [group for group in starts if group[0].twin != fits[0].twin][:MOST_STARTS]
+            tried = [chosen, *(self._with_further(group) for group in others)]
             chosen = max(tried, key=self._posterior)
         return self._verdict_of(healthy, chosen)
 
@@ -101,7 +101,9 @@ class FaultSearch:
         """Whether faults leave tests that are slower or faster than they explain."""
         evidence = Evidence(self.observations, _combined([slot[0].effects for slot in chosen]))
         spread = np.hypot(self.observations.noise, self.observations.log_noise)
-        spread = np.hypot(spread, FAULT_SPREAD * evidence.baseline)
+        everywhere = np.arange(len(self.observations))
+        errors = np.hypot(FAULT_SPREAD, self.effects.stand_in_errors(everywhere))
+        spread = np.hypot(spread, errors * evidence.baseline)
         return bool((np.abs(evidence.residual()) > UNEXPLAINED * spread).any())
 
     def _posterior(self, chosen: Sequence[Sequence[FittedSuspect]]) -> float:
@@ -203,8 +205,10 @@ class FaultSearch:
         fits.sort(key=lambda fit: -self._rank(fit))
         self._coarse = {}
         for fit in fits:
-            place = fit.suspect.node if fit.suspect.node >= 0 else fit.suspect.kind_name
-            self._coarse.setdefault(place, fit)
+            place = fit.twin.node if fit.twin.node >= 0 else fit.twin.kind_name
+            group = self._coarse.setdefault(place, [])
+            if not group or group[0].twin == fit.twin:
+                group.append(fit)
         return self._refined(fits, evidence)
 
     def _rank(self, fit: FittedSuspect) -> float:

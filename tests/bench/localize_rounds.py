@@ -31,6 +31,7 @@ import numpy as np
 
 from netsim.cli.localize import localize
 from netsim.localize.answer import LocalizeResult
+from netsim.localize.halving import MOST_UNEQUAL
 from netsim.localize.next_test import PART, place_probabilities
 from netsim.localize.node_tests import HostTest, NodeTest, SizeQuestion
 from netsim.localize.parts import DEAD, KINDS, Suspect
@@ -40,6 +41,7 @@ from tests.bench.localize import LEAST_EFFECT, NOISE, lab
 
 SIZE = 2**30
 MOST_TESTS = 150
+MODEL_ERROR = 0.1  # log ratio of all tests of about equally many nodes to the simulation (1 sigma)
 EFFECT_ERROR = 0.1  # of effects on tests of many nodes, relative
 DRAWN_KINDS = ("nic", "node-network", "slow-node", "gpu", "nvlink")
 
@@ -51,6 +53,7 @@ class Search:
     """What one draw took, and whether the answer is right."""
 
     test_count: int
+    round_count: int
     node_test_count: int
     bisection_count: int
     is_right: bool
@@ -77,6 +80,7 @@ class Cluster:
     faults: Sequence[Injected]
     rng: np.random.Generator
     tests: list[HostTest] = field(default_factory=list)
+    model_errors: dict[int, float] = field(default_factory=dict)
 
     def run(self, test: NodeTest, question: SizeQuestion) -> None:
         """Add the log of a test."""
@@ -86,12 +90,23 @@ class Cluster:
         if test.node_count > LARGE_NODES:
             effect *= 1 + float(self.rng.normal(0, EFFECT_ERROR))
         seconds = self.predictor.healthy(test, question)
-        seconds *= float(np.exp(effect + self.rng.normal(0, NOISE)))
+        deviation = effect + self.model_error(test.node_count) + self.rng.normal(0, NOISE)
+        seconds *= float(np.exp(deviation))
         hosts = tuple(self.hosts[node] for node in test.nodes)
         label = f"test {len(self.tests)}"
         count = len(test.gpus) or None
         times = {question: seconds}
         self.tests.append(HostTest(label, hosts, test.collective, times, count, test.gpus))
+
+    def model_error(self, node_count: int) -> float:
+        """What the simulation is off by for tests of some number of nodes, as a log ratio: the same
+        for numbers that differ by at most 15 %, independent for others."""
+        for count, error in self.model_errors.items():
+            smaller, larger = sorted((count, node_count))
+            if larger <= MOST_UNEQUAL * smaller:
+                return error
+        self.model_errors[node_count] = float(self.rng.normal(0, MODEL_ERROR))
+        return self.model_errors[node_count]
 
 
 def effect_of(
@@ -142,6 +157,7 @@ def searched(
     everyone = NodeTest(tuple(range(predictor.node_count)), "all_reduce")
     cluster.run(everyone, SizeQuestion(SIZE))
     node_tests = predictor.node_count
+    round_count = 1
     seconds = 0.0
     while True:
         begun = time.process_time()
@@ -150,8 +166,10 @@ def searched(
         proposal = result.proposal
         if proposal is None or proposal.purpose == PART or len(cluster.tests) >= MOST_TESTS:
             break
-        cluster.run(proposal.test, proposal.question)
-        node_tests += proposal.test.node_count
+        round_count += 1
+        for test in proposal.tests:
+            cluster.run(test, proposal.question)
+            node_tests += test.node_count
     named = named_nodes(result)
     faulty = {suspect.node for suspect, _ in faults}
     words = ", ".join(
@@ -159,6 +177,7 @@ def searched(
     )
     return Search(
         len(cluster.tests),
+        round_count,
         node_tests,
         bisection_tests(range(predictor.node_count), faulty),
         named == faulty,
@@ -205,7 +224,8 @@ def evaluate(
         searches.append(search)
         verdict = "right" if search.is_right else f"WRONG {search.words}"
         yield (
-            f"  draw {number}: {search.test_count} tests, {search.node_test_count} node-tests, "
+            f"  draw {number}: {search.test_count} tests, "
+            f"{search.round_count} rounds, {search.node_test_count} node-tests, "
             f"bisection {search.bisection_count}, {search.seconds:.1f} s, {verdict}"
         )
     right = sum(search.is_right for search in searches)
