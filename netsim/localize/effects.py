@@ -8,7 +8,6 @@ from collections.abc import Hashable, Sequence
 from math import exp, log
 
 import numpy as np
-from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
 from netsim.localize.evidence import Floats, Longs

@@ -151,8 +151,9 @@ def next_groups(
         count = max(middle, 2)
         for half in (members[:middle], members[middle:]):
             # Nodes that are clear make halves equal, and keep a single node company.
-            while len(half) < count and fillers:
-                half = [*half, fillers.pop(0)]
-            if len(half) > 1:
-                groups.append(tuple(sorted(half, key=place.__getitem__)))
+            missing = count - len(half)
+            group = half + fillers[:missing]
+            del fillers[:missing]
+            if len(group) > 1:
+                groups.append(tuple(sorted(group, key=place.__getitem__)))
     return groups

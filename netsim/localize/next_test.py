@@ -6,6 +6,7 @@ effect of each remaining suspect (and of none) is simulated. A test is worth the
 suspects that its result is expected to take away."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import log
 
 import numpy as np
@@ -14,7 +15,7 @@ from netsim.base.values import dataclass
 from netsim.localize.candidates import candidate_tests, common_settings, next_size
 from netsim.localize.conclusion import Conclusion, SuspectClass
 from netsim.localize.evidence import LOG_NOISE, SIZE_NOISE, Floats
-from netsim.localize.halving import GroupResult, next_groups
+from netsim.localize.halving import GroupResult, group_state, next_groups
 from netsim.localize.node_tests import COMPUTE, NodeTest, SizeQuestion
 from netsim.localize.parts import DEAD, Suspect
 from netsim.localize.predictions import IMPOSSIBLE, Predictor, is_by_nodes
@@ -99,17 +100,21 @@ def halving_round(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
     most = max((len(result.nodes) for result in results), default=0)
     if most < FEWEST_TO_HALVE:
         return None
-    at_fault = nodes_at_fault(verdict)
-    if len(at_fault) < len(verdict.faults) and has_certain_fabric_fault(verdict):
+    if has_certain_fabric_fault(verdict):
         return None
+    # Only a node that is alone in a slow group is at fault for certain: before, the search may be
+    # too sure of a node for what the simulation is off by at one position.
+    alone = {
+        node for nodes in group_state(results, set()).slow if len(nodes) == 1 for node in nodes
+    }
+    at_fault = nodes_at_fault(verdict) & alone
     leaves = search.predictor.parts.leaves
     order = sorted(range(search.predictor.node_count), key=lambda node: (leaves[node], node))
     tested = {result.nodes for result in results}
     groups = next_groups(results, at_fault, order)
     if all(frozenset(group) in tested for group in groups):
         return None
-    settings = common_settings(search)
-    tests = [NodeTest(group, "all_reduce", settings=settings) for group in groups]
+    tests = [test_like_its_parent(search, group) for group in groups]
     bits = float(len(tests) // 2)
     entropy = sum(log(len(group), 2) for group in groups)
     first, *rest = tests
@@ -117,8 +122,32 @@ def halving_round(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
     return NextTest(first, question, PLACE, bits, entropy, together=tuple(rest))
 
 
+def test_like_its_parent(search: FaultSearch, nodes: tuple[int, ...]) -> NodeTest:
+    """A test of some nodes with the algorithm and the protocol of the test that had most of them.
+
+    NCCL may choose others for fewer nodes. A fault that shows with one protocol may not show with
+    the other: with LL128, GPUs copy what the network sends, and a slow GPU delays it."""
+    tests = [timed.test for timed in search.tests if timed.test.collective != COMPUTE]
+    parent = max(tests, key=lambda test: (len(set(nodes) & set(test.nodes)), -test.node_count))
+    test = NodeTest(nodes, "all_reduce", settings=parent.settings)
+    if parent.collective != test.collective:
+        return test
+    size = next_size(search)
+    plan = search.predictor.resolved(parent).planned(size)
+    own_plan = search.predictor.resolved(test).planned(size)
+    if plan is None or own_plan is None or plan.algorithm == "SendRecv":
+        return test
+    if (plan.algorithm, plan.protocol) == (own_plan.algorithm, own_plan.protocol):
+        return test
+    settings = dict(parent.settings)
+    settings["nccl.env.NCCL_ALGO"] = plan.algorithm
+    settings["nccl.env.NCCL_PROTO"] = plan.protocol
+    return replace(test, settings=tuple(settings.items()))
+
+
 def has_certain_fabric_fault(verdict: Conclusion) -> bool:
-    """Whether a part that is of no node (a leaf, a rail, a setting of all) is certainly at fault."""
+    """Whether a part that is of no node (a leaf, a rail, a setting of all) is at fault for
+    certain."""
     for classes in verdict.faults:
         places = place_probabilities(classes)
         if any(isinstance(place, str) and places[place] >= CERTAIN for place in places):
@@ -140,7 +169,7 @@ def group_results(search: FaultSearch) -> list[GroupResult]:
         place = int(places[-1])
         noise = float(np.hypot(observations.noise[place], observations.log_noise[place]))
         question = search.observed.questions[place][1]
-        kind = (test.collective, test.gpus, test.dtype, question)
+        kind = (test.collective, test.gpus, test.dtype, test.settings, question)
         deviation = float(observations.deviation[place])
         results.append(GroupResult(frozenset(test.nodes), deviation, noise, kind))
     return results
@@ -225,6 +254,7 @@ def remaining_test(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
         tested |= set(timed.test.nodes)
         if hidden[number] < LEAST_EFFECT:
             cleared |= set(timed.test.nodes)
+    cleared |= group_state(group_results(search), at_fault).clear
     open_nodes = sorted(tested - cleared - at_fault)
     if len(open_nodes) == 1:
         open_nodes += sorted(cleared - at_fault)[:1]

@@ -31,6 +31,8 @@ LEAST_EFFECT = 0.05  # log ratio that a fault must have on some test to be one
 SLOW_SCORE = 3.0  # standard deviations from which a test is slow
 MOST_FAST = 0.2  # fraction of a class that may be faster than its center by noise and outliers
 REFINED = 10  # classes of suspects that are simulated anew at the severity that fits
+MOST_REFINED = 40  # of them, if many are nearly as probable as the best one
+NEARLY_AS_PROBABLE = 6.0  # log evidence behind the best one
 REFINEMENTS = 3
 EXACT_GROUPS = 3  # classes that are simulated at their own positions in large tests
 MOST_EXACT = 12  # members of such a class
@@ -222,7 +224,7 @@ class FaultSearch:
                 return fits
             best = self._rank(fits[0])
             fits = [fit for fit in fits if self._rank(fit) > best - HOPELESS]
-            groups = self._equal_fits(fits)[:REFINED]
+            groups = self._groups_to_refine(fits)
             is_last = turn == REFINEMENTS - 1
             for place, group in enumerate(groups):
                 exact = is_last and self._has_large_tests and place < EXACT_GROUPS
@@ -236,6 +238,14 @@ class FaultSearch:
             ]
             fits = sorted(refined, key=lambda fit: -self._rank(fit))
         return fits
+
+    def _groups_to_refine(self, fits: Sequence[FittedSuspect]) -> list[list[FittedSuspect]]:
+        """The groups of equal fits that are simulated anew, the best first: a few, and all that are
+        nearly as probable, as suspects that are left out have no probability in the end."""
+        groups = self._equal_fits(fits)
+        best = self._rank(groups[0][0])
+        near = [group for group in groups if self._rank(group[0]) > best - NEARLY_AS_PROBABLE]
+        return groups[: max(REFINED, min(len(near), MOST_REFINED))]
 
     def _simulate_group(self, group: Sequence[FittedSuspect], *, exact: bool) -> None:
         """Simulate suspects of equal effects at the severity that fits the first of them."""

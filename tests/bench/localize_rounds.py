@@ -96,7 +96,17 @@ class Cluster:
         label = f"test {len(self.tests)}"
         count = len(test.gpus) or None
         times = {question: seconds}
-        self.tests.append(HostTest(label, hosts, test.collective, times, count, test.gpus))
+        self.tests.append(
+            HostTest(
+                label,
+                hosts,
+                test.collective,
+                times,
+                count,
+                test.gpus,
+                settings=test.settings,
+            )
+        )
 
     def model_error(self, node_count: int) -> float:
         """What the simulation is off by for tests of some number of nodes, as a log ratio: the same
