@@ -338,8 +338,13 @@ class FaultSearch:
             for deviation in (absolute, relative)
         ]
         effects = np.maximum(baseline, rows)
-        ratios = evidence.ratios(groups.places, effects, COARSE_SPREAD)
-        return float(evidence.mixed(ratios).max() - evidence.total)
+        # The effects that are fitted later may be uncertain: the bound is to be above them, too.
+        spreads = self.effects.stand_in_errors(places) * effects
+        scores = [
+            evidence.mixed(evidence.ratios(places, effects, COARSE_SPREAD)).max(),
+            evidence.mixed(evidence.ratios(places, effects, COARSE_SPREAD, spreads)).max(),
+        ]
+        return float(max(scores) - evidence.total)
 
     def _fit(
         self,
