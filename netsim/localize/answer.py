@@ -12,7 +12,7 @@ from netsim.localize.conclusion import Conclusion, SuspectClass
 from netsim.localize.debug_log import Difference
 from netsim.localize.evidence import Evidence
 from netsim.localize.next_test import NextTest
-from netsim.localize.node_tests import COMPUTE, HostNumbers
+from netsim.localize.node_tests import COMPUTE, HostNumbers, NodeTest
 from netsim.localize.observed import simulated_sizes
 from netsim.localize.parts import KINDS, Suspect
 from netsim.localize.predictions import Predictor
@@ -146,7 +146,14 @@ def _test_values(result: LocalizeResult) -> dict[str, Any] | None:
         "collective": test.collective,
         "size": proposal.question.size_bytes,
         "gpus": list(test.gpus),
-        "command": command_of(result, proposal),
+        "command": command_of(result, proposal, test),
+        "together": [
+            {
+                "hosts": [result.hosts.name_of(node) for node in other.nodes],
+                "command": command_of(result, proposal, other),
+            }
+            for other in proposal.together
+        ],
         "purpose": proposal.purpose,
         "bits": round(proposal.bits, 3),
         "bits_missing": round(proposal.entropy, 3),
@@ -168,15 +175,21 @@ def _name_of(suspect: Suspect) -> str:
     return suspect.part
 
 
-def command_of(result: LocalizeResult, proposal: NextTest) -> str:
-    """The command that runs a test, as for Open MPI with a process for each GPU."""
-    test = proposal.test
+def command_of(result: LocalizeResult, proposal: NextTest, test: NodeTest) -> str:
+    """The command that runs a test of a proposal, as for Open MPI with a process for each GPU."""
     rank_count = len(test.gpus) or result.predictor.gpus_per_node
     hosts = ",".join(f"{result.hosts.name_of(node)}:{rank_count}" for node in test.nodes)
     size = proposal.question.size_bytes
     visible = f"-x CUDA_VISIBLE_DEVICES={','.join(map(str, test.gpus))} " if test.gpus else ""
+    variables = [
+        f"-x {key.removeprefix('nccl.env.')}={value} "
+        for key, value in test.settings
+        if key.startswith("nccl.env.")
+    ]
+    if variables:
+        variables.append("-x NCCL_DEBUG=INFO ")  # the log then says which variables are set
     program = f"{test.collective}_perf -b {size} -e {size} -g 1"
-    return f"mpirun -H {hosts} -N {rank_count} {visible}{program}"
+    return f"mpirun -H {hosts} -N {rank_count} {visible}{''.join(variables)}{program}"
 
 
 def common_deviations(result: LocalizeResult) -> list[tuple[str, float]]:
@@ -223,7 +236,13 @@ def text_lines(result: LocalizeResult) -> Iterator[str]:
 def _verdict_lines(result: LocalizeResult) -> Iterator[str]:
     verdict = result.verdict
     if not verdict.faults:
-        yield f"# nothing is wrong, with probability {percent(verdict.healthy_probability)}"
+        if result.proposal is None:
+            yield f"# nothing is wrong, with probability {percent(verdict.healthy_probability)}"
+        else:
+            yield (
+                f"# no part stands out; nothing is wrong with probability "
+                f"{percent(verdict.healthy_probability)}, which the next tests confirm or refute"
+            )
         yield from _next_lines(result)
         return
     yield (
@@ -290,6 +309,12 @@ def _next_lines(result: LocalizeResult) -> Iterator[str]:
         return
     test = proposal.test
     hosts = ", ".join(result.hosts.name_of(node) for node in test.nodes[:MOST_NAMES])
+    if proposal.together:
+        counts = ", ".join(str(other.node_count) for other in proposal.tests)
+        yield f"# next tests, all at the same time: {test.collective} on {counts} nodes"
+        for other in proposal.tests:
+            yield f"#   {command_of(result, proposal, other)}"
+        return
     gpus = f" on GPU {', '.join(map(str, test.gpus))}" if test.gpus else ""
     more = ""
     if test.node_count > MOST_NAMES:
@@ -299,7 +324,7 @@ def _next_lines(result: LocalizeResult) -> Iterator[str]:
         f"# next test: {test.collective} of {format_size(proposal.question.size_bytes)} on "
         f"{hosts}{more}{gpus}{slow}"
     )
-    yield f"#   {command_of(result, proposal)}"
+    yield f"#   {command_of(result, proposal, test)}"
 
 
 def suspected_nodes(result: LocalizeResult) -> dict[int, float]:

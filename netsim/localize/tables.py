@@ -40,7 +40,7 @@ def read_table(path: Path, collective: str | None, size: int | None) -> list[Hos
     """The tests of a matrix of pairs or of a table of step times. `collective` and `size` are for
     files that do not say what was timed; sendrecv is the default."""
     text = text_of(path, LARGEST_FILE).lstrip("\ufeff \t\r\n")
-    if text.startswith("{"):
+    if text.startswith(("{", "[")):
         return _json_matrix(path, text, collective, size)
     header = _columns(text.split("\n", 1)[0])
     rows = [
@@ -202,11 +202,20 @@ def _json_matrix(path: Path, text: str, collective: str | None, size: int | None
         value = json.loads(text)
     except ValueError as error:
         raise InputError(f"{path}: this JSON cannot be read: {error}") from None
+    if not isinstance(value, dict):
+        raise InputError(
+            f"{path}: expected one object with hosts and busbw_gbps, got {type(value).__name__}"
+        )
     hosts, rates = value.get("hosts"), value.get("busbw_gbps")
     if not isinstance(hosts, list) or not isinstance(rates, list) or len(hosts) != len(rates):
         raise InputError(
             f"{path}: expected hosts, a list, and busbw_gbps with one list for each host"
         )
+    for number, host in enumerate(hosts):
+        if not isinstance(host, str) or not host:
+            raise InputError(f"{path}: hosts.{number}: expected the name of a host, got {host!r}")
+        if hosts.index(host) != number:
+            raise InputError(f"{path}: hosts.{number}: names {host} twice")
     for number, row in enumerate(rates):
         if not isinstance(row, list) or len(row) != len(hosts):
             raise InputError(f"{path}: busbw_gbps.{number}: expected {len(hosts)} numbers")

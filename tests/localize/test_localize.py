@@ -333,6 +333,26 @@ PAIR_HEADER = "host_a,host_b,size_bytes,time_us"
             '{"hosts": ["a", "b"], "busbw_gbps": [[1, 2], [3, 4]], "gpus_per_node": "many"}',
             "t.json: gpus_per_node: expected a number above 0, got 'many'",
         ),
+        (
+            "t.json",
+            '{"hosts": "ab", "busbw_gbps": [[1, 2], [3, 4]], "size_bytes": 1048576}',
+            "t.json: expected hosts, a list, and busbw_gbps with one list for each host",
+        ),
+        (
+            "t.json",
+            '{"hosts": [["a"], "b"], "busbw_gbps": [[1, 2], [3, 4]], "size_bytes": 1048576}',
+            "t.json: hosts.0: expected the name of a host, got ['a']",
+        ),
+        (
+            "t.json",
+            '{"hosts": ["a", "a"], "busbw_gbps": [[1, 2], [3, 4]], "size_bytes": 1048576}',
+            "t.json: hosts.1: names a twice",
+        ),
+        (
+            "t.json",
+            '[{"hosts": ["a", "b"], "busbw_gbps": [[1, 2], [3, 4]]}]',
+            "t.json: expected one object with hosts and busbw_gbps, got list",
+        ),
     ],
 )
 def test_a_table_with_a_bad_value_is_refused_with_its_place(
