@@ -13,7 +13,7 @@ from netsim.localize.node_tests import HostTest, NodeTest, SizeQuestion, TimedTe
 from netsim.localize.observed import ObservedTests
 from netsim.localize.parts import Suspect
 from netsim.localize.predictions import LARGE_NODES, Predictor
-from tests.bench.localize_rounds import Injected, bisection_tests, searched
+from tests.bench.localize_rounds import Injected, searched
 
 NODES = 16
 EVERYONE = NodeTest(tuple(range(NODES)), "all_reduce")
@@ -85,7 +85,6 @@ def test_a_slow_test_of_all_nodes_is_followed_by_tests_of_both_halves(
 )
 def test_the_next_tests_name_all_faulty_nodes(predictor: Predictor, faults: list[Injected]) -> None:
     search = searched(predictor.source, predictor, faults, np.random.default_rng(1))
-    faulty = {suspect.node for suspect, _ in faults}
     assert search.is_right, search.words
     assert search.round_count <= search.bisection_count
 
