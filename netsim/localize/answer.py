@@ -149,10 +149,10 @@ def _test_values(result: LocalizeResult) -> dict[str, Any] | None:
         "command": command_of(result, proposal, test),
         "together": [
             {
-                "hosts": [result.hosts.name_of(node) for node in other.nodes],
-                "command": command_of(result, proposal, other),
+                "hosts": [result.hosts.name_of(node) for node in test_of_round.nodes],
+                "command": command_of(result, proposal, test_of_round),
             }
-            for other in proposal.together
+            for test_of_round in proposal.together
         ],
         "purpose": proposal.purpose,
         "bits": round(proposal.bits, 3),
@@ -310,10 +310,10 @@ def _next_lines(result: LocalizeResult) -> Iterator[str]:
     test = proposal.test
     hosts = ", ".join(result.hosts.name_of(node) for node in test.nodes[:MOST_NAMES])
     if proposal.together:
-        counts = ", ".join(str(other.node_count) for other in proposal.tests)
+        counts = ", ".join(str(test_of_round.node_count) for test_of_round in proposal.tests)
         yield f"# next tests, all at the same time: {test.collective} on {counts} nodes"
-        for other in proposal.tests:
-            yield f"#   {command_of(result, proposal, other)}"
+        for test_of_round in proposal.tests:
+            yield f"#   {command_of(result, proposal, test_of_round)}"
         return
     gpus = f" on GPU {', '.join(map(str, test.gpus))}" if test.gpus else ""
     more = ""
