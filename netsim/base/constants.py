@@ -1,10 +1,12 @@
 """The constants of NCCL's execution, launches, transports and kernels, with units and origins.
 
-One table, `constants.csv`, which everything else reads: what a step of a block, a hop, a message, a
-launch, a wire or a kind of network costs, and what kernels of a model reach of a GPU's peaks. A
-constant is `given` by a source or `fitted` to runs, which are named, by a function that estimates
-it from them. It does not hold the tables by which NCCL itself chooses (`netsim.nccl.facts`), or
-figures of machines (`topologies/`)."""
+All of them are in one table, `constants.csv`, which all other code reads: the cost of a step of a
+block, a hop, a message, a launch, a wire or a kind of network, and the fraction of a GPU's peak
+that kernels of a model reach. The value of a constant comes from a `source` (a paper, a data sheet,
+an assumption), or it is `fitted` to measured runs, which are named, by a function that estimates it
+from them. The tables by which NCCL itself chooses algorithms are in `netsim.nccl.facts`, the
+figures of machines in `topologies/`.
+"""
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +18,7 @@ from netsim.base.values import dataclass
 
 MICRO = 1e-6
 UNITS = ("s", "bytes/s", "bytes", "1")
-# The units of the file, in those.
+# SI factor and SI unit by the unit that the file uses.
 IN_SI = {
     "us": (MICRO, "s"), "ns": (1e-9, "s"), "GB/s": (1e9, "bytes/s"), "bytes": (1.0, "bytes"),
     "1": (1.0, "1"),
@@ -28,9 +30,13 @@ ANY_SIZE = (0, 1 << 62)
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """The runs that a constant was fitted to, by their ids in scenarios/measured/index.yaml, and
-    `estimator`, the function (module:name) that estimates it from them. `sizes` are the bytes of
-    calls between which the runs show it, `evidence` is what they show."""
+    """The measured runs to which a constant was fitted.
+
+    - `runs`: their ids in scenarios/measured/index.yaml.
+    - `evidence`: a sentence that says what the runs show.
+    - `estimator`: the function (module:name) that estimates the constant from the runs.
+    - `sizes`: the smallest and the largest call, in bytes, whose times depend on the constant.
+    """
 
     runs: tuple[str, ...]
     evidence: str
@@ -40,39 +46,47 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """One constant in SI units, what it belongs to, and either the source that gave it or the runs
-    that it was fitted to. `enters` are the figures of a `calibration` in which it is contained,
-    where that is not the one of its own name."""
+    """One constant in SI units, with its origin.
+
+    - `belongs`: the part of the model that it belongs to.
+    - `source`: where the value comes from; empty if it is `fitted` to runs.
+    - `enters`: the figures of a `calibration` that contain it, if that is not the figure of the
+      same name.
+    """
 
     id: str
     value: float
     unit: str
     belongs: str
-    given: str = ""
+    source: str = ""
     fitted: Fitted | None = None
     enters: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if bool(self.given) == (self.fitted is not None):
-            raise ValueError(f"{self.id}: expected either what it is given by, or fitted to")
+        if bool(self.source) == (self.fitted is not None):
+            raise ValueError(f"{self.id}: expected either a source or the runs of a fit")
         if self.unit not in UNITS:
             raise ValueError(f"{self.id}: expected a unit of {', '.join(UNITS)}, got {self.unit!r}")
         if self.fitted is not None and not self.fitted.runs:
-            raise ValueError(f"{self.id}: fitted to no run")
+            raise ValueError(f"{self.id}: expected at least one run that it is fitted to")
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """The names by which a `calibration` replaces it, the same for all GPU generations."""
+        """Names of the figures of a `calibration` that replace it.
+
+        They are the same for all GPU generations: `sm_90.rate` is replaced by the figure `rate`.
+        """
         name = self.id.partition(".")[2] if self.id.startswith("sm_") else self.id
         return self.enters or (name,)
 
     @property
     def assumed(self) -> bool:
         """Whether the value is assumed or taken over from something similar, not measured."""
-        return self.given.startswith(("assumed", "taken over"))
+        return self.source.startswith(("assumed", "taken over"))
 
 
 def _constant(row: Mapping[str, str]) -> Constant:
+    """Return the constant of one row of the CSV file."""
     factor, unit = IN_SI[row["unit"]]
     fitted = None
     if row["runs"]:
@@ -91,7 +105,10 @@ def _constant(row: Mapping[str, str]) -> Constant:
 
 
 def read_constants(lines: Iterable[str]) -> Mapping[str, Constant]:
-    """The constants by id; one that is there twice is refused."""
+    """Return the constants of the lines of a CSV file, by id.
+
+    Raises a ValueError if two constants have the same id.
+    """
     constants: dict[str, Constant] = {}
     for constant in map(_constant, csv.DictReader(lines)):
         if constant.id in constants:
@@ -105,16 +122,17 @@ TABLE = dict(read_constants(FILE.read_text(encoding="utf-8").splitlines(keepends
 
 
 def value(id: str) -> float:
-    """The value of a constant, in SI units."""
+    """Return the value of a constant, in SI units."""
     return TABLE[id].value
 
 
 @contextmanager
 def replaced(values: Mapping[str, float]) -> Iterator[None]:
-    """The table with other values of some constants, for who asks while this lasts."""
-    before = {id: TABLE[id] for id in values}
-    TABLE.update({id: replace(one, value=values[id]) for id, one in before.items()})
+    """Replace the values (SI units, by id) of some constants in the table inside a `with` block."""
+    originals = {id: TABLE[id] for id in values}
+    for id, original in originals.items():
+        TABLE[id] = replace(original, value=values[id])
     try:
         yield
     finally:
-        TABLE.update(before)
+        TABLE.update(originals)

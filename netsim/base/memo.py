@@ -1,4 +1,4 @@
-"""What is kept for those who ask again: answers by their questions, digests of values."""
+"""A cache of results by key, a decorator that caches results of methods, and digests of values."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
@@ -12,81 +12,93 @@ from numpy.typing import NDArray
 
 P = ParamSpec("P")
 R = TypeVar("R")
-KEPT = 4  # answers that each object keeps to the last questions
-_NEW: Any = object()
+RESULTS_PER_OBJECT = 4  # how many of the latest results `cached_per_object` stores for an object
+_MISSING: Any = object()
 
 
 class Memo:
-    """Answers by what was asked: to all questions, or to the last `most`."""
+    """A cache of results by key: of all results, or of the `most` that were used last."""
 
     def __init__(self, most: int = 0) -> None:
-        self.most, self._known = most, dict[Hashable, Any]()
+        self.most = most
+        self._results: dict[Hashable, Any] = {}
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._results)
 
     def clear(self) -> None:
-        """Forget all."""
-        self._known.clear()
+        """Remove all results."""
+        self._results.clear()
 
     def keep_only(self, key: Hashable) -> None:
-        """Forget all else."""
-        self._known = {one: found for one, found in self._known.items() if one == key}
+        """Remove all results but that of `key`."""
+        self._results = {
+            stored_key: result for stored_key, result in self._results.items() if stored_key == key
+        }
 
     def of(
         self, key: Hashable, find: Callable[[], R], worth: Callable[[R], bool] = lambda _: True
     ) -> R:
-        """What is known of a question, or is found now; kept if it is `worth` that. Room for it is
-        made first, for answers may be large."""
-        value: R = self._known.pop(key, _NEW)
-        if value is _NEW:
-            while 0 < self.most <= len(self._known):
-                self._known.pop(next(iter(self._known)), None)
-            value = find()
-        if worth(value):
-            self._known[key] = value
-        return value
+        """Return the stored result of `key`; if there is none, call `find` and store its result.
+
+        A result for which `worth` is false is returned but not stored. If the cache is full, the
+        result that was not used for longest is removed before `find` is called, because results may
+        be large.
+        """
+        result: R = self._results.pop(key, _MISSING)
+        if result is _MISSING:
+            while 0 < self.most <= len(self._results):
+                self._results.pop(next(iter(self._results)), None)
+            result = find()
+        if worth(result):
+            self._results[key] = result  # at the end, as the one that was used last
+        return result
 
 
 class Same:
-    """A value in a question by what it is, not by what it is equal to. It is kept with the answer,
-    so that no other takes its place."""
+    """A value as part of a key, which is equal only to the same object (`is`, not `==`).
+
+    It holds the object, so that as long as the result is stored no new object gets the same id.
+    """
 
     __slots__ = ("value",)
 
     def __init__(self, value: object) -> None:
         self.value = value
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and other.value is self.value
+    def __eq__(self, compared: object) -> bool:
+        return isinstance(compared, Same) and compared.value is self.value
 
     def __hash__(self) -> int:
         return id(self.value)
 
 
-def kept(function: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """A decorator: keeps the last results of a method, or of a function of one object.
+def cached_per_object(
+    function: Callable[Concatenate[Any, P], R],
+) -> Callable[Concatenate[Any, P], R]:
+    """Decorate a method, or a function of one object, so that its latest results are cached.
 
-    Results lie outside of the object, and are forgotten with it. Objects are distinguished by
-    identity, so their class must not compare by value, and no result may hold its object.
+    The results are stored outside of the object and are removed with it. Objects are distinguished
+    by identity, so their class must not compare by value, and no result may refer to its object.
     """
-    answers: WeakKeyDictionary[Any, Memo] = WeakKeyDictionary()
+    memos: WeakKeyDictionary[Any, Memo] = WeakKeyDictionary()
 
     @wraps(function)
-    def answer(subject: Any, /, *args: P.args, **named: P.kwargs) -> R:
-        memo = answers.get(subject)
+    def cached_function(subject: Any, /, *args: P.args, **named: P.kwargs) -> R:
+        memo = memos.get(subject)
         if memo is None:
-            memo = answers[subject] = Memo(KEPT)
+            memo = memos[subject] = Memo(RESULTS_PER_OBJECT)
         return memo.of((args, *named.items()), lambda: function(subject, *args, **named))
 
-    return answer
+    return cached_function
 
 
+# Types whose `repr` distinguishes all values.
 PLAIN = frozenset({int, float, str, bytes, bool, type(None)})
 
 
 def digest(value: object) -> bytes:
-    """A digest of a value: 16 bytes, equal for equal values.
+    """Return a digest of a value: 16 bytes, equal for equal values.
 
     >>> digest((1, "a")) == digest((1, "a")), len(digest(None))
     (True, 16)
@@ -95,13 +107,17 @@ def digest(value: object) -> bytes:
 
 
 def spelled(value: Any) -> str:
-    """A value in full, of a dataclass the fields that are compared; a TypeError if it cannot be."""
+    """Return a text that is equal for equal values and differs for different ones.
+
+    Of a dataclass it contains the fields that are compared. Raises a TypeError for a type that has
+    no such text.
+    """
     kind: Any = type(value)
     if kind in PLAIN or (kind is tuple and PLAIN.issuperset(map(type, value))):
         return repr(value)
     if is_dataclass(value):
-        name, parts = _parts(kind)
-        return f"{name}({_joined(getattr(value, part) for part in parts)})"
+        name, field_names = _compared_fields(kind)
+        return f"{name}({_joined(getattr(value, field_name) for field_name in field_names)})"
     if isinstance(value, np.generic):
         return repr(value)
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
@@ -112,13 +128,13 @@ def spelled(value: Any) -> str:
         return f"set({','.join(sorted(map(spelled, value)))})"
     if isinstance(value, Sequence):
         return f"({_joined(value)})"
-    raise TypeError(f"{kind.__qualname__} cannot be written out")
+    raise TypeError(f"{kind.__qualname__} has no text that is equal for equal values")
 
 
 @lru_cache
-def _parts(kind: Any) -> tuple[str, tuple[str, ...]]:
-    """The name of a dataclass, and those of its fields that are compared."""
-    return kind.__qualname__, tuple(one.name for one in fields(kind) if one.compare)
+def _compared_fields(kind: Any) -> tuple[str, tuple[str, ...]]:
+    """Return the name of a dataclass, and the names of its fields that are compared."""
+    return kind.__qualname__, tuple(field.name for field in fields(kind) if field.compare)
 
 
 def _joined(values: Iterable[Any]) -> str:
@@ -129,9 +145,12 @@ S = TypeVar("S", bound=np.generic)
 
 
 def different(values: NDArray[S]) -> NDArray[S]:
-    """The different ones among values, in order. `np.unique` would import masked arrays, and ask a
-    hash table for each value, which takes several times as long where most are different."""
+    """Return the distinct values of an array, sorted.
+
+    This does what `np.unique` does, which would import masked arrays and look up every value in a
+    hash table; that takes several times as long if most values are distinct.
+    """
     ordered = np.sort(values, axis=None)
-    new = np.ones(len(ordered), bool)
-    new[1:] = ordered[1:] != ordered[:-1]
-    return ordered[new]
+    is_first = np.ones(len(ordered), bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[is_first]

@@ -1,8 +1,10 @@
-"""Workers on this machine: processes that end if this one does, and cost their own job if they die.
+"""Worker processes on this machine, which calculate the results of jobs.
 
-Each is asked for one job at a time, so that it is known what a worker died of. A job that ended its
-worker is tried once more, alone. Jobs run together as long as the memory that they are expected to
-need, or are seen to have, is there."""
+Workers end if this process ends. If a worker dies, only its own job is lost: each worker has one
+job at a time, so that the job during which it died can be named. Such a job is tried once more,
+while no other job runs. Jobs run at the same time as long as there is memory for the bytes that
+they are expected to need, or that their workers are seen to have.
+"""
 
 import multiprocessing
 import os
@@ -19,25 +21,33 @@ from netsim.base.errors import LostError, Tell, silent
 from netsim.base.files import Held, deaf, held
 from netsim.base.startup import STAGE, limit_memory, resident, tell_share
 
-LEAVE = 5.0  # seconds that a worker has to end after it was asked to
+LEAVE = 5.0  # seconds that a worker has to end after it was signaled to
 LISTEN = 0.1  # seconds between two checks for an interrupt
-QUIET = f"{__package__}.quiet"  # not to be imported here: it silences its process
-IDLE = 600_000_000  # bytes from which a worker without a job is replaced rather than kept
-VANISHED = 255  # what is known of the end of a worker if what it was forked from ended as well
+QUIET = f"{__package__}.quiet"  # a name, because an import would silence this process
+IDLE = 600_000_000  # a worker without a job that has more bytes is replaced by a new one
+# The exit code that multiprocessing reports for a worker if the fork server, which would have
+# collected the true one, ended as well.
+VANISHED = 255
 CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")
 
 
 class Job(NamedTuple):
-    """What a worker is asked, how people call it, the bytes it needs at most, and its answers."""
+    """One job of a worker.
 
-    asked: Any
+    - `request`: the argument of the function that the workers call.
+    - `name`: how messages call the job.
+    - `memory`: the bytes that it needs at most.
+    - `answers`: how many answers the worker sends.
+    """
+
+    request: Any
     name: str
     memory: int = 0
     answers: int = 1
 
 
-Asked = tuple[Any, str, int, int]  # a Job, from those who do not import this file
-Results = Generator[tuple[Any, Any], None, None]
+JobTuple = tuple[Any, str, int, int]  # the fields of a Job, from callers that do not import it
+Results = Generator[tuple[Any, Any], None, None]  # pairs of a request and an answer
 
 
 def _work(
@@ -47,9 +57,11 @@ def _work(
     memory: int,
     share: Any,
 ) -> None:
-    """Answer jobs until the parent ends, or wants no more.
+    """Receive jobs and send their answers until the parent ends or closes the pipe.
 
-    `share` is memory shared with the parent: the fraction of the current job that is done."""
+    `call(request, *begun)` yields the answers. `memory` is the limit of this process in bytes (0:
+    none). `share` is memory shared with the parent: the fraction of the current job that is done.
+    """
 
     def tell_parent(done: float) -> None:
         share.value = done
@@ -62,34 +74,34 @@ def _work(
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     with suppress(EOFError, OSError):
         while True:
-            question = pipe.recv()
+            request = pipe.recv()
             tell_share(0.0)
             try:
-                for answer in call(question, *begun):
+                for answer in call(request, *begun):
                     pipe.send(answer)
-            except Exception as error:  # who asked decides what becomes of it
+            except Exception as error:  # the parent decides what to do about it
                 pipe.send(_Raised(error))
 
 
 def _end_with(sentinel: int) -> None:
-    """End this process as soon as the one that waits for its work has ended."""
+    """End this process as soon as its parent, whose `sentinel` it waits for, has ended."""
     connection.wait([sentinel])
     os._exit(1)
 
 
 class _Raised:
-    """An exception as an answer."""
+    """An exception that is sent in place of an answer."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
         try:
             pickle.loads(pickle.dumps(error))
-        except Exception:  # one that cannot be sent
+        except Exception:  # it cannot be sent, so its text is
             self.error = RuntimeError(f"{type(error).__name__}: {error}")
 
 
 class _Worker:
-    """A process, what it is at, and how many answers to that have come."""
+    """A worker process, its current job, and the number of answers to it that have arrived."""
 
     def __init__(self, call: Callable[..., Any], begun: Sequence[Any], memory: int) -> None:
         context = multiprocessing.get_context("forkserver")
@@ -101,39 +113,42 @@ class _Worker:
         self.process.start()
         theirs.close()
         self.job: Job | None = None
-        self.came, self.most = 0, 0
+        self.answer_count = 0
+        self.most_bytes = 0
 
     def begin(self, job: Job) -> None:
-        self.job, self.came = job, 0
+        """Send a job to the process."""
+        self.job = job
+        self.answer_count = 0
         self.share.value = 0.0
-        with suppress(OSError):  # it is dead, as the next look tells
-            self.pipe.send(job.asked)
+        with suppress(OSError):  # the process is dead, which `Processes._receive` notices
+            self.pipe.send(job.request)
 
     @property
     def title(self) -> str:
-        """The name of its job, with the fraction that is done if that is known."""
+        """The name of its job, with the percentage that is done if the job reports it."""
         name = "" if self.job is None else self.job.name
         done = float(self.share.value)
         return f"{name} {done:.0%}" if done else name
 
     def memory(self) -> int:
-        """The bytes that it has now; the most that were seen are kept."""
+        """Return the bytes that the process has now, and note the largest number so far."""
         bytes_used = resident(self.process.pid)
-        self.most = max(self.most, bytes_used)
+        self.most_bytes = max(self.most_bytes, bytes_used)
         return bytes_used
 
     def end(self) -> None:
-        """End it, whatever it is at."""
+        """End the process, even if it has a job."""
         self.pipe.close()
         self.process.terminate()
         self.process.join(LEAVE)
         if self.process.exitcode in (None, VANISHED) and self.process.pid:
-            with suppress(ProcessLookupError):  # nobody tells us whether it has ended
+            with suppress(ProcessLookupError):  # it may have ended already
                 os.kill(self.process.pid, signal.SIGKILL)
 
 
 def killed_for_memory() -> int:
-    """How many processes the system has ended for want of memory since it began."""
+    """Return how many processes Linux has killed because memory was short since it was booted."""
     try:
         with open("/proc/vmstat", encoding="ascii") as file:
             return sum(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
@@ -142,7 +157,11 @@ def killed_for_memory() -> int:
 
 
 def cause_of(code: int | None, memory: int, short: bool) -> str:
-    """Why a worker ended, likely; `short`: the system ended some process for want of memory."""
+    """Return the probable cause of the end of a worker as the predicate of a sentence.
+
+    `code` is its exit code, `memory` the bytes that it had, and `short` says whether the system has
+    killed any process in the meantime because memory was short.
+    """
     had = f", when it had {memory / 1e9:.1f} GB" if memory else ""
     if code is not None and code < 0:
         try:
@@ -159,13 +178,15 @@ def cause_of(code: int | None, memory: int, short: bool) -> str:
 
 
 class Processes:
-    """So many processes of this machine, which call `call(asked, *begun)`, a generator of answers.
+    """Up to `count` worker processes, which call `call(request, *begun)`, a generator of answers.
 
-    `memory` are the bytes that all may have together (0: any number), `tell` hears what happens to
-    workers, `rest(asked, n)` is what is still asked after n answers.
+    - `memory`: the bytes that all of them may have together (0: any number).
+    - `tell`: is called with a message if a worker dies.
+    - `rest`: `rest(request, n)` returns the request for the answers after the first n.
 
     with Processes(2, call) as workers:
-        for asked, answer in workers.results([(1, "one", 0, 1)]): ..."""
+        for request, answer in workers.results([(1, "one", 0, 1)]): ...
+    """
 
     def __init__(
         self,
@@ -175,14 +196,18 @@ class Processes:
         begun: Sequence[Any] = (),
         memory: int = 0,
         tell: Tell = silent,
-        rest: Callable[[Any, int], Any] = lambda asked, n: asked,
+        rest: Callable[[Any, int], Any] = lambda request, n: request,
     ) -> None:
-        self.count, self.call, self.begun = count, call, begun
-        self.limit, self.tell, self.rest = memory, tell, rest
+        self.count = count
+        self.call = call
+        self.begun = begun
+        self.limit = memory
+        self.tell = tell
+        self.rest = rest
         self.workers: list[_Worker] = []
-        self._lost: list[Job] = []  # jobs that are to be tried alone
+        self._lost: list[Job] = []  # jobs whose worker died, to be tried again while no other runs
         self._alone: Job | None = None
-        self._short = killed_for_memory()
+        self._killed_count = killed_for_memory()
 
     def __enter__(self) -> Self:
         return self
@@ -196,31 +221,38 @@ class Processes:
         return [worker for worker in self.workers if worker.job is not None]
 
     def names(self) -> list[str]:
-        """The jobs under way, each with the fraction that is done if that is known."""
+        """Return the names of the jobs that run, with the percentage done if they report it."""
         return [worker.title for worker in self.busy]
 
     def memory(self) -> int:
-        """The bytes that all workers have."""
+        """Return the bytes that all workers have together."""
         return sum(worker.memory() for worker in self.workers)
 
-    def results(self, jobs: Iterable[Asked]) -> Results:
-        """Each job with its results; with a `LostError` if it ended its worker twice."""
-        left = (Job(*job) for job in jobs)
+    def results(self, jobs: Iterable[JobTuple]) -> Results:
+        """Yield the request and the answer for every answer, in the order of arrival.
+
+        The answer of a job during which a worker died twice is a `LostError`.
+        """
+        waiting_jobs = (Job(*job) for job in jobs)
         window: list[Job] = []
         with held() as interrupt:
             try:
                 while True:
-                    window += islice(left, 2 * self.count - len(window))
+                    window += islice(waiting_jobs, 2 * self.count - len(window))
                     self._share_out(window)
                     if not self.busy:
                         return
-                    yield from self._heard(interrupt)
+                    yield from self._receive(interrupt)
             finally:
                 self._end(self.busy)
-                self._lost, self._alone = [], None
+                self._lost = []
+                self._alone = None
 
     def _share_out(self, window: list[Job]) -> None:
-        """Give jobs to workers: lost ones alone, others as long as there is memory."""
+        """Give jobs to workers as long as there is memory.
+
+        A job whose worker died runs again only while no other job runs.
+        """
         if self._alone is not None:
             return
         if self._lost:
@@ -235,14 +267,21 @@ class Processes:
             self._give(window.pop(place))
 
     def _has_room(self, job: Job) -> bool:
-        """Whether a job may begin now; where nothing else runs, it may."""
+        """Return whether there is memory for a job now; if no other job runs, there always is."""
         busy = self.busy
         if not self.limit or not busy:
             return True
-        taken = (max(one.job.memory if one.job else 0, one.memory()) for one in self.workers)
-        return resident() + sum(taken) + job.memory <= self.limit
+        taken = resident()
+        for worker in self.workers:
+            expected_bytes = worker.job.memory if worker.job else 0
+            taken += max(expected_bytes, worker.memory())
+        return taken + job.memory <= self.limit
 
     def _give(self, job: Job) -> None:
+        """Give a job to an idle worker, or to a new one.
+
+        A job that is tried again gets a new worker, and workers with much memory are replaced.
+        """
         idle = [worker for worker in self.workers if worker.job is None]
         self._end([worker for worker in idle if job is self._alone or worker.memory() > IDLE])
         idle = [worker for worker in idle if worker in self.workers]
@@ -251,79 +290,85 @@ class Processes:
         STAGE.activity = ", ".join(self.names())
 
     def _start(self) -> _Worker:
+        """Start a worker, with a new fork server if that was killed."""
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([QUIET, self.call.__module__])
-        resource_tracker.ensure_running()  # it comes first, and lets interrupts through again
+        resource_tracker.ensure_running()  # before `deaf`, because it unblocks interrupts
         with deaf():
             for _ in range(2):
                 try:
                     forkserver.ensure_running()
                     worker = _Worker(self.call, self.begun, self.limit)
                     break
-                except (EOFError, ConnectionError):  # what they are forked from was killed
+                except (EOFError, ConnectionError):  # the fork server was killed
                     continue
             else:
                 raise LostError("no worker can be started")
         self.workers.append(worker)
         return worker
 
-    def _heard(self, interrupt: Held) -> Results:
-        """What workers answer, or that one has died; nothing where nobody says anything soon."""
-        waiting: dict[Any, _Worker] = {}
+    def _receive(self, interrupt: Held) -> Results:
+        """Wait up to `LISTEN` seconds for answers, or for the end of a worker, and yield them."""
+        sources: dict[Any, _Worker] = {}
         for worker in self.workers:
-            waiting[worker.pipe] = waiting[worker.process.sentinel] = worker
-        ready = connection.wait(list(waiting), LISTEN)
+            sources[worker.pipe] = worker
+            sources[worker.process.sentinel] = worker
+        ready = connection.wait(list(sources), LISTEN)
         interrupt.check()
         if not ready:
             self.memory()
             STAGE.activity = ", ".join(self.names())
-        for worker in dict.fromkeys(waiting[one] for one in ready):
-            yield from self._of(worker)
+        for worker in dict.fromkeys(sources[source] for source in ready):
+            yield from self._answers(worker)
 
-    def _of(self, worker: _Worker) -> Results:
-        """The answers of one worker that are there."""
+    def _answers(self, worker: _Worker) -> Results:
+        """Yield the answers of a worker that have arrived; if it has died, retry its job."""
         try:
             while worker.pipe.poll():
                 answer = worker.pipe.recv()
                 job = worker.job
-                assert job is not None  # it answers what it is asked
+                assert job is not None  # a worker sends nothing without a job
                 if isinstance(answer, _Raised):
                     if not isinstance(answer.error, MemoryError):
                         raise answer.error
                     yield from self._died(worker, "is out of memory")
                     return
-                worker.came += 1
-                if worker.came == job.answers:
+                worker.answer_count += 1
+                if worker.answer_count == job.answers:
                     worker.job = None
-                    self._alone = None if job is self._alone else self._alone
-                yield job.asked, answer
+                    if job is self._alone:
+                        self._alone = None
+                yield job.request, answer
             if worker.process.exitcode is None:
                 return
         except (EOFError, OSError, pickle.UnpicklingError):
             worker.process.join(LEAVE)
-        short = killed_for_memory() > self._short
+        short = killed_for_memory() > self._killed_count
         code = worker.process.exitcode
-        yield from self._died(worker, cause_of(code, worker.most, short))
+        yield from self._died(worker, cause_of(code, worker.most_bytes, short))
 
     def _died(self, worker: _Worker, cause: str) -> Results:
-        """What becomes of the job of a worker that is no more."""
-        job, came, code = worker.job, worker.came, worker.process.exitcode
-        self._short = killed_for_memory()
+        """Remove a dead worker; retry its job, or yield a `LostError` if this was the retry."""
+        job = worker.job
+        answer_count = worker.answer_count
+        code = worker.process.exitcode
+        self._killed_count = killed_for_memory()
         self._end([worker])
         if job is None:
             return
         if job is self._alone:
             self._alone = None
             why = f"{job.name}: its worker {cause}, also when it was tried alone"
-            yield self.rest(job.asked, came), LostError(why)
+            yield self.rest(job.request, answer_count), LostError(why)
             return
-        if code != VANISHED:  # else what it was forked from ended, which no job did
+        if code != VANISHED:  # otherwise the fork server ended, which is not the fault of the job
             self.tell(f"{job.name}: its worker {cause}; it is tried once more, alone")
-        left = self.rest(job.asked, came)
-        self._lost.append(Job(left, job.name, job.memory, job.answers - came))
+        remaining_request = self.rest(job.request, answer_count)
+        remaining_count = job.answers - answer_count
+        self._lost.append(Job(remaining_request, job.name, job.memory, remaining_count))
 
     def _end(self, workers: Sequence[_Worker]) -> None:
-        """End some workers without waiting for what they are at."""
+        """End some workers without waiting for their jobs."""
         for worker in workers:
             worker.process.terminate()
         for worker in workers:

@@ -1,8 +1,10 @@
 """Quantities with units: strict parsing into SI numbers, and printing for people.
 
-Inside netsim a bandwidth is bytes/s, a time seconds, a size whole bytes, a rate of arithmetic
-FLOP/s. Arithmetic is exact until the last step, so that 600ns is 6e-07 and nothing else.
-Knows nothing of YAML or of files: every failure is a `UnitError` with the text to print."""
+Inside netsim a bandwidth is in bytes/s, a time in seconds, a size in whole bytes, and a rate of
+arithmetic in FLOP/s. Arithmetic is exact (fractions) until the last step, so that 600ns is 6e-07 to
+the last bit. This module does not know YAML or files: every failure is a `UnitError`, whose text
+can be printed.
+"""
 
 import difflib
 import math
@@ -27,7 +29,10 @@ DECIMAL_COMMA = re.compile(r",(\d+)\s*(\D+)", re.ASCII)
 
 
 class UnitError(ValueError):
-    """A text that is not the quantity expected there: what was, what came, and a way out."""
+    """A value that is not the expected quantity; the text says what was expected and what came.
+
+    `hint` is appended to the text, such as " (did you mean 5us?)".
+    """
 
     def __init__(self, expected: str, got: object, hint: str = "") -> None:
         super().__init__(expected, got, hint)
@@ -40,7 +45,13 @@ class UnitError(ValueError):
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of quantity: how to name it, its units in SI, and the largest one believed."""
+    """A kind of quantity, such as a time.
+
+    - `name`, `examples`: how error messages name it.
+    - `units`: the value of every unit in SI units.
+    - `usual`: the unit that error messages propose if the unit is missing.
+    - `largest`: the largest value that is accepted, in SI units.
+    """
 
     name: str
     examples: str
@@ -50,13 +61,14 @@ class Kind:
 
     @property
     def expected(self) -> str:
-        """How an error message names what it wants."""
+        """The expected quantity in an error message: `a time such as 600ns or 2.5us`."""
         return f"{self.name} such as {self.examples}"
 
 
 def _scaled(
     ends: tuple[str, ...], prefixes: Mapping[str, int], divisor: int = 1
 ) -> dict[str, Fraction]:
+    """Return the SI value of every unit that has one of the prefixes and one of the ends."""
     pairs = ((prefix + end, factor) for end in ends for prefix, factor in prefixes.items())
     return {name: Fraction(factor, divisor) for name, factor in pairs}
 
@@ -113,34 +125,34 @@ KINDS = (TIME, SIZE, BANDWIDTH, FLOPS, POWER, LENGTH)
 def parse_bandwidth(
     value: object, *, allow_zero: bool = False, allow_infinite: bool = False
 ) -> float:
-    """A bandwidth such as `400Gbps` or `50GB/s`, in bytes/s; b is bits, B is bytes."""
+    """Return a bandwidth such as `400Gbps` or `50GB/s` in bytes/s; b is bits, B is bytes."""
     if allow_infinite and value in ("inf", math.inf):
         return math.inf
     return float(_quantity(value, BANDWIDTH, allow_zero=allow_zero))
 
 
 def parse_time(value: object, *, allow_zero: bool = True) -> float:
-    """A time such as `600ns` or `2.5us`, in seconds."""
+    """Return a time such as `600ns` or `2.5us` in seconds."""
     return float(_quantity(value, TIME, allow_zero=allow_zero))
 
 
 def parse_flops(value: object) -> float:
-    """A rate of arithmetic such as `989TFLOPS`, in FLOP/s."""
+    """Return a rate of arithmetic such as `989TFLOPS` in FLOP/s."""
     return float(_quantity(value, FLOPS, allow_zero=False))
 
 
 def parse_length(value: object) -> float:
-    """A length such as `100km`, in metres."""
+    """Return a length such as `100km` in meters."""
     return float(_quantity(value, LENGTH, allow_zero=True))
 
 
 def parse_power(value: object) -> float:
-    """A power such as `700W`, in watts."""
+    """Return a power such as `700W` in watts."""
     return float(_quantity(value, POWER, allow_zero=False))
 
 
 def parse_size(value: object, *, allow_zero: bool = False) -> int:
-    """A size such as `64MiB`, `64MB`, `8B` or the number of bytes alone, in whole bytes."""
+    """Return a size such as `64MiB`, `64MB`, `8B` or a plain number of bytes in whole bytes."""
     bare = isinstance(value, int | float) or (
         isinstance(value, str) and NUMBER.fullmatch(value.strip())
     )
@@ -152,7 +164,7 @@ def parse_size(value: object, *, allow_zero: bool = False) -> int:
 
 
 def parse_cli_size(text: str) -> int:
-    """A size as nccl-tests takes it, where `8M` is 8 MiB; full units work as well."""
+    """Return a size in bytes as nccl-tests reads it (`8M` is 8 MiB); full units work as well."""
     stripped = text.strip()
     suffix = stripped[-1:].upper()
     if suffix in NCCL_SUFFIXES and NUMBER.fullmatch(stripped[:-1]):
@@ -161,7 +173,10 @@ def parse_cli_size(text: str) -> int:
 
 
 def parse_cli_sizes(text: str) -> list[int]:
-    """Sizes as `--sizes` takes them: `8:8G:2` (from, to, factor), or a list such as `8,1M,1G`."""
+    """Return the sizes in bytes of an option `--sizes`: `8:8G:2`, or a list.
+
+    `FROM:TO:FACTOR` multiplies by the factor; a list such as `8,1M,1G` names every size.
+    """
     if ":" not in text and ".." not in text:
         return [parse_cli_size(part) for part in text.split(",")]
     parts = text.split(":")
@@ -173,7 +188,7 @@ def parse_cli_sizes(text: str) -> list[int]:
 
 
 def size_steps(first: int, last: int, factor: int) -> list[int]:
-    """The sizes `first`, `first` × `factor`, ... up to and with `last`."""
+    """Return the sizes `first`, `first` × `factor`, ... that are at most `last`, in bytes."""
     if factor < 2:
         raise UnitError("a whole factor of at least 2", factor)
     if first < 1 or first > last:
@@ -185,7 +200,7 @@ def size_steps(first: int, last: int, factor: int) -> list[int]:
 
 
 def parse_ratio(value: object, *, allow_zero: bool = False) -> float:
-    """A ratio such as `2`, `0.5`, `2:1` or `50%`, as a number."""
+    """Return a ratio such as `2`, `0.5`, `2:1` or `50%` as a number."""
     expected = "a ratio such as 2, 2:1 or 50%"
     text = _text(value, expected).strip()
     over = [part.strip() for part in text.removesuffix("%").split(":")]
@@ -199,7 +214,7 @@ def parse_ratio(value: object, *, allow_zero: bool = False) -> float:
 
 
 def format_size(nbytes: int) -> str:
-    """A size in the unit that is shortest and still exact: `64 MiB`, `1.5 GiB`, `1 MB`, `8 B`."""
+    """Return a size in the unit with the shortest exact text: `64 MiB`, `1.5 GiB`, `8 B`."""
     best = f"{nbytes} B"
     for prefix, factor in [*BINARY.items(), *DECIMAL.items()]:
         thousandths, rest = divmod(nbytes * 1000, factor)
@@ -210,7 +225,7 @@ def format_size(nbytes: int) -> str:
 
 
 def format_time(seconds: float, digits: int = 4) -> str:
-    """A time to `digits` significant digits in the unit that fits: `2.5 us`, `600 ns`, `1.2 s`.
+    """Return a time to `digits` significant digits in the largest unit that it reaches.
 
     >>> format_time(261.7e-6), format_time(261.7e-6, digits=3)
     ('261.7 us', '262 us')
@@ -220,13 +235,17 @@ def format_time(seconds: float, digits: int = 4) -> str:
 
 
 def format_bandwidth(bandwidth: float, *, bits: bool = False) -> str:
-    """A bandwidth (bytes/s) to four digits: `50 GB/s`, or with `bits` `400 Gb/s`."""
+    """Return a bandwidth (bytes/s) to four digits: `50 GB/s`, or with `bits` `400 Gb/s`."""
     end, per_second = ("b/s", bandwidth * 8) if bits else ("B/s", bandwidth)
     units = {f"{p}{end}": float(DECIMAL[p]) for p in ("P", "T", "G", "M", "k", "")}
     return _rounded(per_second, units, zero=end, digits=4)
 
 
 def _quantity(value: object, kind: Kind, *, allow_zero: bool, original: object = None) -> Fraction:
+    """Return a quantity in SI units.
+
+    An error message quotes `original`, the text of the user, if `value` is made from it.
+    """
     got = value if original is None else original
     text = _text(value, kind.expected).strip()
     match = NUMBER.match(text)
@@ -240,6 +259,7 @@ def _quantity(value: object, kind: Kind, *, allow_zero: bool, original: object =
 
 
 def _text(value: object, expected: str) -> str:
+    """Return a value as the user wrote it; refuse all but texts and numbers."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise UnitError(expected, value)
     return str(getattr(value, "text", value))
@@ -249,12 +269,13 @@ def _exact(number: str) -> Fraction:
     return Fraction(number.strip().replace("_", ""))
 
 
-TINY = Fraction(1, 10**15)  # in SI units, of what may not be zero
+TINY = Fraction(1, 10**15)  # smallest value of a quantity that must not be zero, in SI units
 
 
 def _in_range(
     exact: Fraction, got: object, expected: str, largest: int, *, allow_zero: bool
 ) -> Fraction:
+    """Return a value in SI units if it is in the range of its kind; raise a UnitError if not."""
     if exact < 0:
         raise UnitError(expected, got, " (it cannot be negative)")
     if exact > largest:
@@ -267,6 +288,7 @@ def _in_range(
 
 
 def _unit_hint(number: str, unit: str, kind: Kind) -> str:
+    """Return what the user may have meant by an unknown unit, in parentheses, or no text."""
     decimals = DECIMAL_COMMA.fullmatch(unit)
     if decimals and decimals.group(2) in kind.units:
         return f" (did you mean {number}.{decimals.group(1)}{decimals.group(2)}?)"
@@ -284,20 +306,29 @@ def _unit_hint(number: str, unit: str, kind: Kind) -> str:
 
 
 def _near_unit(unit: str, kind: Kind, *, exactly: bool) -> str | None:
-    """A unit that differs in case or lacks an end; not `exactly`: one that is merely similar."""
-    same_letters = [known for known in kind.units if known.lower() == unit.lower()]
+    """Return the unit that was probably meant, or None.
+
+    That is a unit that differs in upper and lower case only, or of which the end is missing;
+    without `exactly` also one that is similar, or one with which the text begins.
+    """
+    same_letters = [candidate for candidate in kind.units if candidate.lower() == unit.lower()]
     if same_letters:
-        return max(same_letters, key=lambda known: sum(map(str.__eq__, known, unit)))
-    longer = [known for known in kind.units if known.startswith(unit)]
+        return max(same_letters, key=lambda candidate: sum(map(str.__eq__, candidate, unit)))
+    longer = [candidate for candidate in kind.units if candidate.startswith(unit)]
     if longer or exactly:
         return longer[0] if longer else None
     similar = difflib.get_close_matches(unit, kind.units, n=1, cutoff=0.6)
-    shorter = [known for known in kind.units if unit.lower().startswith(known.lower())]
-    return similar[0] if similar else max(shorter, key=len, default=None)
+    if similar:
+        return similar[0]
+    shorter = [name for name in kind.units if unit.lower().startswith(name.lower())]
+    return max(shorter, key=len, default=None)
 
 
 def _rounded(value: float, units: Mapping[str, float], zero: str, digits: int) -> str:
-    """A value to `digits` significant digits in the largest unit that it reaches; `zero` for 0."""
+    """Return a value to `digits` significant digits in the largest unit that it reaches.
+
+    The value 0 gets the unit `zero`.
+    """
     if not math.isfinite(value):
         return str(value)
     rounded = abs(float(f"{value:.{digits - 1}e}"))

@@ -254,7 +254,7 @@ def _write_steps(
 
 
 def _steps_report(steps: ComparedSteps) -> Iterator[str]:
-    """A line a step, then its tables."""
+    """Yield a line for each training step, then tables of the errors by group of steps."""
     if not steps.compared:
         return
     yield f"# {'step':<{NAME}}{'GPUs':>7}{'published, s':>14}{'simulated, s':>14}{'error':>9}"

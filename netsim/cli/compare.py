@@ -44,6 +44,7 @@ from netsim.results.nccl_tests import microseconds
 from netsim.results.row import Row, csv_text
 from netsim.results.workspace import RESULTS, OutputFolder
 from netsim.scenario.models import hosts_label, line_rate
+from netsim.tasks.resolve import ResolvedCell
 from netsim.training.recorded.kineto import is_trace
 
 HEADER = (
@@ -308,16 +309,26 @@ def _compare_run(
             verdict = gate_verdict(compared, resolved, rule.confidence)
         judged.append(Judged(label, source, compared, verdict))
     print_lines(summary(compared.bands, verdict=verdict))
-    print_lines(_launch_line(verdict))
+    print_lines(_launch_line(verdict, resolved, max(row.size_bytes for row in run.rows)))
 
 
-def _launch_line(verdict: Verdict) -> Iterator[str]:
-    """What was inferred of the launch cost, if that makes a difference."""
-    if verdict.launch_us is not None and abs(verdict.launch_us) >= 0.05:
-        more = "longer" if verdict.launch_us > 0 else "less"
+def _launch_line(verdict: Verdict, resolved: ResolvedCell, size: int) -> Iterator[str]:
+    """What was inferred of the launch cost, if that makes a difference.
+
+    Where one process launches several GPUs, that is the cost of the host for each of them."""
+    if verdict.launch_us is None or abs(verdict.launch_us) < 0.05:
+        return
+    more = "longer" if verdict.launch_us > 0 else "less"
+    yield (
+        f"# {'launch':>12}: takes {abs(verdict.launch_us):.3g} us {more} than simulated, "
+        "by the smallest sizes; small bands are judged with it"
+    )
+    launches = resolved.gpus_per_process
+    if launches > 1:
+        seconds = resolved.launch(size).host + verdict.launch_us * 1e-6 / launches
         yield (
-            f"# {'launch':>12}: takes {abs(verdict.launch_us):.3g} us {more} than simulated, "
-            "by the smallest sizes; small bands are judged with it"
+            f"# {'host':>12}: a launch takes {seconds * 1e6:.3g} us, one for each of {launches} "
+            f"GPUs (--host {seconds * 1e6:.3g}us)"
         )
 
 

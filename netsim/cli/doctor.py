@@ -76,7 +76,7 @@ def _cells(constant: Constant) -> tuple[str, ...]:
 def _origin(constant: Constant) -> str:
     """Where the value of a constant is from."""
     if constant.fitted is None:
-        return f"given: {constant.given}"
+        return f"given: {constant.source}"
     name = constant.fitted.estimator.rpartition(":")[2]
     return f"fitted to {', '.join(constant.fitted.runs)} ({name}): {constant.fitted.evidence}"
 

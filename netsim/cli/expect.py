@@ -27,8 +27,10 @@ from netsim.scenario.models import node_count
 from netsim.tasks.answer import checked_cells
 from netsim.tasks.cluster import wishes_of
 from netsim.tasks.resolve import ResolvedCell, resolve
+from netsim.tasks.unknown_launch import is_launch_unknown
 from netsim.tasks.validation import class_of
 from netsim.topology.config import ClusterConfig
+from netsim.topology.host_costs import HOST_CLASSES, host_class
 from netsim.topology.load import figure_text
 from netsim.topology.machine import Machine
 
@@ -48,6 +50,7 @@ def assumptions(resolved: ResolvedCell, options: QuestionOptions) -> Iterator[st
             yield fabric.note
     if options.launch is None and "launch" not in resolved.cell.source.data:
         yield "assumed: one process for each GPU (--launch single_process is nccl-tests -g 8)"
+    yield from _launch_assumptions(resolved)
     if resolved.is_nccl:
         yield from _nccl_assumptions(resolved, options)
     elif work.algorithm == "ring":
@@ -58,6 +61,24 @@ def assumptions(resolved: ResolvedCell, options: QuestionOptions) -> Iterator[st
                 f"assumed, not validated: NCCL's rules hold for {group.loaded.machine.gpu.model}, "
                 "which runs another library"
             )
+
+
+def _launch_assumptions(resolved: ResolvedCell) -> Iterator[str]:
+    """What a launch is taken to cost, where one process launches several GPUs one by one."""
+    is_unknown = is_launch_unknown(resolved)
+    if is_unknown:
+        yield (
+            "launch unknown: times are between one process for each GPU and one for all GPUs of a "
+            "node, and intervals cover both (--launch names one)"
+        )
+    if not is_unknown and resolved.gpus_per_process == 1:
+        return
+    if resolved.host_costs is None:
+        usual = host_class("bare-metal")
+        classes = ", ".join(HOST_CLASSES)
+        yield f"assumed: {usual.words} (--host names a class or a time: {classes}, 7us)"
+    elif resolved.host_costs.name:
+        yield f"assumed: {resolved.host_costs.words}"
 
 
 def _nccl_assumptions(resolved: ResolvedCell, options: QuestionOptions) -> Iterator[str]:

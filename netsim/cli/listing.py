@@ -21,8 +21,8 @@ from netsim.topology.load import FOLDER, find_machine
 PresetKind = Literal["all", "scenarios", "machines"]
 ListFormat = Literal["table", "csv", "json"]
 SCENARIOS = "scenarios"
-_WIDTH = 118  # of lines, where no terminal says how wide it is
-_LEAST = 24  # of the last column
+_WIDTH = 118  # characters of a line if the output is no terminal
+_LEAST = 24  # least characters of the last column
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,16 @@ Launch = Annotated[
     option(
         "--launch",
         metavar="L",
-        text="process_per_gpu, single_process or cuda_graph.",
+        text="process_per_gpu, single_process, cuda_graph or unknown.",
+        panel=NCCL,
+    ),
+]
+Host = Annotated[
+    str | None,
+    option(
+        "--host",
+        metavar="H",
+        text="What a launch takes: bare-metal, container, azure-vm or a time such as 7us.",
         panel=NCCL,
     ),
 ]

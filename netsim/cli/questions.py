@@ -44,6 +44,7 @@ FLAGS = {
     "nodes": "cluster.nodes", "gpus_per_node": "cluster.gpus_per_node", "nic": "cluster.nic",
     "nics_per_node": "cluster.nics_per_node", "algo": "workload.algorithm",
     "proto": "workload.protocol", "dtype": "workload.dtype", "launch": "launch",
+    "host": "host",
     "nccl": "nccl.version", "tuner": "nccl.tuner", "graph": "nccl.graph", "exact": "exact",
     "noise": "noise", "samples": "samples",
 }  # fmt: skip
@@ -79,6 +80,7 @@ class QuestionOptions:
     proto: str | None = None
     dtype: str | None = None
     launch: str | None = None
+    host: str | None = None
     nccl: str | None = None
     tuner: str | None = None
     graph: str | None = None

@@ -144,7 +144,10 @@ def _half(row: Row, which: str) -> str:
 
 
 def run_of(resolved: ResolvedCell) -> nccl_tests.TestRun:
-    """The header of a cell; processes are numbered from 1, for nothing of the kind runs."""
+    """Return what nccl-tests prints at the top of a run of a cell.
+
+    The process ids are made up (1, 2, ...), because no process of nccl-tests runs.
+    """
     scenario = resolved.cell.scenario
     work = resolved.cell.scenario.collective
     style = scenario.launch_costs().style

@@ -78,7 +78,11 @@ def mesh(ranks: int) -> TreeLinks:
 
 
 def links_of(topology: Topology, gpus: NDArray[np.int32]) -> TreeLinks:
-    """Return the connections between devices of a topology; of channels, those that differ."""
+    """Return the connections between the GPUs of a topology.
+
+    A pair of GPUs has a connection for each distinct route that its channels take, without those
+    that cross another GPU.
+    """
     n, wires, nodes = len(gpus), topology.links, topology.gpu_nodes[gpus]
     if n > MOST_RANKS:
         message = f"ways are listed between up to {MOST_RANKS} ranks, not {n}"
@@ -400,7 +404,8 @@ LEAST_PIECE = 1 << 16  # default bytes of a piece
 MOST_PIECES = 1024  # default limit on pieces
 MOST_ROWS = 3 << 19  # default limit on rows
 MULTIPLES = (*range(1, 17), 20, 24, 28, 32, 48, 64)  # numbers of trees per root to try
-LOSSES = (1e-6, 0.002, 0.004, 0.008, 0.02, 0.1, 0.4)  # fractions of all rates that may be unused
+# Fractions of the rate of all links that trees may leave unused; they are tried in this order.
+LOSSES = (1e-6, 0.002, 0.004, 0.008, 0.02, 0.1, 0.4)
 STARS = 256  # stars of a root in a mixture
 FEW = 0.005  # fraction of a mixture below which a kind of stars is omitted
 UNITS = 2**26  # integer rate of all roots together in maximum flows

@@ -602,7 +602,10 @@ class PlanFile(AlgorithmFile):
         return json.dumps(plan, indent=1) + "\n"
 
     def _is_direct(self, row: int) -> bool:
-        """Whether everything that a row waits for is known at its source."""
+        """Return whether the source of a row notices by itself all that the row waits for.
+
+        That is what has arrived at the source, or what it has sent.
+        """
         src, ends = int(self.schedule.src[row]), (self.schedule.src, self.schedule.dst)
         return all(
             src == int(ends[1][earlier]) or (src == int(ends[0][earlier]) and not arrived)

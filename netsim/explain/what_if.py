@@ -17,8 +17,8 @@ from netsim.engines.engine import COMPILED_FROM, at_hand, simulate
 from netsim.explain.path import OWN_RATE, Split
 from netsim.metrics.bound import SPOKEN
 from netsim.metrics.links import IN_SECONDS
+from netsim.program.path_entries import active_entries, owners_of
 from netsim.program.program import Program
-from netsim.program.ways import active_entries, owners_of
 from netsim.schedule.schedule import COMPUTE, MARK, Style
 
 LABELS = {

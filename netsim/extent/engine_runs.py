@@ -270,7 +270,7 @@ class LoopRuns:
         return self.answer(loops, NEED, needed)
 
     def _amounts(self, loops: int, program: Program) -> tuple[Floats, Floats]:
-        """The bytes that pass over the links in a run, and those that each of its loops adds."""
+        """Return the bytes that cross each link in a run, and those that each further loop adds."""
         amounts = links.link_amounts(program)
         less = links.amounts_by(program.links, self._shortest)
         return amounts, (amounts - less) / (loops - self.schedules.least)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from netsim.base.memo import Memo, Same, kept
+from netsim.base.memo import Memo, Same, cached_per_object
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.collectives.representatives import RepresentativeWriter
@@ -114,7 +114,7 @@ class Form:
         return [plan.algorithm for plan in self.plans] == ["Tree"]
 
     @property
-    @kept
+    @cached_per_object
     def loop_schedule(self) -> LoopSchedule:
         """The schedules of the task, with all of its loops or with fewer."""
         if not self.plans:
@@ -125,7 +125,7 @@ class Form:
         return replace(schedules, uncertainty=self.uncertainty)
 
     @property
-    @kept
+    @cached_per_object
     def with_representatives(self) -> Form | None:
         """The form with one representative for each class of equal ranks and channels.
 
@@ -148,7 +148,7 @@ class Form:
         """
         return self._equal_heads() or self
 
-    @kept
+    @cached_per_object
     def _equal_heads(self) -> Form | None:
         if [plan.algorithm for plan in self.plans] != ["NVLSTree"] or not self.may_fold:
             return None
@@ -162,7 +162,7 @@ class Form:
         )
 
     @property
-    @kept
+    @cached_per_object
     def with_fewer_channels(self) -> Form | None:
         """NCCL's trees, or rings of some hops, with one channel for all channels that share no link
         which can saturate.
@@ -209,7 +209,7 @@ class Form:
         form, fraction = self._full_chunks()
         return form or self, fraction
 
-    @kept
+    @cached_per_object
     def _full_chunks(self) -> tuple[Form | None, float]:
         plan, fraction = evened(self.collective, self.plans[0])
         form = None if plan is self.plans[0] else self.changed(plans=(plan,))

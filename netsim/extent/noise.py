@@ -77,7 +77,7 @@ def sampled(program: Program, noise: NoiseDraws, engine: str) -> Iterator[Timeli
             begins = noise.of("launch", sample, program.gpus)
         schedule, released_rows = program.schedule, program.schedule.release_row
         if begins is not None and len(released_rows):
-            # Rows with a time of their own begin later by as much.
+            # Rows with a release time are released later by the delay of their rank.
             times = schedule.release_time + begins[schedule.src[released_rows]]
             schedule = replace(schedule, release_time=times)
             begins = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.memo import Memo, different, digest, kept
+from netsim.base.memo import Memo, cached_per_object, different, digest
 from netsim.base.values import dataclass
 from netsim.collectives.representatives import RepresentativeWriter
 from netsim.collectives.sketch import TextbookSketch
@@ -132,7 +132,7 @@ class AlgorithmSketch:
         return None if (writer.count == 1).all() else writer
 
 
-@kept
+@cached_per_object
 def sketched(form: Form) -> AlgorithmSketch | None:
     """The sketch of a textbook algorithm; None if it has no classes of equal lanes."""
     task = form.task

@@ -175,8 +175,11 @@ def numbers_in_names(names: Sequence[str]) -> list[int] | None:
 
 
 def host_test_of(run: LogRun) -> HostTest:
-    """The test that a run of a log is; an InputError if the log does not list all its ranks, or if
-    its hosts have different numbers of ranks."""
+    """Return the node test that a run of a log has made.
+
+    Raises an InputError if the log does not list all ranks, or if hosts have different numbers of
+    ranks.
+    """
     if not run.devices:
         raise InputError(
             f"{run.file}: lists no devices, so its hosts are not known",

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, field, replace
 from functools import lru_cache
 from itertools import groupby
-from math import log
+from math import log, prod, sqrt
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,6 +27,7 @@ from netsim.tasks.answer import checked_cells
 from netsim.tasks.outcome import simulate_one
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.tasks.row import question_row
+from netsim.tasks.unknown_launch import POSSIBLE_STYLES, is_launch_unknown, with_style
 from netsim.tasks.validation import interval_at
 from netsim.yamlio.models import override
 from netsim.yamlio.read import Source
@@ -351,10 +352,19 @@ def _row(resolved: ResolvedCell, measured: MeasuredRow, collective: str) -> Row:
 
 
 def simulated_seconds(resolved: ResolvedCell, measured: MeasuredRow, collective: str) -> float:
-    """The simulated time of a measured row, in seconds."""
+    """The simulated time of a measured row, in seconds; the geometric mean of both launch styles
+    where the style is not known."""
     in_place = measured.is_in_place(collective) and collective in HAS_IN_PLACE
     size = simulated_size(resolved, measured.size_bytes)
-    return simulate_one(resolved, size, in_place=in_place, engine="compiled").seconds
+    if not is_launch_unknown(resolved):
+        return simulate_one(resolved, size, in_place=in_place, engine="compiled").seconds
+    seconds_by_style = [
+        simulate_one(
+            with_style(resolved, style), size, in_place=in_place, engine="compiled"
+        ).seconds
+        for style in POSSIBLE_STYLES
+    ]
+    return sqrt(prod(seconds_by_style))
 
 
 def few(rows: Sequence[K], most: int) -> tuple[K, ...]:

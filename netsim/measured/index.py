@@ -474,7 +474,8 @@ def _flag(entry: IndexEntry, key: str) -> bool:
 
 
 def _launch(entry: IndexEntry, notes: list[str]) -> str:
-    """The launch style of an entry: as it states, by its command, or one process per GPU."""
+    """The launch style of an entry: as it states, by its command, or a process per GPU. It stays
+    unknown for one node without a command, where both styles are usual."""
     stated = entry.text("launch")
     if stated in LAUNCHES:
         return stated
@@ -483,10 +484,15 @@ def _launch(entry: IndexEntry, notes: list[str]) -> str:
         raise entry.error(f"expected one of {styles} or unknown, got {stated!r}", "launch")
     command = entry.text("command")
     match = GPUS_A_THREAD.search(command)
-    style = "single_process" if match and int(match.group(1)) > 1 else "process_per_gpu"
-    why = "as its command says" if match or THREADS.search(command) else "as is usual"
-    notes.append(f"launch unknown: taken as {style}, {why}")
-    return style
+    if match or THREADS.search(command):
+        style = "single_process" if match and int(match.group(1)) > 1 else "process_per_gpu"
+        notes.append(f"launch unknown: taken as {style}, as its command says")
+        return style
+    if command or int(entry.text("topology", "nodes") or 1) > 1:
+        notes.append("launch unknown: taken as process_per_gpu, as is usual")
+        return "process_per_gpu"
+    notes.append("launch unknown: simulated with a process per GPU and with one process")
+    return "unknown"
 
 
 def timing_of(command: str, iterations: int | None = None) -> dict[str, Any]:

@@ -394,7 +394,7 @@ def arrivals(program: Program, timeline: Timeline, rows: Longs) -> Spans:
 
 
 def _working(program: Program, timeline: Timeline, rows: Longs) -> Spans:
-    """When rows occupy the ranks that send or compute."""
+    """Return rank, start and finish time (seconds) of rows, for the ranks that send or compute."""
     row, rank = senders(program.schedule, rows)
     return rank, timeline.start[row], timeline.end[row]
 

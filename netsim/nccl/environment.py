@@ -227,7 +227,10 @@ Reader = Callable[[str, Facts], object]
 
 
 def settings_from(variables: Mapping[str, str], version: Version = NEWEST) -> Settings:
-    """The settings that these variables ask of an NCCL version; a wrong one is an error."""
+    """Return the settings of an NCCL version with these environment variables.
+
+    Raises an InputError for an unknown variable or a value that NCCL would not accept.
+    """
     for name in variables:
         if not is_known(name):
             raise InputError(f"{name} is no NCCL variable{suggest(name, KNOWN_VARIABLES)}")

@@ -153,7 +153,7 @@ def _turns(order: Ints) -> Ints:
     return turns
 
 
-# The orders of rounds between groups and inside them, by what an NCCL version does.
+# The orders of rounds between groups and inside groups, by the scheme of an NCCL version.
 ORDERS: dict[str, tuple[Callable[[int], Sequence[int]], Callable[[int], Sequence[int]]]] = {
     "grouped": (quadratic_order, range),
     "quadratic": (quadratic_order, quadratic_order),

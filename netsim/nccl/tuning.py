@@ -191,7 +191,11 @@ class CostEntry:
         return ring_steps(self.function, self.comm.n_ranks) * hop
 
     def _ring(self) -> float:
-        """Latency of a ring's steps."""
+        """Return the latency of all steps of a ring in microseconds.
+
+        Some steps cross the network, the others stay in a node (`src/graph/tuning.cc,
+        ncclTopoTuneModel`).
+        """
         comm, nodes, net_steps = self.comm, self.comm.n_nodes, 0
         steps = ring_steps(self.function, comm.n_ranks)
         if nodes > 1 and self.function == "AllReduce":

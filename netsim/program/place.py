@@ -1,7 +1,8 @@
-"""place: a Schedule on a Topology becomes a Program.
+"""Place a Schedule on a Topology: `place` returns a Program.
 
-Rows with the same route and weights share one path. What can never limit anything is marked, so
-that engines skip it."""
+Rows with the same route and weights share one path. Path entries that can never limit a row are
+marked, so that engines skip them.
+"""
 
 from collections.abc import Sequence
 from math import inf
@@ -11,27 +12,20 @@ from numpy.typing import NDArray
 
 from netsim.base.memo import Memo
 from netsim.base.values import dataclass
-from netsim.program.program import LinkTable, Paths, Program
-from netsim.program.ways import (
-    SENDER,
-    WINDOW,
-    Distinct,
-    PlacementError,
-    Resources,
-    Ways,
-    active_entries,
-    choices_of,
-    distinct_ways,
-    with_choices,
-)
+from netsim.program.distinct_routes import DistinctRoutes, find_distinct_routes
+from netsim.program.path_choices import add_alternatives, choices_of
+from netsim.program.path_entries import active_entries
+from netsim.program.program import LinkTable, Paths, PlacementError, Program
+from netsim.program.resource_numbers import SENDER, WINDOW, Resources
+from netsim.program.route_paths import PathBuilder
 from netsim.schedule.schedule import MARK, Schedule
 from netsim.topology.graph import LINK_KINDS, Topology
 
-_CHUNK = 1 << 18  # rows treated at a time, to bound temporary memory
-# What may saturate, besides wires, where channels are equal.
+_ROWS_AT_A_TIME = 1 << 18  # bounds temporary memory
+# The only resources besides wires that may saturate if `Fold.loose` is stated.
 TIGHT = ("sm", "proxy", "nic_msg", WINDOW)
-KEPT_SCHEDULES = 8  # of which a topology keeps the routes
-MOST_WAYS = 1 << 16  # routes of a schedule that is kept
+CACHED_SCHEDULES = 8  # a topology caches the paths of this number of schedules,
+MOST_CACHED_ROUTES = 1 << 16  # each with at most this number of distinct routes
 
 
 def place(
@@ -41,7 +35,7 @@ def place(
     *,
     processes: Sequence[int] | None = None,
 ) -> Program:
-    """A schedule on a topology: every row gets its path over the links.
+    """Return the program of a schedule on a topology: every row has a path over the links.
 
     Rank i runs on GPU `gpus[i]` of the topology (by default GPU i), in process `processes[i]` (by
     default each rank is a process). Raises a PlacementError (an InputError) if ranks do not fit.
@@ -56,43 +50,52 @@ def place(
     """
     device = _devices(schedule, topology, gpus)
     process = np.arange(schedule.ranks) if processes is None else np.asarray(processes)
-    ways = Ways(schedule, topology, device, process.astype(np.int32))
-    found = distinct_ways(schedule, topology)
-    laid = _laid_or_kept(ways, found)
-    _refuse_unbounded(schedule, found, laid.paths.ptr)
-    path, paths = found.path, laid.paths
+    builder = PathBuilder(schedule, topology, device, process.astype(np.int32))
+    routes = find_distinct_routes(schedule, topology)
+    placed = _placed_or_cached(builder, routes)
+    _refuse_unbounded(schedule, routes, placed.paths.ptr)
+    path = routes.of_row
+    paths = placed.paths
     if topology.switching == "store-and-forward":
-        path, paths = _stored(schedule, path, laid)
-    return Program(schedule, path, paths, laid.links, laid.gpus)
+        path, paths = _store_and_forward_paths(schedule, path, placed)
+    return Program(schedule, path, paths, placed.links, placed.gpus)
 
 
 @dataclass(frozen=True, slots=True)
-class _Laid:
+class _PlacedRoutes:
+    """The paths of distinct routes, all links, and the name of every rank's GPU."""
+
     paths: Paths
     links: LinkTable
     gpus: tuple[str, ...]
 
 
-def _laid_or_kept(ways: Ways, found: Distinct) -> _Laid:
-    """The paths of distinct routes, kept from an earlier schedule if that had the same ones.
+def _placed_or_cached(builder: PathBuilder, routes: DistinctRoutes) -> _PlacedRoutes:
+    """Return the paths of distinct routes, from the topology's cache if it has them.
 
-    Operations of many sizes have the same routes."""
-    if len(found.klass) > MOST_WAYS:
-        return _laid(ways, found)
-    columns = (ways.device, ways.process, found.klass, found.src, found.dst)
-    ends = (ways.schedule.groups, ways.schedule.fold, *(column.tobytes() for column in columns))
-    kept_routes = ways.topology.memo.of("ways laid", lambda: Memo(KEPT_SCHEDULES))
-    return kept_routes.of((found.classes, ends), lambda: _laid(ways, found))
+    Operations that differ only in size have the same routes.
+    """
+    if len(routes) > MOST_CACHED_ROUTES:
+        return _place_routes(builder, routes)
+    schedule = builder.schedule
+    columns = (builder.device, builder.process, routes.class_number, routes.src, routes.dst)
+    column_bytes = tuple(column.tobytes() for column in columns)
+    key = (routes.classes, schedule.groups, schedule.fold, *column_bytes)
+    cache = builder.topology.memo.of("paths of routes", lambda: Memo(CACHED_SCHEDULES))
+    return cache.of(key, lambda: _place_routes(builder, routes))
 
 
-def _laid(ways: Ways, found: Distinct) -> _Laid:
-    topology, fold, resources = ways.topology, ways.schedule.fold, ways.resources
-    every, of_way = with_choices(found, topology, ways.device)
-    ptr, link, weight, latency = ways.paths(every)
+def _place_routes(builder: PathBuilder, routes: DistinctRoutes) -> _PlacedRoutes:
+    """Return the paths of distinct routes, with those of their alternatives (adaptive routing)."""
+    topology = builder.topology
+    resources = builder.resources
+    fold = builder.schedule.fold
+    all_routes, route_of_path = add_alternatives(routes, topology, builder.device)
+    ptr, link, weight, latency = builder.paths(all_routes)
     choices = None
-    if len(of_way) > len(found.klass):
-        choices = choices_of(of_way, len(found.klass), ptr, link)
-    wires = topology.links  # of a half-duplex pair, the first one's capacity counts for both
+    if len(route_of_path) > len(routes):
+        choices = choices_of(route_of_path, len(routes), ptr, link)
+    wires = topology.links  # a half-duplex pair has the capacity of its first direction
     capacity = np.concatenate([wires.bandwidth[wires.resource], resources.capacity()])
     changes = tuple(sorted([*topology.changes, *resources.changes()]))
     room = capacity
@@ -100,45 +103,55 @@ def _laid(ways: Ways, found: Distinct) -> _Laid:
         loose = np.append(fold.loose, [key[0] not in TIGHT for key in resources.keys])
         room = np.where(loose, np.inf, capacity)
     active = active_entries(link, room, changes)
-    table = _link_table(ways, capacity, changes)
+    table = _link_table(builder, capacity, changes)
     if table.senders:
         active |= np.isin(link, [*table.senders])
-    return _Laid(
+    return _PlacedRoutes(
         Paths(ptr, link, weight, active, latency, choices),
         table,
-        tuple(str(topology.gpus[int(d)]) for d in ways.device),
+        tuple(str(topology.gpus[int(d)]) for d in builder.device),
     )
 
 
-def _stored(
-    schedule: Schedule, path: NDArray[np.int32], laid: _Laid
+def _store_and_forward_paths(
+    schedule: Schedule, path: NDArray[np.int32], placed: _PlacedRoutes
 ) -> tuple[NDArray[np.int32], Paths]:
-    """Paths for store-and-forward: a message takes its time on each link, one after the other.
+    """Return the path of every row and the paths for store-and-forward switching.
 
-    Each distinct pair of path and amount gets a path of its own, with a longer latency: the time of
-    the amount on all links but the slowest. A message waits for others as on a single link."""
-    paths, moving = laid.paths, np.flatnonzero(path >= 0)
+    A message crosses its links one after the other, each in (bytes / capacity) seconds. Every
+    distinct pair of a path and an amount gets a path of its own, whose latency is longer by the
+    time of the amount on all links but the slowest. The wait for other messages is that of a single
+    link.
+    """
+    paths = placed.paths
+    moving = np.flatnonzero(path >= 0)
     owner = np.repeat(np.arange(len(paths)), np.diff(paths.ptr))
-    seconds_per_byte = paths.weight / laid.links.capacity[paths.link]
+    seconds_per_byte = paths.weight / placed.links.capacity[paths.link]
     slowest = np.zeros(len(paths))
     np.maximum.at(slowest, owner, seconds_per_byte)
     beyond = np.bincount(owner, seconds_per_byte, len(paths)) - slowest
-    both = np.stack([path[moving], schedule.amount[moving]])
-    (old, amount), place = np.unique(both, axis=1, return_inverse=True)
-    old = old.astype(np.int64)
-    size = np.diff(paths.ptr)[old]
+    pairs = np.stack([path[moving], schedule.amount[moving]])
+    (old_path, amount), place = np.unique(pairs, axis=1, return_inverse=True)
+    old_path = old_path.astype(np.int64)
+    size = np.diff(paths.ptr)[old_path]
     ptr = np.append(0, np.cumsum(size))
-    entries = np.arange(ptr[-1]) + np.repeat(paths.ptr[old] - ptr[:-1], size)
-    new = np.full(len(path), -1, np.int32)
-    new[moving] = place.ravel()
-    latency = paths.latency[old] + amount * beyond[old]
-    link, weight, active = paths.link[entries], paths.weight[entries], paths.active[entries]
-    return new, Paths(ptr, link, weight, active, latency)
+    entries = np.arange(ptr[-1]) + np.repeat(paths.ptr[old_path] - ptr[:-1], size)
+    new_path = np.full(len(path), -1, np.int32)
+    new_path[moving] = place.ravel()
+    new_paths = Paths(
+        ptr=ptr,
+        link=paths.link[entries],
+        weight=paths.weight[entries],
+        active=paths.active[entries],
+        latency=paths.latency[old_path] + amount * beyond[old_path],
+    )
+    return new_path, new_paths
 
 
 def _devices(
     schedule: Schedule, topology: Topology, gpus: Sequence[int] | None
 ) -> NDArray[np.int32]:
+    """Return the GPU of every rank; refuse GPUs that the topology does not have, or one twice."""
     device = np.arange(schedule.ranks) if gpus is None else np.asarray(gpus)
     if len(device) != schedule.ranks:
         raise PlacementError(f"{schedule.ranks} ranks need as many GPUs, got {len(device)}")
@@ -152,31 +165,32 @@ def _devices(
     return device.astype(np.int32)
 
 
-def _refuse_unbounded(schedule: Schedule, found: Distinct, ptr: NDArray[np.int64]) -> None:
-    """Refuse a row with bytes but neither a link nor a cap, which would end at once."""
-    bare = np.append(np.diff(ptr) == 0, True)
-    # Only marks have no path at all; where all paths have links, only they have to be looked at.
-    kinds = {style.kind for style in schedule.styles} if bare[:-1].any() else {MARK}
-    suspect = np.array([s.kind in kinds and s.cap == inf for s in schedule.styles], bool)
-    for first in range(0, len(schedule), _CHUNK):
-        rows = first + np.flatnonzero(suspect[schedule.style[first : first + _CHUNK]])
-        rows = rows[bare[found.path[rows]]]
+def _refuse_unbounded(schedule: Schedule, routes: DistinctRoutes, ptr: NDArray[np.int64]) -> None:
+    """Refuse a row with bytes but neither a link nor a cap: it would end when it begins."""
+    has_no_link = np.append(np.diff(ptr) == 0, True)  # the last one is that of marks (path -1)
+    # If all paths have links, only marks, which have no path, need to be checked.
+    kinds = {style.kind for style in schedule.styles} if has_no_link[:-1].any() else {MARK}
+    is_suspect = np.array([s.kind in kinds and s.cap == inf for s in schedule.styles], bool)
+    for first in range(0, len(schedule), _ROWS_AT_A_TIME):
+        styles = schedule.style[first : first + _ROWS_AT_A_TIME]
+        rows = first + np.flatnonzero(is_suspect[styles])
+        rows = rows[has_no_link[routes.of_row[rows]]]
         amount = schedule.pieces.amount[schedule.piece[rows]]
         if (amount > 0).any():
-            wrong = int(np.argmax(amount > 0))
+            refused = int(np.argmax(amount > 0))
             raise PlacementError(
-                f"{schedule.describe(int(rows[wrong]))} moves {amount[wrong]:g} bytes over "
+                f"{schedule.describe(int(rows[refused]))} moves {amount[refused]:g} bytes over "
                 "no link and has no cap of its own"
             )
 
 
-# Names and kinds of links are functions of plain values, and no closures, so that a Program can be
-# pickled: it may go to another process.
+# Names and kinds of links are callable objects instead of closures, so that a Program can be
+# pickled and sent to another process.
 
 
 @dataclass(frozen=True)
 class _LinkNames:
-    """The name of a link by its number: of a wire of the topology, or of a resource behind them."""
+    """A function that returns the name of a link by its number; wires come before resources."""
 
     topology: Topology
     resources: Resources
@@ -190,7 +204,7 @@ class _LinkNames:
 
 @dataclass(frozen=True)
 class _LinkKinds:
-    """The kind of a link by its number, as `_LinkNames` has its name."""
+    """A function that returns the kind of a link by its number; wires come before resources."""
 
     topology: Topology
     resources: Resources
@@ -203,17 +217,32 @@ class _LinkKinds:
 
 
 def _link_table(
-    ways: Ways, capacity: NDArray[np.float64], changes: tuple[tuple[float, int, float], ...]
+    builder: PathBuilder,
+    capacity: NDArray[np.float64],
+    changes: tuple[tuple[float, int, float], ...],
 ) -> LinkTable:
-    topology, resources, fold = ways.topology, ways.resources, ways.schedule.fold
-    wires = len(topology.links)
-
-    name, kind = _LinkNames(topology, resources), _LinkKinds(topology, resources)
+    """Return the table of all wires and resources, given their capacities and changes of these."""
+    topology = builder.topology
+    resources = builder.resources
+    fold = builder.schedule.fold
+    wire_count = len(topology.links)
     count = None
     if fold is not None:
-        count = np.concatenate([fold.wires.count, resources.counts(fold, ways.device)])
-    latency = np.concatenate([topology.links.latency, np.zeros(len(capacity) - wires)])
-    keys = enumerate(resources.keys, wires)
-    senders = {number: at for number, (name, _, at) in keys if name == SENDER}
-    incast = topology.router.incast
-    return LinkTable(name, kind, capacity, latency, changes, count, incast, senders, resources.keys)
+        count = np.concatenate([fold.wires.count, resources.counts(fold, builder.device)])
+    latency = np.concatenate([topology.links.latency, np.zeros(len(capacity) - wire_count)])
+    senders = {
+        number: link
+        for number, (resource, _, link) in enumerate(resources.keys, wire_count)
+        if resource == SENDER
+    }
+    return LinkTable(
+        name=_LinkNames(topology, resources),
+        kind=_LinkKinds(topology, resources),
+        capacity=capacity,
+        latency=latency,
+        changes=changes,
+        count=count,
+        incast=topology.router.incast,
+        senders=senders,
+        resources=resources.keys,
+    )

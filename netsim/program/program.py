@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.errors import StalledError
+from netsim.base.errors import InputError, StalledError
 from netsim.base.memo import different
 from netsim.base.values import dataclass
 from netsim.schedule.repeat import Launch, framed, unrolled
 from netsim.schedule.schedule import COMPUTE, MULTICAST, SWITCH_REDUCE, Schedule, spelled_out
 from netsim.topology.network import entries_of
+
+
+class PlacementError(InputError, ValueError):
+    """A schedule that cannot run on a topology; the message names ranks and rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +264,7 @@ class Operations:
 
     @property
     def ranks(self) -> int:
-        """The number of ranks, which is that of the marks at either end of an operation."""
+        """The number of ranks; an operation begins and ends with this number of marks."""
         return self.once.schedule.ranks
 
     @property

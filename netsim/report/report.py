@@ -291,7 +291,10 @@ def picture_uri(svg: Path) -> str:
 
 
 def _sizes(good: pd.DataFrame, manifest: Mapping[str, Any], summary: Summary) -> Figure | None:
-    """Lines over sizes; of many cells, evenly chosen ones and the base line have names."""
+    """Return a figure of lines over sizes, or None if there are fewer than two sizes.
+
+    If there are many cells, the legend names the base line and evenly spaced ones of the others.
+    """
     if summary.rows["size"].nunique() < 2:
         return None
     rate = manifest.get("line_rate")

@@ -233,8 +233,10 @@ def summary_of(table: pd.DataFrame, good: pd.DataFrame, manifest: Mapping[str, A
 
 
 def compares_parts(question: SweepQuestion, manifest: Mapping[str, Any]) -> bool:
-    """Whether the only axis of a sweep with several values is which part fails, which nobody
-    chooses."""
+    """Return whether the only axis of a sweep with several values is the part that fails.
+
+    Its values cannot be recommended, because nobody chooses which part fails.
+    """
     part_axes = {AXIS + axis for axis in manifest.get("part_axes", ())}
     return len(question.choices) == 1 and set(question.choices) <= part_axes
 

@@ -278,7 +278,8 @@ def _check_owners(
             if owner is not None:
                 check_owner(path, {"scenario": owner}, wanted)
     if not has_own and foreign_files(path):
-        has_own = (partial / MANIFEST).exists()  # of a first run, beside which somebody put a file
+        # The folder may be that of an unfinished first run, to which somebody has added a file.
+        has_own = (partial / MANIFEST).exists()
     if not has_own and foreign_files(path):
         raise InputError(f"{path}: holds files that are no results", hint=ELSEWHERE)
 

@@ -31,7 +31,8 @@ SHRINKAGE = 4.0  # the next wider class counts as this many systems; chosen by t
 LEAST_SCALE = 0.01  # the noise of repeats of one system: standard deviation of the log of a time
 CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.965, 0.98)
 SMALLEST_CONFIDENCE = CONFIDENCES[0]
-LARGEST_CONFIDENCE = CONFIDENCES[-1]  # some 30 systems do not determine a higher one
+# The errors of about 30 measured systems do not determine the quantile of a higher confidence.
+LARGEST_CONFIDENCE = CONFIDENCES[-1]
 
 
 @dataclass(frozen=True)

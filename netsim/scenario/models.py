@@ -26,6 +26,7 @@ from netsim.scenario.names import DTYPES, CollectiveName, dtype_name
 from netsim.schedule.repeat import ITERATIONS, OverProcesses
 from netsim.topology.config import ClusterConfig
 from netsim.topology.fault_times import Retries
+from netsim.topology.host_costs import HostCosts
 from netsim.yamlio import models
 from netsim.yamlio.models import Bytes, Elsewhere, FieldError, Index, ListOf, Model, Part, Seconds
 
@@ -252,12 +253,12 @@ class Nccl(Model):
         return self
 
 
-LaunchStyle = Literal["process_per_gpu", "single_process", "cuda_graph"]
+LaunchStyle = Literal["process_per_gpu", "single_process", "cuda_graph", "unknown"]
 
 
 class LaunchCosts(Model):
     """How operations are issued: by one process per GPU (perhaps as a CUDA graph), or by one per
-    node.
+    node. If that is `unknown`, both are simulated (`tasks/unknown_launch.py`).
 
     Without `host` and `kernel`, NCCL's algorithms take the times of NCCL, and textbook algorithms
     take none.
@@ -487,6 +488,7 @@ class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove
     background: ListOf[BackgroundConfig] = ()
     nccl: Nccl = Field(default_factory=Nccl)
     launch: LaunchCosts | LaunchStyle = "process_per_gpu"
+    host: HostCosts | None = None  # by default that of the machine, or what most hosts take
     timing: Timing = Field(default_factory=TimedOperations)  # how a collective is timed
     sweep: dict[str, Any] = Field(default_factory=dict)  # read by `read_sweep`
     outputs: ListOf[

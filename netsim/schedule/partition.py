@@ -34,8 +34,9 @@ class Fold:
     - `ranks`: by rank. `wires`: by link. `nodes`: by node of the topology (only NICs matter).
     - `blocks`: by channel of the schedule and rank; here the representative is the number
       channel × ranks + rank.
-    - `loose`: by link, whether it can never saturate, whatever is under way at once. If this is
-      known, neither can any resource of a GPU but its SMs and its proxy. None: not known.
+    - `loose`: by link, whether it can never saturate, even if all its transfers run at the same
+      time. If it is stated, no other resource can saturate but those that `TIGHT` of
+      `program/place.py` lists. None: it is not stated.
     """
 
     ranks: EqualMembers

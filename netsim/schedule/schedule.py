@@ -1,4 +1,8 @@
-"""A Schedule: rows of work by rank in a topological order, as columns; several side by side."""
+"""The Schedule: the rows of an operation as columns, and how schedules are combined.
+
+Rows are transfers, copies, computations and marks of ranks. They are in a topological order: a row
+waits for earlier rows only.
+"""
 
 from collections.abc import Sequence
 from dataclasses import field, replace

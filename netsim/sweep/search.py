@@ -131,7 +131,10 @@ def nearest_misses(
 
 
 def _range(name: str, trials: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
-    """The values that a figure or an axis has in the trials, in words; empty without any."""
+    """Return a clause about the values of a figure or an axis in the trials.
+
+    Examples: "mfu is 0.3 to 0.4", "tp is one of 1, 2". It is empty if the trials have none.
+    """
     values = [figures[name] for _, figures in trials if figures.get(name) is not None]
     if values:
         return f"{name} is {min(values):.6g} to {max(values):.6g}"

@@ -22,9 +22,9 @@ from netsim.explain.what_if import MOST_ROWS, Case
 from netsim.extent.invariants import Answer, check
 from netsim.extent.shown import shown_schedule
 from netsim.nccl.communicator import Communicator
+from netsim.program.distinct_routes import connections_on_links
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
-from netsim.program.ways import connections_on_links
 from netsim.results.row import Row
 from netsim.scenario.cells import expand
 from netsim.scenario.models import node_count

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.memo import kept
+from netsim.base.memo import cached_per_object
 from netsim.metrics.bound import Limit, limit_of
 from netsim.tasks.resolve import ResolvedCell
 
@@ -44,7 +44,7 @@ def limit_columns(
     }
 
 
-@kept
+@cached_per_object
 def _limit_of_a_byte(resolved: ResolvedCell, matrix: Matrix | None) -> Limit:
     """The lower bound for one byte per block, or for a matrix of bytes between ranks."""
     work = resolved.cell.scenario.collective

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.errors import InputError, NoRoomError, ScenarioError, suggest
-from netsim.base.memo import kept
+from netsim.base.memo import cached_per_object
 from netsim.base.values import dataclass
 from netsim.collectives import table as tables
 from netsim.collectives.collective import Collective, CollectiveError, collective_of
@@ -23,7 +23,7 @@ from netsim.collectives.forest import links_of
 from netsim.extent.budget import USUAL_BUDGET, Budget, budget_for
 from netsim.extent.memory import misfit_of_nccl
 from netsim.nccl import choice, environment
-from netsim.nccl.constants import calibrated_launch, nccl_launch
+from netsim.nccl.constants import HOST, calibrated_launch, nccl_launch
 from netsim.nccl.facts import AUTO, COLLECTIVES, NCCL_NAMES
 from netsim.nccl.job import NcclJob
 from netsim.nccl.schedules.equal_sends import has_equal_sends
@@ -41,7 +41,11 @@ from netsim.topology.config import ClusterConfig, TorusGraph
 from netsim.topology.fabrics.config import TorusFabric
 from netsim.topology.fault_times import in_time
 from netsim.topology.graph import Topology
+from netsim.topology.host_costs import HostCosts
 from netsim.workloads.task import Groups, Task
+
+HOST_FIGURE = "launch.host"
+"""The figure of a calibration that a host of the scenario or its machines replaces."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +83,7 @@ class ResolvedCell:
         is_single_process = self.cell.scenario.launch_costs().style == "single_process"
         return self.gpus_per_node if is_single_process else 1
 
-    @kept
+    @cached_per_object
     def collective(
         self, size: int, *, in_place: bool = False, ranks: int | None = None
     ) -> Collective:
@@ -105,7 +109,7 @@ class ResolvedCell:
             return None
         return BackToBack(timing.iterations, timing.over_processes)
 
-    @kept
+    @cached_per_object
     def task(self, size: int, *, in_place: bool = False) -> Task:
         """The task at a size."""
         scenario = self.cell.scenario
@@ -128,7 +132,7 @@ class ResolvedCell:
             plan_of_group=tuple(kinds_of_job.index(job) for job in self.jobs),
         )
 
-    @kept
+    @cached_per_object
     def plan(self, job: NcclJob, collective: Collective) -> Plan:
         """The plan of one of NCCL's communicators for a collective."""
         scenario = self.cell.scenario
@@ -140,7 +144,7 @@ class ResolvedCell:
             direct=scenario.launch_costs().style == "single_process",
         )
 
-    @kept
+    @cached_per_object
     def planned(self, size: int) -> Plan | None:
         """The plan of NCCL for the first communicator at a size; None for a textbook algorithm."""
         if not self.is_nccl:
@@ -172,7 +176,26 @@ class ResolvedCell:
             sends_and_receives=choice.operations(self.collective(size)),
             figures=job.calibration,
         )
-        return launch if style == "cuda_graph" else calibrated_launch(launch, job.calibration)
+        if style == "cuda_graph":
+            return launch
+        if self.host_costs is None:
+            return calibrated_launch(launch, job.calibration)
+        figures = {name: figure for name, figure in job.calibration.items() if name != HOST_FIGURE}
+        launch = calibrated_launch(launch, figures)
+        return replace(launch, host=max(0.0, launch.host - HOST + self.host_costs.launch))
+
+    @property
+    def host_costs(self) -> HostCosts | None:
+        """What launches take, by the scenario or else by its machines (the slowest); None if
+        neither says."""
+        scenario = self.cell.scenario
+        if scenario.host is not None:
+            return scenario.host
+        if scenario.cluster.graph is not None:
+            return None
+        hosts = [group.loaded.machine.host for group in scenario.cluster.members]
+        known_hosts = [host for host in hosts if host is not None]
+        return max(known_hosts, key=lambda host: host.launch, default=None)
 
     def memory_needed(self, size: int) -> int:
         """An upper estimate of the bytes that a process needs to simulate a size."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from netsim.base.memo import kept
+from netsim.base.memo import cached_per_object
 from netsim.base.startup import MODEL_VERSION
 from netsim.extent.engine_runs import Progress
 from netsim.extent.invariants import Answer, check
@@ -15,6 +15,7 @@ from netsim.scenario.models import Workload, cluster_label, node_count
 from netsim.tasks.limits import limit_columns
 from netsim.tasks.outcome import Outcome, outcome_of, subject_of
 from netsim.tasks.resolve import ResolvedCell
+from netsim.tasks.unknown_launch import is_launch_unknown, row_of_both
 from netsim.tasks.validation import interval_at, validation_of
 
 # No class of measured runs has these, so that their error is unknown.
@@ -27,8 +28,14 @@ UNLIKE = (
 def row_of_size(
     resolved: ResolvedCell, size: int, *, engine: str = "auto", progress: Progress | None = None
 ) -> result_rows.Row:
-    """The row of one cell at one size."""
-    return row_of_outcome(resolved, size, outcome_of(resolved, size, engine, progress))
+    """The row of one cell at one size; of both launch styles, if that is not known."""
+
+    def row_of(cell: ResolvedCell) -> result_rows.Row:
+        return row_of_outcome(cell, size, outcome_of(cell, size, engine, progress))
+
+    if is_launch_unknown(resolved):
+        return row_of_both(resolved, row_of)
+    return row_of(resolved)
 
 
 def question_row(resolved: ResolvedCell, size: int, **columns: Any) -> result_rows.Row:
@@ -66,7 +73,7 @@ def untimed(cell: Cell) -> result_rows.Row:
     return replace(row, collective=work.collective, algorithm=work.algorithm, dtype=work.dtype)
 
 
-@kept
+@cached_per_object
 def _columns_of_cell(resolved: ResolvedCell) -> dict[str, Any]:
     """The columns that all sizes of a cell share."""
     scenario = resolved.cell.scenario

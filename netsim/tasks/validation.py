@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from netsim.base.memo import kept
+from netsim.base.memo import cached_per_object
 from netsim.collectives.collective import Collective
 from netsim.nccl.choice import planned
 from netsim.nccl.environment import Settings
@@ -51,12 +51,30 @@ def interval_at(
     interval = result_rows.interval_of(classes if where.machine else classes[-1:])
     if interval is None:
         return {}
-    low = min(interval.low, 1 / (1 + uncertainty))
-    high = max(interval.high, 1 + uncertainty)
-    return {"time_low_us": time_us * low, "time_high_us": time_us * high}
+    less_us, more_us = range_of_launches_us(resolved)
+    low = time_us * min(interval.low, 1 / (1 + uncertainty))
+    high = time_us * max(interval.high, 1 + uncertainty)
+    return {
+        "time_low_us": min(low, max(0.0, time_us - less_us)),
+        "time_high_us": max(high, time_us + more_us),
+    }
 
 
-@kept
+def range_of_launches_us(resolved: ResolvedCell) -> tuple[float, float]:
+    """By how many microseconds the launches of an operation may take less and more than assumed.
+
+    Nothing if each process has one GPU, or if the class of the host is not named."""
+    costs = resolved.host_costs
+    if resolved.gpus_per_process == 1 or costs is None:
+        return 0.0, 0.0
+    if costs.launch_low is None or costs.launch_high is None:
+        return 0.0, 0.0
+    launches = resolved.gpus_per_process
+    less, more = costs.launch - costs.launch_low, costs.launch_high - costs.launch
+    return launches * less * 1e6, launches * more * 1e6
+
+
+@cached_per_object
 def class_of(resolved: ResolvedCell) -> result_rows.Joined:
     """The machine, the transport and the rate of a cell of NCCL."""
     config = resolved.cell.scenario.cluster
@@ -84,7 +102,7 @@ def departure(resolved: ResolvedCell, collective: Collective, plan: Plan) -> str
     return "" if planned(unforced, collective, dtype) == plan else "the choice is forced"
 
 
-@kept
+@cached_per_object
 def _departure_of_all_sizes(resolved: ResolvedCell) -> str:
     """Why a cell differs from all measured runs at every size."""
     scenario = resolved.cell.scenario
@@ -111,7 +129,7 @@ def _default_settings(job: NcclJob) -> Settings:
     return Wishes(job.comm.version).on(job.cluster, job.gpus).settings()
 
 
-@kept
+@cached_per_object
 def _unforced_job(resolved: ResolvedCell) -> NcclJob | None:
     """The communicator without the user's settings; None if the user has none."""
     job = resolved.jobs[0]

@@ -22,6 +22,7 @@ from netsim.base.constants import value
 from netsim.base.errors import suggest
 from netsim.base.units import parse_bandwidth, parse_ratio, parse_size, parse_time
 from netsim.base.values import dataclass
+from netsim.topology.host_costs import HostCosts
 from netsim.yamlio import models
 
 Stamp = Literal["measured", "calibrated", "vendor", "transferred", "assumed"]
@@ -394,9 +395,12 @@ class Nics(models.Model):
 
 
 class Machine(models.Model):
-    """One host. `p2p`: whether GPUs may reach each other's memory over PCIe. `calibration`: what
-    was fitted to measurements of this very system, by the names that `kind_of` knows.
-    `stamps`: where figures are from, as lists of figures by word; the others are assumed."""
+    """One host.
+
+    `p2p`: whether GPUs may reach each other's memory over PCIe. `host`: what a launch takes, where
+    that or the class of the host is known (`host_costs.py`). `calibration`: what was fitted to
+    measurements of this very system, by the names that `kind_of` knows. `stamps`: where figures are
+    from, as lists of figures by word; the others are assumed."""
 
     description: str
     purpose: str = ""
@@ -407,6 +411,7 @@ class Machine(models.Model):
     cpu: Cpu
     nics: Nics | None = None
     p2p: bool = True
+    host: HostCosts | None = None
     transport: TransportName = "infiniband"
     latencies: dict[LinkKind, models.Seconds] = Field(default_factory=dict)
     calibration: dict[str, Figure] = Field(default_factory=dict)

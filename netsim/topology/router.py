@@ -42,8 +42,11 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The tables of all classes of hosts on top of each other, see Host; `rail` and `slot` turn
-    the place of a NIC among those of its host into its number, and back (-1: not there)."""
+    """The tables of all classes of hosts: table `k` of each column is that of class `k` (`Host`).
+
+    `rail` has the rail of a NIC by its place among the NICs of its host, `slot` the place by the
+    rail; -1: the host has no NIC on this rail.
+    """
 
     peer: Ints
     staged: Ints

@@ -31,8 +31,8 @@ from netsim.metrics.links import (
     receivers,
     senders,
 )
+from netsim.program.path_entries import owners_of
 from netsim.program.program import Program, Timeline
-from netsim.program.ways import owners_of
 from netsim.schedule.schedule import COMPUTE, LOCAL_COPY, MARK, OP_NAMES, Schedule, Style
 from netsim.trace import names as trace_names
 

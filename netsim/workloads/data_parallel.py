@@ -254,7 +254,7 @@ class Zero(Alone):
 
 AHEAD = 2  # units gathered and not yet given up, that limit_all_gathers allows
 OUTERMOST = "root"
-ACROSS = "dp replicas"  # copies have a communicator of their own, and so a stream
+ACROSS = "dp replicas"  # the stream of the communicator between copies of a sharded model
 
 
 @dataclass

@@ -93,7 +93,8 @@ class _Block:
     ptr: NDArray[np.intp]
 
 
-# Rows that begin and end each group of an entry, its forms, and which of them each group has.
+# Of an entry of the tape: the first and the last rows of each group, the distinct forms of groups,
+# and the number of the form of each group.
 _Made = tuple[NDArray[np.int32], NDArray[np.int32], tuple[Coarse, ...], NDArray[np.int32]]
 
 

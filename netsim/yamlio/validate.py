@@ -227,7 +227,10 @@ def _findings(
 
 
 def _with_kind(finding: Finding, kind: Any) -> Finding:
-    """Add to a mistake how to write a mapping of that `kind`, if a word is in its place."""
+    """Return a finding with a hint if the file has a word in place of a mapping with a `kind`.
+
+    For `fabric: leaf-spine` the hint proposes `fabric: {kind: leaf-spine}`.
+    """
     if finding.hint or not finding.path or not finding.expected.startswith(TYPES["model"]):
         return finding
     fields = [getattr(_bare(model), "model_fields", {}).get("kind") for model in _options(kind)]

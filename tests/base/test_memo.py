@@ -3,7 +3,7 @@
 import gc
 import weakref
 
-from netsim.base.memo import Memo, kept
+from netsim.base.memo import Memo, cached_per_object
 
 
 def test_each_question_is_answered_once() -> None:
@@ -42,7 +42,7 @@ def test_objects_keep_their_own_answers() -> None:
     class Squares:
         asked = 0
 
-        @kept
+        @cached_per_object
         def of(self, number: int, *, less: int = 0) -> int:
             self.asked += 1
             return number * number - less
@@ -54,7 +54,7 @@ def test_objects_keep_their_own_answers() -> None:
 
 def test_answers_are_forgotten_with_their_object() -> None:
     class Lists:
-        @kept
+        @cached_per_object
         def of(self, number: int) -> set[int]:
             return {number}
 

@@ -187,7 +187,7 @@ def test_no_more_is_asked_ahead_than_twice_as_much_as_there_are_workers(count: i
         given[:] = [SimpleNamespace(job=window.pop(0))] if window else []
 
     workers._share_out = share_out  # type: ignore[method-assign]
-    workers._heard = lambda interrupt: iter([(len(asked), "")])  # type: ignore[method-assign]
+    workers._receive = lambda interrupt: iter([(len(asked), "")])  # type: ignore[method-assign]
     workers._end = lambda some: None  # type: ignore[method-assign]
     workers.workers = given
     ahead = [told for told, _ in workers.results(jobs())]

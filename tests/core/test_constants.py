@@ -156,7 +156,7 @@ def test_every_constant_says_where_it_is_from(one: Constant) -> None:
     assert one.unit in UNITS
     assert one.belongs
     if one.fitted is None:
-        assert len(one.given) > 10
+        assert len(one.source) > 10
         return
     known = STEPS if one.fitted.estimator.endswith("by_steps") else RUNS
     assert set(one.fitted.runs) <= known, "runs are those of scenarios/measured"
@@ -166,17 +166,17 @@ def test_every_constant_says_where_it_is_from(one: Constant) -> None:
 
 
 @pytest.mark.parametrize(
-    "origin", [{}, {"given": "a source", "fitted": Fitted(("a_run",), "shows it")}]
+    "origin", [{}, {"source": "a source", "fitted": Fitted(("a_run",), "shows it")}]
 )
 def test_a_constant_has_one_origin(origin: dict) -> None:
-    with pytest.raises(ValueError, match="either what it is given by, or fitted to"):
+    with pytest.raises(ValueError, match="expected either a source or the runs of a fit"):
         Constant("new", 1.0, "s", "blocks", **origin)
 
 
 def test_other_units_and_fits_to_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="expected a unit of s, bytes/s, bytes, 1, got 'us'"):
-        Constant("new", 1.0, "us", "blocks", given="a source")
-    with pytest.raises(ValueError, match="fitted to no run"):
+        Constant("new", 1.0, "us", "blocks", source="a source")
+    with pytest.raises(ValueError, match="expected at least one run"):
         Constant("new", 1.0, "s", "blocks", fitted=Fitted((), "shows it"))
 
 

@@ -10,7 +10,7 @@ from netsim.base.errors import StalledError
 from netsim.engines.engine import simulate
 from netsim.engines.simpy import Demand, Simulation, fair_rates
 from netsim.program.place import place
-from netsim.program.ways import PlacementError
+from netsim.program.program import PlacementError
 from netsim.schedule.builder import Builder, compute_style
 from netsim.schedule.schedule import (
     ARRIVED,

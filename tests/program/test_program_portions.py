@@ -5,7 +5,7 @@ import pytest
 
 from netsim.base.memo import different
 from netsim.program import partition
-from netsim.program.ways import active_entries
+from netsim.program.path_entries import active_entries
 from netsim.topology import network
 
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from netsim.engines.compiled.machine_code import CompiledFunction, InnerFunction
 from netsim.engines.compiled.structures import DRAW, GROUP, KIND, LINK, MEMBER, NOBODY, Records
+from netsim.program.path_entries import owners_of
 from netsim.program.program import Paths, Program
-from netsim.program.ways import owners_of
 from netsim.schedule.schedule import Schedule
 from netsim.topology.graph import least_and_most
 

@@ -1,5 +1,7 @@
-"""The classes of equal ranks and channels of a call of NCCL on a topology, remembered by what they
-depend on."""
+"""The classes of equal ranks and channels of a call of NCCL on a topology.
+
+They are cached by all that they depend on, because calls of many sizes have the same classes.
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,11 @@ def pat(collective: Collective, plan: Plan, extent: Extent = ALL) -> schedule.Sc
 
 
 def blocks_together(plan: Plan, work: Work, collective: Collective) -> int:
-    """Blocks of one message: doubled while two still fit into a slot."""
+    """Return the number of blocks of one message.
+
+    It is the largest power of two with which the message fits into a slot, but at most the smallest
+    power of two that is at least half of the number of ranks.
+    """
     nbytes, together = max(1, min(work.chunk, work.count * collective.element_bytes)), 1
     while plan.slot // (nbytes * together) >= 2 and together < collective.ranks / 2:
         together *= 2

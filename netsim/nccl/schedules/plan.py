@@ -1,7 +1,8 @@
-"""The Plan: everything that NCCL has decided about one call, as a value that schedules are made of.
+"""The Plan: everything that NCCL has decided about one call, from which its schedule is written.
 
-It says which channels run, over which ranks, on which part of the data and in which chunks, and
-what execution costs. It knows no topology: it states itself how two ranks are linked."""
+It states which channels run, over which ranks, on which part of the data and in which chunks, and
+what execution costs. A plan has no topology: it states itself how two ranks are linked.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
@@ -19,18 +20,23 @@ from netsim.nccl.facts import Protocol
 from netsim.nccl.schedules.transfers import Transfers
 from netsim.nccl.split import SLOTS, slot_bytes
 
-SEND_RECV = "SendRecv"  # NCCL's name for what has no algorithm
-BEGIN_SENDS = value("begin.sends")
+SEND_RECV = "SendRecv"  # the algorithm of calls without one: grouped sends and receives
+BEGIN_SENDS = value("begin.sends")  # seconds before the kernel of grouped sends starts
 NET = "net"
-WAYS = {"shm": "staged", NET: NET}  # by what joins two ranks, where no NICs are named
+# The route between two ranks by the kind of their link, if the plan names no route.
+ROUTES_BY_LINK = {"shm": "staged", NET: NET}
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One channel's part of a collective: elements from `offset` on, in chunks of bytes; those of
-    its last loop are smaller, `last` (0: as little as all of them need)."""
+    """One channel's part of a collective.
+
+    - `offset`, `count`: the elements of the part.
+    - `chunk`: the bytes of a chunk.
+    - `last`: the bytes of a chunk of the last loop (0: as few as the rest of the data needs).
+    """
 
     channel: int
     offset: int
@@ -43,24 +49,27 @@ class Work:
 class Plan:
     """One call as NCCL runs it: its decisions, and the ranks and links that it runs on.
 
-    - `algorithm`, `protocol`, `work`, `n_channels`: NCCL's choice and the share of each channel. Of
-      grouped sends the protocol names those inside nodes and between them.
-    - `tuned`: a tuner made the choice; it runs no differently.
+    - `algorithm`, `protocol`, `work`, `n_channels`: NCCL's choice and the part of each channel. The
+      protocol of grouped sends names that inside nodes and that between them.
+    - `tuned`: whether a tuner plugin made the choice, which has no effect on the schedule.
     - `node`: the node of every rank.
-    - `rings`, `trees`: by channel. `heads`: the ranks that reduce in a switch, by node, the same on
-      all channels. `chains`: each node's ranks from the head on, by channel.
-    - `doors`: the NICs through which data goes to switches of the network that reduce, by head (of
-      chains by channel).
+    - `rings`, `trees`: by channel.
+    - `heads`: by node, the ranks that reduce in a switch; all channels have the same.
+    - `chains`: by channel and node, the ranks of the node, beginning with the head.
+    - `doors`: by head (of chains: by channel), the NIC from which data goes to the switches of the
+      network that reduce.
     - `transfers`: the messages of grouped sends.
     - `mechanism`: what execution costs.
-    - `link`: what joins ranks of one node (nvlink, pcie, shm); `links`: exceptions by (source,
-      destination). `routes`: routes by (channel, source, destination); `far`: the route between
-      nodes where none is stated.
-    - `direct`: ranks write directly into each other's output. `registered`: the switch reads and
-      writes the user's buffers. `cached`: these stay in the GPU's L2. `crowded`: several ranks send
-      to one through a switch.
-    - `slots`, `slot_bytes`: depth of a FIFO, and the bytes of a slot.
-    - `memo`: results that other sizes of the communicator need again.
+    - `link`: the kind of link between ranks of one node (nvlink, pcie, shm).
+    - `links`: exceptions from `link`, by (source, destination).
+    - `routes`: routes by (channel, source, destination).
+    - `far`: the route between nodes if `routes` has none.
+    - `direct`: whether ranks write directly into each other's output.
+    - `registered`: whether switches read and write the user's buffers.
+    - `cached`: whether the user's buffers stay in the GPU's L2 cache.
+    - `crowded`: whether several ranks send to one rank through a switch.
+    - `slots`, `slot_bytes`: the number of slots of a FIFO, and the data bytes of a slot.
+    - `memo`: a cache of results that other sizes of the same communicator need, too.
     """
 
     algorithm: str
@@ -89,7 +98,10 @@ class Plan:
     memo: Memo = field(default_factory=Memo, repr=False, compare=False)
 
     def start(self, mechanism: Mechanism, n_nodes: int) -> float:
-        """Seconds of its kernel before the first byte, beyond the least of any."""
+        """Return the seconds from the start of the kernel until the first byte is sent.
+
+        They are counted from those of the kernel that begins fastest.
+        """
         if self.algorithm != SEND_RECV:
             return mechanism.start(self.protocol, self.n_channels)
         late = BEGIN_SENDS + (mechanism.network.pool_start if n_nodes > 1 else 0.0)
@@ -103,28 +115,32 @@ class Plan:
     @property
     def nodes(self) -> list[tuple[int, ...]]:
         """The ranks of every node."""
-        found = [list[int]() for _ in range(max(self.node) + 1)]
-        for rank, home in enumerate(self.node):
-            found[home].append(rank)
-        return [tuple(ranks) for ranks in found]
+        ranks_by_node = [list[int]() for _ in range(max(self.node) + 1)]
+        for rank, node in enumerate(self.node):
+            ranks_by_node[node].append(rank)
+        return [tuple(ranks) for ranks in ranks_by_node]
 
     def link_of(self, src: int, dst: int) -> str:
-        """What joins two ranks: nvlink, pcie, shm or net."""
+        """Return the kind of link between two ranks: nvlink, pcie, shm or net."""
         if self.node[src] != self.node[dst]:
             return NET
         return self.links.get((src, dst), self.link)
 
     def route_of(self, channel: int, src: int, dst: int) -> str:
-        """The way of a hop through the topology."""
-        apart = self.node[src] != self.node[dst]
-        own = self.far if apart else WAYS.get(self.link_of(src, dst), "")
-        return self.routes.get((channel, src, dst), own)
+        """Return the options of the route between two ranks on a channel."""
+        if self.node[src] != self.node[dst]:
+            default_route = self.far
+        else:
+            default_route = ROUTES_BY_LINK.get(self.link_of(src, dst), "")
+        return self.routes.get((channel, src, dst), default_route)
 
 
-def number_of(plan: Plan, channel: int, tells_apart: Callable[[], object]) -> int:
-    """A number that channels of a communicator share if `tells_apart` gives them equal values.
+def number_of(plan: Plan, channel: int, identity: Callable[[], object]) -> int:
+    """Return a number for a channel: that of an earlier channel with an equal `identity()`.
 
-    Over very many ranks that function takes long, so it is called once for all sizes."""
+    `identity` takes long if there are many ranks, so it is called only once for all sizes of a
+    communicator.
+    """
     numbers: dict[object, int] = plan.memo.of(("numbers", plan.algorithm), dict)
-    asked = "number", plan.algorithm, channel
-    return plan.memo.of(asked, lambda: numbers.setdefault(tells_apart(), len(numbers)))
+    key = "number", plan.algorithm, channel
+    return plan.memo.of(key, lambda: numbers.setdefault(identity(), len(numbers)))

@@ -144,7 +144,15 @@ def ring(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
         channel = PlannedChannel(plan, work.channel, written.multiplicity, copies=copies)
         cut = _cut(collective, plan, work, extent)
         channel = replace(channel, pieces=cut.subs)
-        key = (*channel.key, walk.passes[0], walk.steps, cut.subs, cut.slots, cut.whole, period)
+        key = (
+            *channel.key,
+            walk.passes[0],
+            walk.steps,
+            cut.subs,
+            cut.slots,
+            cut.first_chunk,
+            period,
+        )
         write = partial(_turn, channel, collective, walk, cut, period)
         output.add(remembered(collective, plan, key, write), cut)
     return output.close()

@@ -335,7 +335,7 @@ class Exchange:
         they arrive.
         """
         channel, ends = self._any_channel, (self.ends.src[net], self.ends.dst[net])
-        segments = np.array([[self.chunk_segments.whole]]) if channel.simple else self.pieces
+        segments = np.array([[self.chunk_segments.first_chunk]]) if channel.simple else self.pieces
         kinds = self._sending(proxy=True)[net][None]
         if len(segments) > 1:
             later = self._sending(proxy=True, further=True)[net]

@@ -72,10 +72,11 @@ def lanes_of_skeleton(plan: Plan) -> list[WrittenChannel]:
 
 
 def sizes_of_channels(collective: Collective, plan: Plan) -> tuple[object, ...]:
-    """By channel, a number for its amount of data, and whether all places have equal chunks.
+    """Return, for each channel, a number for its amount of data, and whether all chunks are equal.
 
-    Of the sizes of a call, its skeleton depends only on these: calls of other sizes with equal ones
-    have the same classes."""
+    The skeleton of a call depends on its size only by these values: two calls with equal values
+    have the same classes.
+    """
     numbers: dict[tuple[int, int], tuple[int, bool]] = {}
     for work in plan.work:
         size = work.count, work.chunk

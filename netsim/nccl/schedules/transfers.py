@@ -77,10 +77,10 @@ class Transfers:
         return BATCH * self.sends.channels.total
 
     def works(self) -> list[P2pWork]:
-        """One of each size of part and chunk that there is."""
+        """Return a channel's work for each distinct pair of a part's size and its chunk's size."""
         if self.collective.name != "alltoall":
             return list(self.columns.works)
-        # Ranks of nodes of one size have equal work.
+        # Ranks of nodes with the same number of ranks have equal work, so one of them is enough.
         seats = self.rounds.seats
         _, first = np.unique(seats.size, return_index=True)
         return list(self.of(seats.ranks[seats.start[first]], ALL).works)

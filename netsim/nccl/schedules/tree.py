@@ -41,7 +41,7 @@ class Branches:
 
     @cached_property
     def children(self) -> Ints:
-        """Those of every rank (second axis), by number; -1 where there is none."""
+        """The children of every rank (second axis), by number (first axis); -1: there is none."""
         table = np.full((MOST, len(self.up)), NONE)
         for rank, children in enumerate(self.tree.down):
             table[: len(children), rank] = children
@@ -225,7 +225,7 @@ class Climb:
         places = np.flatnonzero(net)
         if not places.size:
             return blocks.T, blocks.T
-        away = hops.some(places)
+        away = hops.subset(places)
         passes = [np.broadcast_to(x, net.shape)[places] for x in made]
         first = sheet.kinds(away, passes, proxy=True)[None]
         later = sheet.kinds(away, passes, proxy=True, change=self.channel.further)
@@ -261,7 +261,7 @@ class Climb:
     def _passed(self, hops: writing.HopsOf, filled: Ints, sent: Ints, readers: list[Ints]) -> None:
         channel, filled, sent = self.channel, filled[self.tree.below], sent[self.tree.below]
         simple, slots, back = channel.simple, self.cut.slots, self._subs == 0
-        for members, way in hops.alike():
+        for members, way in hops.by_link_kind():
             sync, credit = channel.sync(*way), channel.credit(*way)
             for rows in readers:
                 self._after(rows[members], sent[members], sync)
@@ -302,7 +302,7 @@ SHARE = value("share.of_a_way")  # of a block's rate, for each way
 
 
 def tree(collective: Collective, plan: Plan, extent: Extent = ALL) -> schedule.Schedule:
-    """AllReduce over all channels' trees."""
+    """Return an AllReduce over the trees of all channels."""
     return _over_trees(collective, plan, dict(enumerate(plan.trees)), SHARE, extent)
 
 
@@ -344,7 +344,7 @@ def _over_trees(
         ) -> writing.Turn:
             return Climb(channel, cut, Branches(tree), collective.name, share).turn()
 
-        key = (keys[work.channel], *channel.key, cut.subs, cut.slots, cut.whole)
+        key = (keys[work.channel], *channel.key, cut.subs, cut.slots, cut.first_chunk)
         output.add(writing.remembered(collective, plan, key, turn), cut)
     return output.close()
 

@@ -1,7 +1,9 @@
-"""How loops of blocks are written: rows of one turn of a channel, repeated for all at once.
+"""Write the loops of blocks: the rows of one turn of a channel, repeated for all its turns.
 
-Rows of one turn are the same in every turn but for the data they move; what they wait for lies in
-the same turn or in an earlier one. It knows no algorithm."""
+A turn is one pass through the body of a loop. The rows of all turns are the same but for the data
+that they move, and they wait for rows of the same turn or of an earlier one. The modules of the
+algorithms (`ring.py`, `tree.py`, ...) decide which rows a turn has.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -27,24 +29,28 @@ Rows = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """The data of every turn (first axis) by segment (second axis), in elements: where it lies in
-    the call's data, and how much it is. A FIFO has `slots`. A chunk has `subs` segments; those from
-    `whole` on are chunks in one piece."""
+    """The data of every turn (first axis), cut into segments (second axis), in elements.
+
+    - `offset`, `count`: where a segment begins in the data of the call, and its size.
+    - `slots`: the number of slots of a FIFO.
+    - `subs`: the number of segments of a chunk.
+    - `first_chunk`: the number of the first segment that is a chunk in one piece.
+    """
 
     offset: Ints
     count: Ints
     slots: int = 1
     subs: int = 1
-    whole: int = 0
+    first_chunk: int = 0
 
 
 class Weave:
-    """Rows and their dependencies in one turn of a loop, while it is written."""
+    """The rows of one turn of a loop and their dependencies, to which rows can be added."""
 
     def __init__(self) -> None:
         self.kinds: dict[RowKind, int] = {}
         self._blocks: list[Sequence[NDArray[Any]]] = []  # columns of rows
-        self._single: list[tuple[int, ...]] = []  # rows not yet made a block of
+        self._single: list[tuple[int, ...]] = []  # rows that `_flush` will make a block of
         self._edges: dict[Lag, list[tuple[Rows, Rows, Rows]]] = {}
         self._pairs: dict[Lag, list[tuple[int, int, int]]] = {}
         self._size = 0
@@ -53,7 +59,7 @@ class Weave:
         return self._size
 
     def kind(self, kind: RowKind) -> int:
-        """The number of a kind of row."""
+        """Return the number of a kind of row; a new kind is added."""
         return self.kinds.setdefault(kind, len(self.kinds))
 
     def rows(
@@ -67,13 +73,16 @@ class Weave:
         base: ArrayLike = 0,
         origin: ArrayLike | None = None,
     ) -> Ints:
-        """Append rows (arrays broadcast against each other) and return their numbers. Their data
-        lies `base` elements behind the offset of their segment, at the sender's `origin`."""
+        """Append rows and return their numbers; the arrays are broadcast against each other.
+
+        The data of a row begins `base` elements behind the offset of its segment, in the memory of
+        the sender `origin` elements behind it (by default also `base`).
+        """
         self._flush()
-        given = [np.asarray(x, np.int32) for x in (kind, src, dst, step, segment)]
-        given += [np.asarray(x, np.int64) for x in (base, base if origin is None else origin)]
-        shape = np.broadcast_shapes((1,), *(x.shape for x in given))
-        self._blocks.append([np.broadcast_to(x, shape).reshape(-1) for x in given])
+        columns = [np.asarray(x, np.int32) for x in (kind, src, dst, step, segment)]
+        columns += [np.asarray(x, np.int64) for x in (base, base if origin is None else origin)]
+        shape = np.broadcast_shapes((1,), *(column.shape for column in columns))
+        self._blocks.append([np.broadcast_to(column, shape).reshape(-1) for column in columns])
         first = self._size
         self._size += int(np.prod(shape))
         return np.arange(first, self._size)
@@ -85,24 +94,26 @@ class Weave:
         return self._size - 1
 
     def after(self, row: ArrayLike, earlier: ArrayLike, lag: Lag, back: ArrayLike = 0) -> None:
-        """Let rows wait for other rows, of the turn `back` turns ago."""
+        """Let rows wait for earlier rows, those of the turn `back` turns ago."""
         if isinstance(row, int) and isinstance(earlier, int) and isinstance(back, int):
             self._pairs.setdefault(lag, []).append((row, earlier, back))
             return
-        given = [np.asarray(x, np.int32) for x in (row, earlier, back)]
-        one, two, three = (x.reshape(-1) for x in np.broadcast_arrays(*given))
-        self._edges.setdefault(lag, []).append((one, two, three))
+        columns = [np.asarray(x, np.int32) for x in (row, earlier, back)]
+        rows, earlier_rows, turns_back = (x.reshape(-1) for x in np.broadcast_arrays(*columns))
+        self._edges.setdefault(lag, []).append((rows, earlier_rows, turns_back))
 
     def _flush(self) -> None:
+        """Make the rows that were appended one at a time a block."""
         if self._single:
-            *whole, base, origin = np.array(self._single, np.int64).T
-            self._blocks.append([*(x.astype(np.int32) for x in whole), base, origin])
+            *columns, base, origin = np.array(self._single, np.int64).T
+            self._blocks.append([*(column.astype(np.int32) for column in columns), base, origin])
             self._single = []
 
     def _flush_edges(self) -> None:
+        """Make the dependencies that were added one at a time arrays."""
         for lag, pairs in self._pairs.items():
-            one, two, three = np.array(pairs, np.int32).T
-            self._edges.setdefault(lag, []).append((one, two, three))
+            rows, earlier_rows, turns_back = np.array(pairs, np.int32).T
+            self._edges.setdefault(lag, []).append((rows, earlier_rows, turns_back))
         self._pairs = {}
 
     def unroll(
@@ -113,13 +124,17 @@ class Weave:
         places: bool,
         gates: Sequence[tuple[Rows, Lag]],
     ) -> Rows:
-        """Append all turns; returns the numbers of the rows by turn (first axis). The rows of the
-        first turn wait for the rows in `gates` too (one for each, -1: none)."""
+        """Append the rows of all turns to `builder` and return their numbers by turn (first axis).
+
+        Without `places` rows say only how much data they move, and not where it is. The rows of the
+        first turn also wait for the rows in `gates` (an array with a row number for each row of the
+        turn, -1: none, and a lag).
+        """
         self._flush()
         self._flush_edges()
         columns = list(zip(*self._blocks, strict=True))
-        kind, src, dst, step, segment = map(_one, columns[:-2])
-        bases = list(map(_one, columns[-2:])) if places else []
+        kind, src, dst, step, segment = map(_concatenate, columns[:-2])
+        bases = list(map(_concatenate, columns[-2:])) if places else []
         turns, size = len(segments.count), self._size
         joins = self._unrolled(builder, turns, gates)
         made = builder.rows(
@@ -133,7 +148,11 @@ class Weave:
         return made.reshape(turns, size)
 
     def _styles(self, builder: Builder, kind: Ints, segment: Ints, segments: Segments) -> Rows:
-        """Style numbers by turn, one for each kind and size; later turns follow earlier ones."""
+        """Return the number of every row's style, by turn (first axis).
+
+        There is a style for each kind and size. Messages of all turns but the first follow an
+        earlier message of their connection (`RowKind.follows`).
+        """
         kinds = list(self.kinds)
         later = np.arange(len(kinds), dtype=np.int32)
         for number, first in enumerate(kinds[:]):
@@ -143,34 +162,39 @@ class Weave:
         sizes, which = np.unique(segments.count, return_inverse=True)
         which = which.reshape(segments.count.shape)
         patterns, turn = _patterns(np.column_stack([np.arange(len(which)) == 0, which]))
-        found: dict[int, int] = {}
+        # The code of a style is (number of its kind) · (number of sizes) + (number of its size).
+        style_numbers: dict[int, int] = {}
         columns = []
         for first_turn, *size_of in patterns:
             code = (kind if first_turn else later[kind]) * np.int32(len(sizes))
             code += np.array(size_of, np.int32)[segment]
             numbers = np.zeros(len(kinds) * len(sizes), np.int32)
             for c in np.flatnonzero(np.bincount(code)).tolist():
-                if c not in found:
-                    style = kinds[c // len(sizes)].of(sizes[c % len(sizes)] * builder.element_bytes)
-                    found[c] = builder.style(style)
-                numbers[c] = found[c]
+                if c not in style_numbers:
+                    row_kind = kinds[c // len(sizes)]
+                    nbytes = sizes[c % len(sizes)] * builder.element_bytes
+                    style_numbers[c] = builder.style(row_kind.of(nbytes))
+                numbers[c] = style_numbers[c]
             columns.append(numbers[code])
         return np.stack(columns)[turn]
 
     def _unrolled(
         self, builder: Builder, turns: int, gates: Sequence[tuple[Rows, Lag]]
     ) -> tuple[Ints, Rows, NDArray[np.int16]]:
-        """What the rows of all turns wait for, as pointers, rows and lags."""
+        """Return the dependencies of the rows of all turns as pointers, earlier rows and lags.
+
+        The first turns have fewer, because there are no turns before the first one.
+        """
         row, earlier, back, lag = self._sorted_edges(builder, turns)
         size, first = self._size, len(builder)
         target = earlier - back * np.int32(size) + np.int32(first)
         counts, rows, lags = list[Ints](), list[Rows](), list[NDArray[np.int16]]()
         settled = min(turns, int(back.max(initial=0)))
-        for turn in range(settled):  # the first ones have fewer before them
-            mine = back <= turn
-            counts.append(np.bincount(row[mine], minlength=size))
-            rows.append(target[mine] + np.int32(turn * size))
-            lags.append(lag[mine])
+        for turn in range(settled):
+            exists = back <= turn
+            counts.append(np.bincount(row[exists], minlength=size))
+            rows.append(target[exists] + np.int32(turn * size))
+            lags.append(lag[exists])
         rest = np.arange(settled, turns, dtype=np.int32)[:, None] * np.int32(size)
         counts.append(np.tile(np.bincount(row, minlength=size), len(rest)))
         rows.append((target[None] + rest).ravel())
@@ -180,24 +204,31 @@ class Weave:
         return _gated(builder, joins, gates) if gates else joins
 
     def _sorted_edges(self, builder: Builder, turns: int) -> Iterator[NDArray[Any]]:
+        """Return row, earlier row, turns back and lag of all dependencies, sorted by row.
+
+        Dependencies that go back farther than there are turns are left out.
+        """
         none = np.zeros(0, np.int32)
         parts: list[tuple[NDArray[Any], ...]] = [(none, none, none, none.astype(np.int16))]
         for lag, edges in self._edges.items():
             number = builder.lag(lag)
             for edge in edges:
-                some = edge[-1] < turns  # by how many turns back
-                parts.append((*(x[some] for x in edge), np.full(some.sum(), number, np.int16)))
+                turns_back = edge[-1]
+                exists = turns_back < turns
+                lags = np.full(exists.sum(), number, np.int16)
+                parts.append((*(column[exists] for column in edge), lags))
         every = [np.concatenate(column) for column in zip(*parts, strict=True)]
         order = np.argsort(every[0], kind="stable")
         return (column[order] for column in every)
 
 
-def _one(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+def _concatenate(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return the parts one after the other, without a copy if there is only one."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _patterns(table: Ints) -> tuple[list[list[int]], Ints]:
-    """The different rows of a table, in order, and which of them each row is."""
+    """Return the distinct rows of a table, sorted, and which of these each row equals."""
     new = np.append(True, (table[1:] != table[:-1]).any(axis=1))
     rows = table[new].tolist()
     patterns = sorted(map(list, set(map(tuple, rows))))
@@ -209,7 +240,7 @@ def _patterns(table: Ints) -> tuple[list[list[int]], Ints]:
 def _gated(
     builder: Builder, joins: tuple[Ints, Rows, NDArray[np.int16]], gates: Sequence[tuple[Rows, Lag]]
 ) -> tuple[Ints, Rows, NDArray[np.int16]]:
-    """The same, and the rows of the first turn wait for those in `gates` besides."""
+    """Return dependencies with those of the rows of the first turn on the rows in `gates`."""
     ptr, rows, lags = joins
     owner = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
     for earlier, lag in gates:
@@ -223,7 +254,7 @@ def _gated(
 
 
 def _pieces(builder: Builder, segments: Segments, segment: Ints, bases: Sequence[Ints]) -> Rows:
-    """The pieces of all rows; without places, one for each size."""
+    """Return the numbers of the pieces of all rows; without `bases` there is one for each size."""
     if not bases:
         sizes, which = np.unique(segments.count, return_inverse=True)
         return builder.pieces(sizes)[which.reshape(segments.count.shape)][:, segment]
@@ -232,8 +263,8 @@ def _pieces(builder: Builder, segments: Segments, segment: Ints, bases: Sequence
     return builder.pieces(count.ravel(), origin.ravel(), target.ravel()).reshape(count.shape)
 
 
-# Cuts: a channel's part in loops, chunks, and the slices or pieces in which chunks move.
-# Offsets and counts are in elements, chunk sizes of a plan in bytes.
+# Segments: a channel's part is cut into loops, chunks, and the slices or pieces in which chunks
+# move. Offsets and counts are in elements, chunk sizes of a plan in bytes.
 
 ONE = FifoSteps(1, 1)
 
@@ -241,7 +272,10 @@ ONE = FifoSteps(1, 1)
 def chunk_table(
     work: Work, element_bytes: int, spread: int = 1, alignment: int = ALIGNMENT
 ) -> tuple[Ints, Ints]:
-    """Offset and count of every chunk of a part, by loop and chunk."""
+    """Return offset and count of every chunk of a part (elements), by loop and chunk.
+
+    A loop has `spread` chunks.
+    """
     nbytes = work.count * element_bytes
     loops = loops_of_part(nbytes, work.chunk, spread=spread, alignment=alignment, last=work.last)
     size = np.array(loops.chunks, np.int64)[:, None] // element_bytes
@@ -259,26 +293,43 @@ def segments(
     steps: FifoSteps = ONE,
     threads: float = 1.0,
 ) -> Segments:
-    """Cut all chunks alike: the u subs of chunk c are the segments c·u, c·u + 1, … After them come
-    whole chunks, and last an empty segment for rows that only wait. A FIFO of `plan.slots` holds as
-    many chunks as fit. `threads` is the least part of a block's threads that moves a chunk."""
+    """Return the segments of all chunks of a table, each chunk cut into the same number of subs.
+
+    With u subs a chunk, chunk c has the segments c·u to c·u + u − 1. Segments that are uncut chunks
+    follow, and an empty segment for rows that only wait is the last one. Example of two chunks and
+    two subs: [chunk 0 sub 0, chunk 0 sub 1, chunk 1 sub 0, chunk 1 sub 1, chunk 0, chunk 1, empty].
+
+    `steps` says how many of the FIFO's `plan.slots` a chunk takes. `threads` is the smallest
+    fraction of a block's threads that moves a chunk.
+    """
     offset, count = table
     size, subs = _sizes(plan, element_bytes, count, steps, threads)
     part = np.arange(subs)
     begin = np.minimum(part * size[:, :, None], count[:, :, None])
     length = np.minimum(size[:, :, None], count[:, :, None] - begin)
-    columns = [(offset[:, :, None] + begin, offset), (length, count)]
-    where, much = (
-        np.pad(np.hstack([x.reshape(len(count), -1), whole]), ((0, 0), (0, 1)))
-        for x, whole in columns
+    return Segments(
+        offset=_subs_and_chunks(offset[:, :, None] + begin, offset),
+        count=_subs_and_chunks(length, count),
+        slots=max(1, plan.slots // steps.chunk),
+        subs=subs,
+        first_chunk=subs * count.shape[1],
     )
-    slots = max(1, plan.slots // steps.chunk)
-    return Segments(where, much, slots, subs, subs * count.shape[1])
+
+
+def _subs_and_chunks(subs: Ints, chunks: Ints) -> Ints:
+    """Return the values of subs, then those of chunks, then 0 for the empty segment, by turn."""
+    values = np.hstack([subs.reshape(len(chunks), -1), chunks])
+    return np.pad(values, ((0, 0), (0, 1)))
 
 
 def _sizes(
     plan: Plan, element_bytes: int, count: Ints, steps: FifoSteps, threads: float
 ) -> tuple[Ints, int]:
+    """Return the elements of a sub of every chunk, and the number of subs of a chunk.
+
+    Simple moves slices (`src/device/prims_simple.h`, sizes in `genericOp`). With LL and LL128 a
+    chunk of `count` elements moves as a number of pieces that the mechanism limits.
+    """
     if plan.protocol == "Simple":
         slices = steps.chunk // steps.slice
         least = max(1, plan.slot * steps.slice // element_bytes // 32)
@@ -287,36 +338,42 @@ def _sizes(
     mechanism = plan.mechanism
     largest = int(count.max(initial=0)) * element_bytes
     grain = mechanism.grain.of(plan.protocol)
-    if plan.protocol == "LL":  # a line a thread; warps of LL128 pass on theirs one by one
+    if plan.protocol == "LL":  # each thread passes on a line; with LL128 each warp does
         grain *= threads
     pieces = int(-(-largest // grain))
     line = max(1, ALIGNMENT // element_bytes)
-    if plan.protocol == "LL":  # whole waves, of which the last may have fewer lines
+    if plan.protocol == "LL":  # a piece is a number of complete waves; the last one may be smaller
         waves = max(1, -(-pieces // mechanism.most_pieces))
-        held = max(line, int(waves * grain) // element_bytes // line * line)
-        return np.full_like(count, held), max(1, -(-largest // (held * element_bytes)))
+        piece = max(line, int(waves * grain) // element_bytes // line * line)
+        return np.full_like(count, piece), max(1, -(-largest // (piece * element_bytes)))
     subs = max(1, min(mechanism.most_pieces, pieces))
     return np.maximum(-(-count // (subs * line)) * line, 1), subs
 
 
-# Lines: the passes of blocks in one turn of a loop, and the connections between them.
-# A pass takes in what arrived on some connections and fills others. From who fills and who takes,
-# order and credits follow by themselves. It knows no algorithm.
+# Lines: the passes of blocks in one turn of a loop, and the connections between the blocks.
+# A pass empties slots of some connections and fills slots of others. The order of passes and the
+# credits of slots follow from which rows fill a slot and which rows empty it.
 
 Hop = tuple[int, int]
 
 
 @dataclass
 class Lines:
-    """One channel while the rows of a turn are written, sub by sub. `passes` are the rows of each
-    lane (a group of threads of a rank's block) by sub; `filled` the block's row and the row that
-    brings the data, by hop and sub; `taken` the rows that empty it. `whole` is the segment of a
-    chunk in one piece. Rows of some subs stand for more than those of the channel (`by_sub`)."""
+    """One channel while the rows of a turn are written, sub by sub.
+
+    - `first_chunk`: the number of the segment that is the chunk in one piece.
+    - `by_sub`: the channel that makes the rows of a sub, if its rows represent more equal rows than
+      those of `channel`.
+    - `passes`: by lane and rank, the rows of every sub. A lane is a group of threads of a block.
+    - `filled`: by hop and sub, the row of the block that sends, and the row that moves the data (of
+      the block itself, or of its proxy).
+    - `taken`: by hop and sub, the rows that empty the slot.
+    """
 
     channel: PlannedChannel
     subs: int
     slots: int
-    whole: int = 0
+    first_chunk: int = 0
     by_sub: Mapping[int, PlannedChannel] = field(default_factory=dict)
     woven: Weave = field(default_factory=Weave)
     passes: dict[tuple[str, int], list[list[int]]] = field(default_factory=dict)
@@ -325,7 +382,11 @@ class Lines:
     _left: dict[Hop, list[int]] = field(default_factory=dict)
 
     def send(self, hop: Hop, sub: int, made: Pass, *, base: int = 0) -> int:
-        """A pass to another rank by the block, and by the proxy from its FIFO."""
+        """Add a pass of a block to another rank and return its row.
+
+        Over the network the pass fills a FIFO of the block's own GPU, and the proxy gets a row that
+        sends from there: one for each sub with Simple, else one for the chunk.
+        """
         src, dst = hop
         channel = self.by_sub.get(sub, self.channel)
         block = channel.hop(src, dst, made, proxy=False)
@@ -336,7 +397,7 @@ class Lines:
         row = self.woven.row(block, src, src, sub, base=base)
         self._left.setdefault(hop, []).append(row)
         if channel.simple or sub == self.subs - 1:
-            segment = sub if channel.simple else self.whole
+            segment = sub if channel.simple else self.first_chunk
             proxy = channel.hop(src, dst, made, proxy=True)
             if channel.simple and sub:
                 proxy = replace(proxy, follows=True)
@@ -344,14 +405,17 @@ class Lines:
         return row
 
     def _sent(self, hop: Hop, sub: int, sent: int) -> None:
-        """A proxy sends what its block has left: a slice of Simple, or a whole chunk of LL."""
+        """Let the row of a proxy wait for the rows of its block that it has not sent yet.
+
+        With Simple that is a slice, else all pieces of a chunk.
+        """
         rows = self._left.pop(hop)
         for number, row in enumerate(rows):
             self.woven.after(sent, row, self.channel.noticed)
             self.filled[(*hop, sub - len(rows) + 1 + number)] = row, sent
 
     def merge(self, rank: int, sub: int, hops: Sequence[Hop], *, base: int = 0) -> int:
-        """A further source of a pass, once it is there on all of some hops."""
+        """Add a row for a further source of a pass, which waits for the data of some hops."""
         kind = self.channel.merge(SCRATCH, REDUCE)
         row = self.woven.row(kind, rank, rank, sub, base=base)
         for hop in hops:
@@ -369,17 +433,20 @@ class Lines:
         self.taken[(*hop, sub)] = list(rows)
 
     def read(self, rows: Sequence[int], written: Sequence[int], sync: Lag) -> None:
-        """Let rows use what others have written, and them write there again when it is over."""
+        """Let rows wait for the rows that wrote their data.
+
+        The writers' next use of the slot, `slots` turns later, waits for the readers in turn.
+        """
         readers, read = np.repeat(rows, len(written)), np.tile(written, len(rows))
         self.woven.after(readers, read, sync)
         self.woven.after(read, readers, IN_ORDER, self.slots)
 
     def done(self, lane: str, rank: int, rows: Sequence[int]) -> None:
-        """The rows that make up the next pass of a lane."""
+        """Append the rows of the next pass of a lane of a rank's block."""
         self.passes.setdefault((lane, rank), []).append(list(rows))
 
     def close(self) -> tuple[list[int], list[int]]:
-        """Add order and credits; returns the ranks and rows that end a turn."""
+        """Add the order of passes and the credits; return the ranks and rows that end a turn."""
         for passes in self.passes.values():
             for sub, rows in enumerate(passes):
                 for row in rows:
@@ -397,12 +464,17 @@ class Lines:
         return [rank for rank, _ in ends], [row for _, row in ends]
 
     def _messages(self, hop: Hop, sub: int, before: int, back: int) -> None:
+        """Let a message wait for that of the sub `before`, of the turn `back` turns ago."""
         row, sent = self.filled[(*hop, sub)]
         if sent != row:
             self.woven.after(sent, self.filled[(*hop, before)][1], IN_ORDER, back)
 
     def _credits(self, hop: Hop, sub: int, used: int) -> None:
-        """A Simple slice has a slot of its own; pieces of LL share theirs with the whole chunk."""
+        """Let the rows that fill a slot wait until it was emptied `slots` turns ago.
+
+        `used` is the last sub in the slot: with Simple each slice has a slot, with LL and LL128 the
+        chunk has one slot for all its pieces.
+        """
         row, sent = self.filled[(*hop, sub)]
         for reader in self.taken[(*hop, used)]:
             self.woven.after(sent, reader, self.channel.credit(*hop), self.slots)
@@ -411,33 +483,38 @@ class Lines:
             self.woven.after(row, before, self.channel.local_credit, self.slots)
 
 
-# The Output: the schedule under construction, channel after channel, and its last rows.
-# It keeps FIFOs of different channels apart in scratch, copies what stays on its rank, and ends
-# with one mark a rank.
+# Output: the schedule while it is written, channel by channel. It also copies the data that stays
+# on its rank, and ends with one mark for each rank.
 
 KEEP = schedule.Style(kind=LOCAL_COPY, src_buffer=IN, dst_buffer=OUT, stream="keep")
 
-MEMORABLE = 500_000  # rows of the largest turn of a loop that is kept for other sizes
+MEMORABLE = 500_000  # a turn with more rows is not cached for other sizes
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One turn of a channel's loop, and the ranks and rows that end it."""
+    """The rows of one turn of a channel's loop; `last` are the ranks and rows that end it."""
 
     woven: Weave
     last: tuple[ArrayLike, ArrayLike]
 
 
 def remembered(collective: Collective, plan: Plan, key: object, write: Callable[[], Turn]) -> Turn:
-    """One turn of a channel's loop, written once for all sizes. `key` is what it depends on besides
-    the function and the plan without its work."""
+    """Return one turn of a channel's loop, from the plan's cache if another size has written it.
+
+    `key` contains all that the turn depends on besides the collective and those parts of the plan
+    that are the same for all sizes.
+    """
     call = (collective.name, collective.root, plan.algorithm, plan.protocol)
-    whole = (*call, plan.direct, plan.registered, plan.cached, key)
-    return plan.memo.of(whole, write, lambda turn: len(turn.woven) <= MEMORABLE)
+    full_key = (*call, plan.direct, plan.registered, plan.cached, key)
+    return plan.memo.of(full_key, write, lambda turn: len(turn.woven) <= MEMORABLE)
 
 
 class Output:
-    """A Builder, and the rows that end each rank."""
+    """A Builder, and the last rows of each rank.
+
+    With `keep` the data that a rank keeps is copied from its input to its output.
+    """
 
     def __init__(
         self,
@@ -457,7 +534,7 @@ class Output:
             self._keep()
 
     def add(self, turn: Turn, cut: Segments, gates: Sequence[tuple[Rows, Lag]] = ()) -> Rows:
-        """Append a channel; returns its rows by turn."""
+        """Append all turns of a channel; return the numbers of its rows by turn (first axis)."""
         woven, last = turn.woven, turn.last
         if not len(cut.count) or not len(woven):
             return np.zeros((0, len(woven)), np.int32)
@@ -466,7 +543,7 @@ class Output:
         return rows
 
     def ends(self, ranks: NDArray[np.int64], rows: Rows) -> None:
-        """Let the end of some ranks (one may occur several times) wait for rows of theirs."""
+        """Let the end of ranks wait for rows; a rank may occur several times."""
         if self.builder.fold is not None:
             ranks = self.builder.fold.ranks.first[ranks].astype(np.int64)
         order = np.argsort(ranks, kind="stable")
@@ -477,38 +554,44 @@ class Output:
         self._final += list(columns)
 
     def close(self) -> schedule.Schedule:
-        """The finished schedule; its last rows are one mark a rank, in order: the rank is done."""
+        """Return the finished schedule; its last rows are the marks of the ranks' ends, by rank."""
         after = [(rows, IN_ORDER) for rows in self._final]
         self.builder.marks(np.arange(self.collective.ranks), after=after)
         return self.builder.finish()
 
     def _keep(self) -> None:
-        """Copies of what stays where it is, if the output is elsewhere: part of a first send."""
-        kept = self.collective.local_data()
-        if self.collective.in_place or not len(kept.rank):
+        """Add copies of the data that stays on its rank, unless the collective is in place.
+
+        NCCL makes these copies in a block's first send.
+        """
+        local = self.collective.local_data()
+        if self.collective.in_place or not len(local.rank):
             return
-        piece = self.builder.pieces(kept.count, kept.in_offset, kept.out_offset)
+        piece = self.builder.pieces(local.count, local.in_offset, local.out_offset)
         fold = self.builder.fold
         if fold is None:
-            self.ends(kept.rank, self.builder.rows(KEEP, kept.rank, kept.rank, piece))
+            self.ends(local.rank, self.builder.rows(KEEP, local.rank, local.rank, piece))
             return
-        leads = fold.ranks.first[kept.rank] == kept.rank
-        for copies in different(fold.ranks.count[kept.rank[leads]]).tolist():
-            mine = np.flatnonzero(leads & (fold.ranks.count[kept.rank] == copies))
-            rank, style = kept.rank[mine], replace(KEEP, copies=copies)
-            self.ends(rank, self.builder.rows(style, rank, rank, piece[mine]))
+        is_representative = fold.ranks.first[local.rank] == local.rank
+        for copies in different(fold.ranks.count[local.rank[is_representative]]).tolist():
+            has_copies = fold.ranks.count[local.rank] == copies
+            selected = np.flatnonzero(is_representative & has_copies)
+            rank = local.rank[selected]
+            style = replace(KEEP, copies=copies)
+            self.ends(rank, self.builder.rows(style, rank, rank, piece[selected]))
 
 
-# The Sheet: rows of a turn as they come to mind, for many ranks at once, put in order in the end.
-# Every row has a place; rows are written into a Weave by place and, on one place, as they came.
+# Sheet: the rows of a turn, added for many ranks at once in any order. Every row has a place; in
+# the end rows are written into a Weave in the order of places, and rows of one place in the order
+# in which they were added.
 
-PASS = 7  # columns that say how a pass is made: what a Pass holds
-COLUMNS = 5  # of a row: kind, ends, segment, place
+PASS = 7  # the number of columns that describe a Pass: all its fields but `keeps`
+COLUMNS = 5  # the number of columns of a row: kind, source, destination, segment, place
 
 
 @dataclass
 class Sheet:
-    """Rows of a channel whose chunks have `subs` segments."""
+    """The rows of one turn of a channel whose chunks have `subs` segments."""
 
     channel: PlannedChannel
     subs: int
@@ -520,7 +603,10 @@ class Sheet:
     def rows(
         self, kind: ArrayLike, ends: tuple[Ints, Ints], segment: ArrayLike, place: Ints
     ) -> Ints:
-        """A row of each pair of ends (second axis) for each segment (first axis)."""
+        """Add a row for each segment (first axis) and pair of endpoints (second axis).
+
+        Returns the numbers of the rows in the order in which they were added.
+        """
         columns = np.broadcast_arrays(kind, *ends, np.asarray(segment)[..., None], place)
         self._blocks.append(np.array([column.ravel() for column in columns], np.int64))
         first = self._size
@@ -528,14 +614,14 @@ class Sheet:
         return np.arange(first, self._size).reshape(columns[0].shape)
 
     def after(self, rows: Ints, earlier: Ints, lag: Lag, back: ArrayLike = 0) -> None:
-        """Let rows wait for others, of the turn `back` turns ago."""
+        """Let rows wait for earlier rows, those of the turn `back` turns ago."""
         self._edges.append((rows, earlier, lag, back))
 
     def written(self) -> tuple[Weave, Ints]:
-        """All of it, and the number of every row by when it came."""
-        every = np.concatenate([np.zeros((COLUMNS, 0), np.int64), *self._blocks], axis=1)
-        order = np.argsort(every[-1], kind="stable")
-        kind, src, dst, segment, _ = every[:, order]
+        """Return the Weave of all rows, and the number in it of every row as it was added."""
+        columns = np.concatenate([np.zeros((COLUMNS, 0), np.int64), *self._blocks], axis=1)
+        order = np.argsort(columns[-1], kind="stable")
+        kind, src, dst, segment, _ = columns[:, order]
         number = np.empty(self._size, np.int64)
         number[order] = self.woven.rows(kind, src, dst, segment)
         for rows, earlier, lag, back in self._edges:
@@ -551,26 +637,34 @@ class Sheet:
         proxy: bool,
         change: Callable[[RowKind], RowKind] = lambda kind: kind,
     ) -> Ints:
-        """The kinds of rows of hops, each made by a pass; of each different one there is one."""
+        """Return the number of the kind of a row for each hop.
+
+        `made` are the fields of the hops' passes (`PASS` columns), `change` is applied to every
+        kind. Hops with equal passes, kinds of link and routes share a kind.
+        """
         table = np.stack(
             [np.broadcast_to(np.asarray(x, np.float64), hops.src.shape) for x in made]
             + [hops.kind.astype(np.float64), hops.route.astype(np.float64)]
         )
         _, first, which = np.unique(table, axis=1, return_index=True, return_inverse=True)
-        found = []
+        numbers = []
         for hop in first.tolist():
-            *counts, threads = table[:PASS, hop].tolist()
-            buffers, op, reads, writes, fan = counts[:2], *map(int, counts[2:])
-            way = int(hops.src[hop]), int(hops.dst[hop])
-            passes = Pass(int(buffers[0]), int(buffers[1]), op, reads, writes, fan, threads)
-            kind = self.channel.hop(*way, passes, proxy=proxy)
-            found.append(self.woven.kind(change(kind)))
-        return np.array(found, np.int64)[which.reshape(-1)]
+            *whole_numbers, threads = table[:PASS, hop].tolist()
+            src_buffer, dst_buffer, op, reads, writes, fan = map(int, whole_numbers)
+            hop_pass = Pass(src_buffer, dst_buffer, op, reads, writes, fan, threads)
+            kind = self.channel.hop(int(hops.src[hop]), int(hops.dst[hop]), hop_pass, proxy=proxy)
+            numbers.append(self.woven.kind(change(kind)))
+        return np.array(numbers, np.int64)[which.reshape(-1)]
 
 
 @dataclass(frozen=True)
 class HopsOf:
-    """Hops of a channel: ends, what joins them (the network is 0), and a number for each way."""
+    """Hops of a channel.
+
+    - `src`, `dst`: the endpoints of every hop, which are ranks.
+    - `kind`: the kind of link between them, as `link_kinds` numbers it.
+    - `route`: a number that hops of equal routes share.
+    """
 
     src: Ints
     dst: Ints
@@ -579,24 +673,25 @@ class HopsOf:
 
     @property
     def ends(self) -> tuple[Ints, Ints]:
-        """From whom to whom."""
+        """The sources and the destinations."""
         return self.src, self.dst
 
-    def some(self, which: NDArray[np.bool_] | Ints) -> "HopsOf":
-        """Some of them."""
-        return HopsOf(self.src[which], self.dst[which], self.kind[which], self.route[which])
+    def subset(self, places: NDArray[np.bool_] | Ints) -> "HopsOf":
+        """Return the hops at some places."""
+        return HopsOf(self.src[places], self.dst[places], self.kind[places], self.route[places])
 
-    def alike(self) -> Iterator[tuple[Ints, tuple[int, int]]]:
-        """Those that are joined by the same, and one of them."""
+    def by_link_kind(self) -> Iterator[tuple[Ints, tuple[int, int]]]:
+        """Yield, for each kind of link, the places of its hops and the endpoints of the first."""
         for kind in different(self.kind).tolist():
-            mine = np.flatnonzero(self.kind == kind)
-            yield mine, (int(self.src[mine[0]]), int(self.dst[mine[0]]))
+            places = np.flatnonzero(self.kind == kind)
+            first = places[0]
+            yield places, (int(self.src[first]), int(self.dst[first]))
 
 
 def hops_of(channel: PlannedChannel, src: Ints, dst: Ints) -> HopsOf:
-    """Hops of a channel between some ranks."""
+    """Return the hops of a channel between pairs of ranks."""
     plan = channel.plan
     kind = link_kinds(plan, np.array(plan.node), src, dst)
-    ways = routes(plan, channel.number, src, dst, kind).tolist()
-    numbers = {way: number for number, way in enumerate(dict.fromkeys(ways))}
-    return HopsOf(src, dst, kind, np.array([numbers[way] for way in ways], np.int64))
+    hop_routes = routes(plan, channel.number, src, dst, kind).tolist()
+    numbers = {route: number for number, route in enumerate(dict.fromkeys(hop_routes))}
+    return HopsOf(src, dst, kind, np.array([numbers[route] for route in hop_routes], np.int64))

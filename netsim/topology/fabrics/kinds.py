@@ -236,7 +236,7 @@ class Site(NamedTuple):
     hosts: int
 
 
-Ratios = tuple[float, ...]  # down to up, by tier
+Ratios = tuple[float, ...]  # bandwidth down over bandwidth up of the switches of every tier
 MaybeCount = int | None  # None: the most that fit
 
 

@@ -1,4 +1,4 @@
-"""Ways that pass a link more than once, told once; rows and graphs that cannot be."""
+"""Entries of a path on the same link are merged; impossible rows and graphs are refused."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from netsim.nccl.tuning import _no_graph
-from netsim.program.ways import _merged
+from netsim.program.path_entries import _merge_repeated
 from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import Style
 
@@ -16,14 +16,14 @@ def test_entries_of_one_link_become_one_in_the_place_of_the_first() -> None:
     for _ in range(20):
         ptr = np.cumsum([0, *random.integers(0, 7, 6)])
         link, weight = random.integers(0, 5, ptr[-1]).astype(np.int32), random.random(ptr[-1])
-        told, links, weights = _merged(ptr, link, weight)
-        for way in range(6):
+        merged_ptr, links, weights = _merge_repeated(ptr, link, weight)
+        for path in range(6):
             sums: dict[int, float] = {}
-            for at in range(ptr[way], ptr[way + 1]):
+            for at in range(ptr[path], ptr[path + 1]):
                 sums[int(link[at])] = sums.get(int(link[at]), 0.0) + weight[at]
-            mine = slice(told[way], told[way + 1])
-            assert links[mine].tolist() == list(sums)
-            assert weights[mine] == pytest.approx(list(sums.values()))
+            entries = slice(merged_ptr[path], merged_ptr[path + 1])
+            assert links[entries].tolist() == list(sums)
+            assert weights[entries] == pytest.approx(list(sums.values()))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Schedules that go the same ways on a topology share them; others never do."""
+"""Schedules with the same routes on a topology share their paths; other schedules never do."""
 
 from dataclasses import replace
 
@@ -7,9 +7,9 @@ import numpy as np
 from netsim.base.memo import Memo
 from netsim.collectives.collective import collective_of
 from netsim.collectives.table import build
+from netsim.program.path_choices import choices_of
 from netsim.program.place import place
 from netsim.program.program import Program
-from netsim.program.ways import choices_of
 from netsim.topology.graph import Topology
 from netsim.topology.routing import switch
 
@@ -32,14 +32,14 @@ def same(one: Program, other: Program) -> bool:
     return equal and names[0] == names[1] and np.array_equal(one.path, other.path)
 
 
-def test_sizes_share_their_ways() -> None:
+def test_sizes_share_their_paths() -> None:
     where = topology()
     small, large = placed(where, 4 * KIB), placed(where, 64 * KIB)
     assert small.paths is large.paths
     assert same(large, placed(topology(), 64 * KIB))
 
 
-def test_what_goes_elsewhere_has_ways_of_its_own() -> None:
+def test_other_routes_have_other_paths() -> None:
     where = topology()
     first = placed(where, 4 * KIB)
     others = [
@@ -53,26 +53,26 @@ def test_what_goes_elsewhere_has_ways_of_its_own() -> None:
     assert same(others[2], placed(topology(), 4 * KIB, "tree"))
 
 
-def test_another_topology_knows_nothing_of_it() -> None:
+def test_another_topology_has_a_cache_of_its_own() -> None:
     where = topology()
     first = placed(where, 4 * KIB)
     slower = replace(where, capacities={"hbm": np.full(4, 1e9)})
     assert placed(slower, 4 * KIB).paths is not first.paths
 
 
-def test_few_are_kept() -> None:
+def test_a_topology_caches_the_paths_of_eight_schedules() -> None:
     where = topology()
     orders = [[a, b, *({0, 1, 2, 3} - {a, b})] for a in range(4) for b in range(4) if a != b]
     for order in [*orders, *(order[::-1] for order in orders)]:
         placed(where, 4 * KIB, gpus=order)
-    assert len(where.memo.of("ways laid", Memo)) == 8
+    assert len(where.memo.of("paths of routes", Memo)) == 8
 
 
-def test_paths_of_a_way_are_chosen_by_the_links_that_not_all_of_them_have() -> None:
-    """The first way has three paths over link 0, the second one has one: numbers 0, 2, 3 and 1."""
+def test_paths_are_chosen_by_the_links_that_not_all_paths_of_a_route_share() -> None:
+    """Route 0 has the paths 0, 2 and 3 over link 0, route 1 has path 1."""
     way, ptr = np.array([0, 1, 0, 0], np.int32), np.array([0, 2, 3, 5, 7])
-    found = choices_of(way, 2, ptr, np.array([0, 1, 4, 0, 2, 0, 3], np.int32))
-    assert found.more.tolist() == [2, 4, 4]
-    assert found.link.tolist() == [1, 2, 3]
-    assert (found.ptr.tolist(), found.slot.tolist()) == ([0, 1, 1, 2, 3], [0, 1, 2])
-    assert found.apart.all()
+    choices = choices_of(way, 2, ptr, np.array([0, 1, 4, 0, 2, 0, 3], np.int32))
+    assert choices.more.tolist() == [2, 4, 4]
+    assert choices.link.tolist() == [1, 2, 3]
+    assert (choices.ptr.tolist(), choices.slot.tolist()) == ([0, 1, 1, 2, 3], [0, 1, 2])
+    assert choices.apart.all()
