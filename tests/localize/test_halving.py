@@ -1,49 +1,10 @@
 """Halving of groups of nodes: which nodes are slow, judged by tests of groups of them."""
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 import pytest
 
-from netsim.localize.halving import GroupResult, group_state, judged, next_groups
-
-NOISE = 0.01
-MODEL_ERROR = 0.1
-EFFECT_ERROR = 0.1
-
-
-def result_of(nodes: Sequence[int], deviation: float) -> GroupResult:
-    """The result of a test of some nodes."""
-    return GroupResult(frozenset(nodes), deviation, 0.0134, "all_reduce")
-
-
-def halved(
-    node_count: int, effects: Mapping[int, float], rng: np.random.Generator
-) -> tuple[set[int], int, int]:
-    """The nodes that halving finds, the number of tests and of rounds, for the effects of faulty
-    nodes. Tests of one node count share an error of the simulation."""
-    model_errors: dict[int, float] = {}
-    results: list[GroupResult] = []
-    slow_nodes: set[int] = set()
-    groups: list[tuple[int, ...]] = [tuple(range(node_count))]
-    round_count = 0
-    while groups and round_count < 3 * node_count:
-        round_count += 1
-        for group in groups:
-            error = model_errors.setdefault(len(group), rng.normal(0, MODEL_ERROR))
-            effect = max((effects[node] for node in group if node in effects), default=0.0)
-            effect *= 1 + rng.normal(0, EFFECT_ERROR)
-            results.append(result_of(group, error + effect + rng.normal(0, NOISE)))
-        alone = [nodes for nodes in group_state(results, set()).slow if len(nodes) == 1]
-        slow_nodes = {node for nodes in alone for node in nodes}
-        groups = next_groups(results, slow_nodes, range(node_count))
-    return slow_nodes, len(results), round_count
-
-
-def drawn_effects(node_count: int, count: int, rng: np.random.Generator) -> dict[int, float]:
-    """Effects of some faulty nodes, each of at least 20 %."""
-    nodes = rng.choice(node_count, count, replace=False).tolist()
-    return {node: float(rng.uniform(np.log(1.2), 1.6)) for node in nodes}
+from netsim.localize.halving import judged, next_groups
+from tests.bench.localize_halving import drawn_effects, halved, result_of
 
 
 @pytest.mark.parametrize(
