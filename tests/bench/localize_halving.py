@@ -2,10 +2,10 @@
 
     python -m tests.bench.localize_halving --nodes 232 --draws 100
 
-Each faulty node makes the tests that it is in slower by 20 % to 400 %, with an error of 10 % in each
-test; of several the largest effect counts. Times have 1 % of noise. The tests of each node count
-are off by a common factor of 10 % (1 sigma): what a simulation may be wrong by. This counts what the
-choice of tests is worth; `tests.bench.localize_rounds` has the whole search in it.
+Each faulty node makes the tests that it is in slower by 20 % to 400 %, with an error of 10 % in
+each test; of several the largest effect counts. Times have 1 % of noise. The tests of each node
+count are off by a common factor of 10 % (1 sigma): what a simulation may be wrong by. This counts
+what the choice of tests is worth; `tests.bench.localize_rounds` has the whole search in it.
 """
 
 import argparse
