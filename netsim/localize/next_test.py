@@ -310,7 +310,7 @@ def expected_bits(weights: Floats, effects: Floats) -> float:
     """The information in bits that a test is expected to give about models with some weights, if
     its result is the effect of the true one and noise.
 
-    Models of equal effects cannot be told apart by the test: they count as one of their common
+    The test does not separate models of equal effects: they count as one of their common
     weight.
 
     >>> round(expected_bits(np.array([0.25, 0.25, 0.5]), np.array([0.0, 0.0, 0.3])), 3)
