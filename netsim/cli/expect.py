@@ -480,6 +480,7 @@ def _expect(
     if gates is not None:
         from netsim.cli.gate import write_gates
 
+        _print_notes(gates.notes, answers)
         write_gates(tests, gates, engine, failures)
     else:
         _simulate(tests, answers, engine, failures)

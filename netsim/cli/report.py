@@ -22,6 +22,7 @@ from netsim.plots.sizes import over_seeds, read_all
 from netsim.plots.style import read_values
 from netsim.plots.topology.draw import plot_topology
 from netsim.report.report import PICTURES, ReportExtra, write_report
+from netsim.report.suspects import write_suspects_report
 from netsim.report.words import compares_parts, sure_rows
 from netsim.results.folder import (
     BREAKDOWN,
@@ -69,6 +70,11 @@ def report_folder(
     place = place_of_results(folder)
     manifest = read_manifest(place)
     verb = manifest.get("verb", "run")
+    if verb == "localize":
+        with adding_to(folder) as target:
+            path = write_suspects_report(place, target)
+        tell(f"wrote {place / path.name}")
+        return
     if verb not in ("run", "merge", "optimize"):
         raise InputError(f"{folder}: holds the results of netsim {verb}, which have no report")
     if explain and not trust:

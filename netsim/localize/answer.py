@@ -8,13 +8,15 @@ import numpy as np
 
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
+from netsim.localize.conclusion import Conclusion, SuspectClass
 from netsim.localize.debug_log import Difference
 from netsim.localize.evidence import Evidence
 from netsim.localize.next_test import NextTest
-from netsim.localize.node_tests import COMPUTE, HostNumbers
+from netsim.localize.node_tests import COMPUTE, HostNumbers, NodeTest
+from netsim.localize.observed import simulated_sizes
 from netsim.localize.parts import KINDS, Suspect
 from netsim.localize.predictions import Predictor
-from netsim.localize.search import Conclusion, FaultSearch, SuspectClass, simulated_sizes
+from netsim.localize.search import FaultSearch
 from netsim.localize.settings import SETTINGS, confirmations
 
 MOST_SHOWN = 5
@@ -44,6 +46,7 @@ def as_values(result: LocalizeResult) -> dict[str, Any]:
     ranking = verdict.ranking
     return {
         "suspects": [_suspect_values(result, group, ranking) for group in ranking],
+        "tests": len(result.search.tests),
         "healthy_probability": round(verdict.healthy_probability, 6),
         "next_test": _test_values(result),
         "slow_tests": [
@@ -143,7 +146,15 @@ def _test_values(result: LocalizeResult) -> dict[str, Any] | None:
         "collective": test.collective,
         "size": proposal.question.size_bytes,
         "gpus": list(test.gpus),
-        "command": command_of(result, proposal),
+        "command": command_of(result, proposal, test),
+        "together": [
+            {
+                "hosts": [result.hosts.name_of(node) for node in test_of_round.nodes],
+                "command": command_of(result, proposal, test_of_round),
+            }
+            for test_of_round in proposal.together
+        ],
+        "purpose": proposal.purpose,
         "bits": round(proposal.bits, 3),
         "bits_missing": round(proposal.entropy, 3),
         "slow_if": names_of(proposal.slow),
@@ -164,15 +175,21 @@ def _name_of(suspect: Suspect) -> str:
     return suspect.part
 
 
-def command_of(result: LocalizeResult, proposal: NextTest) -> str:
-    """The command that runs a test, as for Open MPI with a process for each GPU."""
-    test = proposal.test
+def command_of(result: LocalizeResult, proposal: NextTest, test: NodeTest) -> str:
+    """The command that runs a test of a proposal, as for Open MPI with a process for each GPU."""
     rank_count = len(test.gpus) or result.predictor.gpus_per_node
     hosts = ",".join(f"{result.hosts.name_of(node)}:{rank_count}" for node in test.nodes)
     size = proposal.question.size_bytes
     visible = f"-x CUDA_VISIBLE_DEVICES={','.join(map(str, test.gpus))} " if test.gpus else ""
+    variables = [
+        f"-x {key.removeprefix('nccl.env.')}={value} "
+        for key, value in test.settings
+        if key.startswith("nccl.env.")
+    ]
+    if variables:
+        variables.append("-x NCCL_DEBUG=INFO ")  # the log then says which variables are set
     program = f"{test.collective}_perf -b {size} -e {size} -g 1"
-    return f"mpirun -H {hosts} -N {rank_count} {visible}{program}"
+    return f"mpirun -H {hosts} -N {rank_count} {visible}{''.join(variables)}{program}"
 
 
 def common_deviations(result: LocalizeResult) -> list[tuple[str, float]]:
@@ -183,7 +200,7 @@ def common_deviations(result: LocalizeResult) -> list[tuple[str, float]]:
         return []
     evidence = Evidence(search.observations, result.verdict.baseline)
     deviations: dict[str, tuple[str, float]] = {}
-    for number, (shape, question) in enumerate(search.classes):
+    for number, (shape, question) in enumerate(search.observed.classes):
         if shape[0] == COMPUTE:
             continue
         center = float(evidence.center[number])
@@ -219,7 +236,14 @@ def text_lines(result: LocalizeResult) -> Iterator[str]:
 def _verdict_lines(result: LocalizeResult) -> Iterator[str]:
     verdict = result.verdict
     if not verdict.faults:
-        yield f"# nothing is wrong, with probability {percent(verdict.healthy_probability)}"
+        if result.proposal is None:
+            yield f"# nothing is wrong, with probability {percent(verdict.healthy_probability)}"
+        else:
+            yield (
+                f"# no part stands out; nothing is wrong with probability "
+                f"{percent(verdict.healthy_probability)}, which the next tests confirm or refute"
+            )
+        yield from _next_lines(result)
         return
     yield (
         f"# something is wrong, with probability {percent(1 - verdict.healthy_probability)} "
@@ -285,12 +309,22 @@ def _next_lines(result: LocalizeResult) -> Iterator[str]:
         return
     test = proposal.test
     hosts = ", ".join(result.hosts.name_of(node) for node in test.nodes[:MOST_NAMES])
+    if proposal.together:
+        counts = ", ".join(str(test_of_round.node_count) for test_of_round in proposal.tests)
+        yield f"# next tests, all at the same time: {test.collective} on {counts} nodes"
+        for test_of_round in proposal.tests:
+            yield f"#   {command_of(result, proposal, test_of_round)}"
+        return
     gpus = f" on GPU {', '.join(map(str, test.gpus))}" if test.gpus else ""
+    more = ""
+    if test.node_count > MOST_NAMES:
+        more = f" and {test.node_count - MOST_NAMES} more"
+    slow = f"; slow if it is {shortened(names_of(proposal.slow))}" if proposal.slow else ""
     yield (
         f"# next test: {test.collective} of {format_size(proposal.question.size_bytes)} on "
-        f"{hosts}{gpus}; slow if it is {shortened(names_of(proposal.slow))}"
+        f"{hosts}{more}{gpus}{slow}"
     )
-    yield f"#   {command_of(result, proposal)}"
+    yield f"#   {command_of(result, proposal, test)}"
 
 
 def suspected_nodes(result: LocalizeResult) -> dict[int, float]:

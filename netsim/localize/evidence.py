@@ -35,6 +35,7 @@ COARSE_SPREAD = 0.08  # the same before it is simulated at the severity that fit
 MEDIAN_EFFICIENCY = 1.57  # variance of a median over that of a mean
 FEW_TOUCHED = 0.34  # fraction of a class up to which a hypothesis leaves its center as it is
 FEWEST_FOR_MEDIAN = 5
+UNTOUCHED = 0.05  # log ratio below which an effect leaves a test as it is
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Evidence:
         residual = observations.deviation - baseline
         self.centers = np.zeros((len(CENTER_SPREADS), len(self._members)))
         for number, members in enumerate(self._members):
-            medians = np.median(residual[members])
+            medians = self._medians(residual[None, members], baseline[None, members])
             for spread in range(len(CENTER_SPREADS)):
                 self.centers[spread, number] = self._center(medians, number, spread)[0]
         everything = np.arange(len(observations))
@@ -86,7 +87,12 @@ class Evidence:
         self._classes = np.array(
             [
                 [
-                    self._class_term(residual[None, members], number, spread)[0]
+                    self._class_term(
+                        residual[None, members],
+                        baseline[None, members],
+                        number,
+                        spread,
+                    )[0]
                     for number, members in enumerate(self._members)
                 ]
                 for spread in range(len(CENTER_SPREADS))
@@ -170,10 +176,15 @@ class Evidence:
             centers = self.centers[spread]
             shift = np.zeros_like(residual)
             for number, columns in position.items():
-                medians = np.median(residual[:, columns], axis=1)
+                medians = self._medians(residual[:, columns], wide[:, columns])
                 center = self._center(medians, number, spread)
                 shift[:, columns] = (center - centers[number])[:, None]
-                result[:, spread] += self._class_term(residual[:, columns], number, spread)
+                result[:, spread] += self._class_term(
+                    residual[:, columns],
+                    wide[:, columns],
+                    number,
+                    spread,
+                )
                 result[:, spread] -= self._classes[spread, number]
             terms = self._log_terms(residual - shift, every, centers, wide, fault_spread, extra)
             result[:, spread] += terms.sum(1) - self._logs[spread][0, logs].sum()
@@ -195,10 +206,23 @@ class Evidence:
         shrunk = np.atleast_1d(medians) * prior / (prior + self._variance(number))
         return np.asarray(shrunk, dtype=float)
 
-    def _class_term(self, residual: Floats, number: int, spread: int) -> Floats:
+    @staticmethod
+    def _medians(residual: Floats, effects: Floats) -> Floats:
+        """The medians of the residuals of a class (hypotheses x observations), by hypothesis.
+
+        In a class of few tests those on which a hypothesis has no effect count alone, if there are
+        any: what is left of a large effect says little of the center."""
+        count = residual.shape[1]
+        if count == 1 or count >= FEWEST_FOR_MEDIAN:
+            return np.asarray(np.median(residual, axis=1))
+        is_untouched = effects < UNTOUCHED
+        is_used = is_untouched | ~is_untouched.any(1, keepdims=True)
+        return np.asarray(np.nanmedian(np.where(is_used, residual, np.nan), axis=1))
+
+    def _class_term(self, residual: Floats, effects: Floats, number: int, spread: int) -> Floats:
         """The log density of the center of a class, integrated by Laplace's method."""
         prior, variance = self._spread(number, spread) ** 2, self._variance(number)
-        center = self._center(np.median(residual, axis=1), number, spread)
+        center = self._center(self._medians(residual, effects), number, spread)
         posterior = prior * variance / (prior + variance)
         term: Floats = -0.5 * center**2 / prior
         return term + 0.5 * log(posterior / prior)

@@ -1,39 +1,62 @@
 """The next test: which hosts, collective and size split the remaining suspects best.
 
-For each candidate test the effect of each remaining suspect (and of none) is simulated. A test is
-worth the entropy of the suspects that its result is expected to take away."""
+Three questions come one after the other: on which nodes are the faults that were found, do the
+remaining nodes have others, and which parts of the nodes are they? For each candidate test the
+effect of each remaining suspect (and of none) is simulated. A test is worth the entropy of the
+suspects that its result is expected to take away."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from math import log
 
 import numpy as np
 
 from netsim.base.values import dataclass
+from netsim.localize.candidates import candidate_tests, common_settings, next_size
+from netsim.localize.conclusion import Conclusion, SuspectClass
 from netsim.localize.evidence import LOG_NOISE, SIZE_NOISE, Floats
+from netsim.localize.halving import GroupResult, group_state, next_groups
 from netsim.localize.node_tests import COMPUTE, NodeTest, SizeQuestion
 from netsim.localize.parts import DEAD, Suspect
-from netsim.localize.predictions import Predictor
-from netsim.localize.search import Conclusion, FaultSearch, SuspectClass
+from netsim.localize.predictions import IMPOSSIBLE, Predictor, is_by_nodes
+from netsim.localize.priors import PRIOR_OF_FAULT
+from netsim.localize.search import LEAST_EFFECT, FaultSearch
 
-MOST_MODELS = 16  # suspects that are compared
-LEAST_WEIGHT = 0.002  # probability below which a suspect is left out
+PLACE = "place"  # on which node, or on which part of the fabric, is a fault?
+OTHERS = "others"  # do the nodes without a fault that was found have another one?
+PART = "part"  # which part of a node is at fault?
+
+FEWEST_TO_HALVE = 5  # nodes of the largest test from which groups of nodes are halved
+FEWEST_IN_GROUP = 2  # nodes of a test that is compared with others
+CERTAIN = 0.95  # probability from which the place of a fault is certain
+MOST_LINKS = 12  # links and switches above the leaves that the next test is to split
+LEAST_WEIGHT = 1e-5  # probability below which a suspect is left out
 WORTH_BITS = 0.05  # information below which no test is worth running
 TEST_NOISE = float(np.hypot(SIZE_NOISE, LOG_NOISE)) * 1.4  # of a result against its expectation
-TEST_SIZE = 2**27  # bytes of the next test, unless all sizes of the logs are smaller
 COST_BITS = 0.02  # information that a test has to add for each doubling of its nodes
+SAME_RESULT = 0.005  # log ratio within which two suspects are expected to give one result
 
 
 @dataclass(frozen=True)
 class NextTest:
-    """A test to run next. `bits` is the information that it is expected to give; `splits` are the
-    suspects that would be slow in it, `others` those that would not."""
+    """A test to run next. `purpose` is the question that it answers: `PLACE`, `OTHERS` or `PART`.
+    `bits` is the information that it is expected to give, of `entropy` that is missing; `slow` are
+    the suspects that would be slow in it, `not_slow` those that would not. `together` are further
+    tests that run at the same time on other nodes, and are compared with it."""
 
     test: NodeTest
     question: SizeQuestion
+    purpose: str
     bits: float
     entropy: float
     slow: tuple[Suspect, ...] = ()
     not_slow: tuple[Suspect, ...] = ()
+    together: tuple[NodeTest, ...] = ()
+
+    @property
+    def tests(self) -> tuple[NodeTest, ...]:
+        """All tests of the round."""
+        return (self.test, *self.together)
 
 
 @dataclass(frozen=True)
@@ -47,44 +70,230 @@ class _Model:
 
 def propose(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
     """The next test; None if no test would tell much more than is known."""
-    models = _models(verdict)
-    if len(models) < 2:
-        return None
-    weights = np.array([model.weight for model in models])
-    entropy = entropy_bits(weights / weights.sum())
-    best: tuple[float, NextTest] | None = None
-    for test, question in _candidates(search, models):
-        effects = np.array([_effect(search.predictor, test, question, model) for model in models])
-        bits = expected_bits(weights, effects)
-        value = bits - COST_BITS * log(test.node_count, 2)
-        if bits > WORTH_BITS and (best is None or value > best[0] + 1e-9):
-            best = value, _proposal(test, question, models, effects, bits, entropy)
-    return None if best is None else best[1]
-
-
-def _models(verdict: Conclusion) -> list[_Model]:
-    """The suspects that the next test is to split: members of the classes of the fault that is the
-    least certain, and what else is as probable."""
+    by_place = [place_probabilities(classes) for classes in verdict.faults]
+    certainties = [max(places.values()) for places in by_place]
+    halves = halving_round(search, verdict)
+    if halves is not None:
+        return halves
     if not verdict.faults:
-        return []
-    uncertain = min(verdict.faults, key=_certainty)
-    models: list[_Model] = []
-    for group in uncertain:
-        for member in group.members:
-            weight = group.probability / len(group.members)
-            if weight > LEAST_WEIGHT:
-                models.append(_Model(member.suspect, member.severity, weight))
-    models.sort(key=lambda model: -model.weight)
-    models = models[:MOST_MODELS]
-    nothing = 1 - sum(group.probability for group in uncertain)
-    if nothing > LEAST_WEIGHT:
-        models.append(_Model(None, DEAD, nothing))
-    return models
+        return None
+    number = int(np.argmin(certainties))
+    if certainties[number] < CERTAIN:
+        proposal = _split(search, verdict, number, PLACE)
+        if proposal is not None:
+            return proposal
+    others = remaining_test(search, verdict)
+    if others is not None:
+        return others
+    by_certainty = sorted(range(len(verdict.faults)), key=lambda n: _certainty(verdict.faults[n]))
+    for number in by_certainty:
+        proposal = _split(search, verdict, number, PART)
+        if proposal is not None:
+            return proposal
+    return None
+
+
+def halving_round(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
+    """The halves of all groups of nodes that are slow for an unknown reason, as tests that run at
+    the same time; None if there is no such group, or if no test of the logs is of many nodes."""
+    results = group_results(search)
+    most = max((len(result.nodes) for result in results), default=0)
+    if most < FEWEST_TO_HALVE:
+        return None
+    if has_certain_fabric_fault(verdict):
+        return None
+    # Only a node that is alone in a slow group is at fault for certain: before, the search may be
+    # too sure of a node for what the simulation is off by at one position.
+    alone = {
+        node for nodes in group_state(results, set()).slow if len(nodes) == 1 for node in nodes
+    }
+    at_fault = nodes_at_fault(verdict) & alone
+    leaves = search.predictor.parts.leaves
+    order = sorted(range(search.predictor.node_count), key=lambda node: (leaves[node], node))
+    tested = {result.nodes for result in results}
+    groups = next_groups(results, at_fault, order)
+    if all(frozenset(group) in tested for group in groups):
+        return None
+    tests = [test_like_its_parent(search, group) for group in groups]
+    bits = float(len(tests) // 2)
+    entropy = sum(log(len(group), 2) for group in groups)
+    first, *rest = tests
+    question = SizeQuestion(next_size(search))
+    return NextTest(first, question, PLACE, bits, entropy, together=tuple(rest))
+
+
+def test_like_its_parent(search: FaultSearch, nodes: tuple[int, ...]) -> NodeTest:
+    """A test of some nodes with the algorithm and the protocol of the test that had most of them.
+
+    NCCL may choose others for fewer nodes. A fault that shows with one protocol may not show with
+    the other: with LL128, GPUs copy what the network sends, and a slow GPU delays it."""
+    tests = [timed.test for timed in search.tests if timed.test.collective != COMPUTE]
+    parent = max(tests, key=lambda test: (len(set(nodes) & set(test.nodes)), -test.node_count))
+    test = NodeTest(nodes, "all_reduce", settings=parent.settings)
+    if parent.collective != test.collective:
+        return test
+    size = next_size(search)
+    plan = search.predictor.resolved(parent).planned(size)
+    own_plan = search.predictor.resolved(test).planned(size)
+    if plan is None or own_plan is None or plan.algorithm == "SendRecv":
+        return test
+    if (plan.algorithm, plan.protocol) == (own_plan.algorithm, own_plan.protocol):
+        return test
+    settings = dict(parent.settings)
+    settings["nccl.env.NCCL_ALGO"] = plan.algorithm
+    settings["nccl.env.NCCL_PROTO"] = plan.protocol
+    return replace(test, settings=tuple(settings.items()))
+
+
+def has_certain_fabric_fault(verdict: Conclusion) -> bool:
+    """Whether a part that is of no node (a leaf, a rail, a setting of all) is at fault for
+    certain."""
+    for classes in verdict.faults:
+        places = place_probabilities(classes)
+        if any(isinstance(place, str) and places[place] >= CERTAIN for place in places):
+            return True
+    return False
+
+
+def group_results(search: FaultSearch) -> list[GroupResult]:
+    """The tests of groups of nodes with the deviations of their largest sizes."""
+    observations = search.observations
+    results = []
+    for number, timed in enumerate(search.tests):
+        test = timed.test
+        if test.node_count < FEWEST_IN_GROUP or test.collective == COMPUTE:
+            continue
+        places = search.observed.places_of_test(number)
+        if not len(places):
+            continue
+        place = int(places[-1])
+        noise = float(np.hypot(observations.noise[place], observations.log_noise[place]))
+        question = search.observed.questions[place][1]
+        kind = (test.collective, test.gpus, test.dtype, test.settings, question)
+        deviation = float(observations.deviation[place])
+        results.append(GroupResult(frozenset(test.nodes), deviation, noise, kind))
+    return results
+
+
+def place_probabilities(classes: Sequence[SuspectClass]) -> dict[int | str, float]:
+    """By node, or by part of the fabric, the probability that a fault is there."""
+    places: dict[int | str, float] = {}
+    for group in classes:
+        share = group.probability / len(group.members)
+        for fit in group.members:
+            suspect = fit.suspect
+            place = suspect.node if suspect.node >= 0 else f"{suspect.part} {suspect.setting}"
+            places[place] = places.get(place, 0.0) + share
+    return places
 
 
 def _certainty(classes: Sequence[SuspectClass]) -> float:
     """The probability of the most probable single suspect of a fault."""
     return classes[0].probability / len(classes[0].members)
+
+
+def _split(search: FaultSearch, verdict: Conclusion, number: int, purpose: str) -> NextTest | None:
+    """The test that tells most about one of the faults; None if none tells enough."""
+    models = _models(verdict.faults[number])
+    if len(models) < 2:
+        return None
+    weights = np.array([model.weight for model in models])
+    total = float(weights.sum())
+    weights /= total
+    entropy = entropy_bits(weights)
+    excluded = nodes_at_fault(verdict, without=number)
+    # The other faults hide what is smaller.
+    other_faults = [
+        _Model(classes[0].best.suspect, classes[0].best.severity, 1.0)
+        for place, classes in enumerate(verdict.faults)
+        if place != number
+    ]
+    suspects = [model.suspect for model in models if model.suspect is not None]
+    shares: dict[int, float] = {}
+    for model in models:
+        if model.suspect is not None and model.suspect.node >= 0:
+            node = model.suspect.node
+            shares[node] = shares.get(node, 0.0) + model.weight / total
+    best: tuple[float, NextTest] | None = None
+    for test, question in candidate_tests(search, suspects, shares, excluded):
+        hidden = max(_effects(search.predictor, test, question, other_faults), default=0.0)
+        effects = np.array(_effects(search.predictor, test, question, models))
+        effects = np.maximum(effects, hidden)
+        bits = expected_bits(weights, effects)
+        value = bits - COST_BITS * log(test.node_count, 2)
+        if bits > WORTH_BITS and (best is None or value > best[0] + 1e-9):
+            proposal = _proposal(test, question, models, effects, (bits, entropy), purpose)
+            best = value, proposal
+    return None if best is None else best[1]
+
+
+def nodes_at_fault(verdict: Conclusion, without: int = -1) -> frozenset[int]:
+    """The nodes that certainly have one of the faults that were found."""
+    nodes = set()
+    for number, classes in enumerate(verdict.faults):
+        places = place_probabilities(classes)
+        place = max(places, key=lambda name: places[name])
+        if number != without and isinstance(place, int) and places[place] >= CERTAIN:
+            nodes.add(place)
+    return frozenset(nodes)
+
+
+def remaining_test(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
+    """A test of the nodes that were in no test without a fault that was found, as such a fault
+    hides smaller ones; None if there are none, or if nobody says which nodes may be left out."""
+    at_fault = nodes_at_fault(verdict)
+    if len(at_fault) < len(verdict.faults):
+        return None
+    hidden = np.zeros(len(search.tests))
+    np.maximum.at(hidden, search.observations.log_of, verdict.baseline)
+    tested: set[int] = set()
+    cleared: set[int] = set()
+    for number, timed in enumerate(search.tests):
+        if timed.test.node_count < 2 or timed.test.collective == COMPUTE:
+            continue
+        tested |= set(timed.test.nodes)
+        if hidden[number] < LEAST_EFFECT:
+            cleared |= set(timed.test.nodes)
+    cleared |= group_state(group_results(search), at_fault).clear
+    open_nodes = sorted(tested - cleared - at_fault)
+    if len(open_nodes) == 1:
+        open_nodes += sorted(cleared - at_fault)[:1]
+    if len(open_nodes) < 2:
+        return None
+    nodes = tuple(open_nodes)
+    test = NodeTest(nodes, "all_reduce", settings=common_settings(search))
+    bits = entropy_bits(np.array([PRIOR_OF_FAULT, 1 - PRIOR_OF_FAULT]))
+    return NextTest(test, SizeQuestion(next_size(search)), OTHERS, bits, bits)
+
+
+def _models(classes: Sequence[SuspectClass]) -> list[_Model]:
+    """The suspects of a fault that the next test is to split, the most probable first."""
+    models: list[_Model] = []
+    for group in classes:
+        weight = group.probability / len(group.members)
+        if weight > LEAST_WEIGHT:
+            models += [_Model(fit.suspect, fit.severity, weight) for fit in group.members]
+    models.sort(key=lambda model: -model.weight)
+    models = _without_rare_links(models)
+    nothing = 1 - sum(group.probability for group in classes)
+    if nothing > LEAST_WEIGHT:
+        models.append(_Model(None, DEAD, nothing))
+    return models
+
+
+def _without_rare_links(models: Sequence[_Model]) -> list[_Model]:
+    """The models without all but the most probable links above the leaves, of which each takes
+    simulations of its own."""
+    result = []
+    link_count = 0
+    for model in models:
+        assert model.suspect is not None
+        if is_by_nodes(model.suspect.kind, model.suspect.setting):
+            link_count += 1
+            if link_count > MOST_LINKS:
+                continue
+        result.append(model)
+    return result
 
 
 def entropy_bits(weights: Floats) -> float:
@@ -101,124 +310,52 @@ def expected_bits(weights: Floats, effects: Floats) -> float:
     """The information in bits that a test is expected to give about models with some weights, if
     its result is the effect of the true one and noise.
 
-    >>> round(expected_bits(np.array([0.5, 0.5]), np.array([0.0, 0.3])), 3)
+    The test does not separate models of equal effects: they count as one of their common
+    weight.
+
+    >>> round(expected_bits(np.array([0.25, 0.25, 0.5]), np.array([0.0, 0.0, 0.3])), 3)
     1.0
     """
-    weights = weights / weights.sum()
+    results, group = np.unique((effects / SAME_RESULT).round(), return_inverse=True)
+    effects = results * SAME_RESULT
+    shares: Floats = np.bincount(group, weights=weights) / weights.sum()
     spread = np.hypot(TEST_NOISE, 0.1 * np.minimum(np.abs(effects)[:, None], np.abs(effects)))
     distance = (effects[:, None] - effects[None, :]) / spread
     overlap = np.exp(-(distance**2) / 4)
-    posterior = weights[None, :] * overlap
+    posterior = shares[None, :] * overlap
     posterior /= posterior.sum(1, keepdims=True)
     after = [entropy_bits(row) for row in posterior]
-    return entropy_bits(weights) - float(weights @ np.array(after))
+    return entropy_bits(shares) - float(shares @ np.array(after))
+
+
+def _effects(
+    predictor: Predictor, test: NodeTest, question: SizeQuestion, models: Sequence[_Model]
+) -> list[float]:
+    """The effect of each model on a test; those of models with equal seats are simulated once."""
+    effects: dict[object, float] = {}
+    result = []
+    for model in models:
+        suspect = model.suspect
+        if suspect is None or not predictor.parts.touches(suspect, test):
+            result.append(0.0)
+            continue
+        key = (
+            suspect.kind,
+            suspect.setting,
+            suspect.local,
+            round(model.severity, 4),
+            predictor.seat(test, suspect),
+        )
+        if key not in effects:
+            effects[key] = _effect(predictor, test, question, model)
+        result.append(effects[key])
+    return result
 
 
 def _effect(predictor: Predictor, test: NodeTest, question: SizeQuestion, model: _Model) -> float:
-    if model.suspect is None:
-        return 0.0
-    return predictor.effect(test, question, model.suspect, model.severity, exact=False)
-
-
-def _candidates(
-    search: FaultSearch, models: Sequence[_Model]
-) -> Iterator[tuple[NodeTest, SizeQuestion]]:
-    """Tests that may split the models: single nodes, pairs with a node that is not suspected,
-    halves of the suspected nodes, tests within and across leaves, and tests of single GPUs and
-    their NICs."""
-    predictor = search.predictor
-    settings = _common_settings(search)
-    size = _largest_size(search)
-    suspects = [model.suspect for model in models if model.suspect is not None]
-    nodes = list(dict.fromkeys(suspect.node for suspect in suspects if suspect.node >= 0))
-    healthy = [node for node in range(predictor.node_count) if node not in nodes]
-    groups: list[tuple[int, ...]] = [(node,) for node in nodes[:4]]
-    groups += [(node, partner) for node in nodes[:4] for partner in _partners(search, node, nodes)]
-    groups += list(_halves(nodes, healthy))
-    groups += list(_by_leaves(search, models))
-    seen: set[tuple[int, ...]] = set()
-    for group in groups:
-        if not group or group in seen:
-            continue
-        seen.add(group)
-        for collective in ("all_reduce", "sendrecv"):
-            # sendrecv of all GPUs crosses the network only at the ends of a node.
-            is_ring = collective == "sendrecv" and len(group) > 1 and predictor.gpus_per_node > 1
-            if predictor.gpus_per_node * len(group) > 1 and not is_ring:
-                test = NodeTest(group, collective, settings=settings)
-                yield test, SizeQuestion(size)
-        if len(group) == 2 and predictor.gpus_per_node > 1:
-            for gpu in _gpus_in_question(predictor, models):
-                test = NodeTest(group, "sendrecv", (gpu,), settings=settings)
-                yield test, SizeQuestion(size)
-            half = tuple(range(predictor.gpus_per_node // 2))
-            yield NodeTest(group, "all_reduce", half, settings=settings), SizeQuestion(size)
-
-
-def _gpus_in_question(predictor: Predictor, models: Sequence[_Model]) -> list[int]:
-    """The numbers of suspected GPUs and NICs, the most probable first; a few."""
-    numbers = [
-        int(model.suspect.local.lstrip("gpunic"))
-        for model in models
-        if model.suspect is not None and model.suspect.local[:3] in ("gpu", "nic")
-    ]
-    return [n for n in dict.fromkeys(numbers) if n < predictor.gpus_per_node][:4]
-
-
-def _partners(search: FaultSearch, node: int, nodes: Sequence[int]) -> list[int]:
-    """Nodes that are not suspected, to test with: one on the leaves of a node, one on others."""
-    leaves = search.predictor.parts.leaves
-    free = [other for other in range(search.predictor.node_count) if other not in nodes]
-    free = free or [other for other in range(search.predictor.node_count) if other != node]
-    near = [other for other in free if leaves[other] == leaves[node]]
-    far = [other for other in free if leaves[other] != leaves[node]]
-    return near[:1] + far[:1]
-
-
-def _halves(nodes: Sequence[int], healthy: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Halves and quarters of suspected nodes; a single one with a node that is not suspected."""
-    for parts in (2, 4):
-        count = -(-len(nodes) // parts)
-        if count >= 1 and len(nodes) > 1:
-            group = sorted(nodes[:count])
-            if len(group) == 1:
-                group += list(healthy[:1])
-            yield tuple(group)
-
-
-def _by_leaves(search: FaultSearch, models: Sequence[_Model]) -> Iterator[tuple[int, ...]]:
-    """Pairs within a suspected leaf, and across it and another one."""
-    leaves = search.predictor.parts.leaves
-    for model in models[:8]:
-        if model.suspect is None or model.suspect.node >= 0:
-            continue
-        name = model.suspect.local.partition("-")[0]
-        inside = [node for node in range(len(leaves)) if name in leaves[node]]
-        outside = [node for node in range(len(leaves)) if name not in leaves[node]]
-        yield tuple(inside[:2])
-        if inside and outside:
-            yield inside[0], outside[0]
-        yield tuple(outside[:2])
-        if len(outside) > 1:
-            across = [node for node in outside if leaves[node] != leaves[outside[0]]]
-            yield (outside[0], *across[:1])
-
-
-def _common_settings(search: FaultSearch) -> tuple[tuple[str, str], ...]:
-    """What the first log says about NCCL, which the next test keeps."""
-    tests = [timed.test for timed in search.tests if timed.test.collective != COMPUTE]
-    return tests[0].settings if tests else ()
-
-
-def _largest_size(search: FaultSearch) -> int:
-    """The largest size of the logs, at most `TEST_SIZE`."""
-    sizes = [
-        question.size_bytes
-        for timed in search.tests
-        if timed.test.collective != COMPUTE
-        for question in timed.times
-    ]
-    return min(max(sizes, default=TEST_SIZE), TEST_SIZE)
+    assert model.suspect is not None
+    effect = predictor.effect(test, question, model.suspect, model.severity, exact=False)
+    return min(effect, IMPOSSIBLE)
 
 
 def _proposal(
@@ -226,8 +363,8 @@ def _proposal(
     question: SizeQuestion,
     models: Sequence[_Model],
     effects: Floats,
-    bits: float,
-    entropy: float,
+    information: tuple[float, float],
+    purpose: str,
 ) -> NextTest:
     """The proposal, with the suspects by whether the test would be slow with them."""
     middle = float(effects.max() + effects.min()) / 2
@@ -236,4 +373,5 @@ def _proposal(
     for model, effect in zip(models, effects.tolist(), strict=True):
         if model.suspect is not None:
             (slow if effect > middle else not_slow).append(model.suspect)
-    return NextTest(test, question, bits, entropy, tuple(slow), tuple(not_slow))
+    bits, entropy = information
+    return NextTest(test, question, purpose, bits, entropy, tuple(slow), tuple(not_slow))

@@ -91,8 +91,8 @@ class Suspect:
 class ClusterParts:
     """The parts of a cluster. `gpus`, `nics` are the local names of each node's; `nvlinks` and
     `pcie_links` the links of each GPU by its name, as patterns that faults take; `leaves` the leaf
-    switches of each node in the order of its NICs; `above` the links from leaves to other switches.
-    """
+    switches of each node in the order of its NICs; `above` the links from leaves to other switches;
+    `nodes_at` the nodes at each leaf."""
 
     node_count: int
     gpus: tuple[str, ...]
@@ -102,6 +102,7 @@ class ClusterParts:
     leaves: tuple[tuple[str, ...], ...] = ()
     above: tuple[str, ...] = ()
     spines: tuple[str, ...] = ()
+    nodes_at: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
     @property
     def leaf_names(self) -> list[str]:
@@ -197,10 +198,10 @@ class ClusterParts:
         if test.node_count < 2:
             return False
         if suspect.kind == "leaf":
-            return any(suspect.local in self.leaves[node] for node in test.nodes)
+            return not self.nodes_at[suspect.local].isdisjoint(test.nodes)
         if suspect.kind == "fabric-link":
             leaf = suspect.local.partition("-")[0]
-            return any(leaf in self.leaves[node] for node in test.nodes) and self.crosses(test)
+            return not self.nodes_at[leaf].isdisjoint(test.nodes) and self.crosses(test)
         if suspect.kind == "spine":
             return self.crosses(test)
         return True
@@ -215,7 +216,8 @@ class ClusterParts:
 
     def crosses(self, test: NodeTest) -> bool:
         """Whether messages of a test may pass above the leaves: its nodes' NICs are on several."""
-        return len({leaf for node in test.nodes for leaf in self.leaves[node]}) > 1
+        first = self.leaves[test.nodes[0]][:1]
+        return any({*self.leaves[node]} != {*first} for node in test.nodes)
 
     def pattern_of(self, suspects: Sequence[Suspect]) -> str | None:
         """A pattern of faults that names exactly these parts (`node5.nic*`), None if there is none.
@@ -259,7 +261,11 @@ def parts_of(topology: Topology, node_count: int) -> ClusterParts:
     leaves = [
         tuple(_cables(ends, f"node{node}.{nic}") for nic in nics) for node in range(node_count)
     ]
-    leaf_names = {leaf for row in leaves for leaf in row}
+    nodes_at: dict[str, set[int]] = {}
+    for node, names_of_node in enumerate(leaves):
+        for leaf in names_of_node:
+            nodes_at.setdefault(leaf, set()).add(node)
+    leaf_names = set(nodes_at)
     above = dict.fromkeys(
         f"{leaf}-{head}"
         for leaf in switches
@@ -276,6 +282,7 @@ def parts_of(topology: Topology, node_count: int) -> ClusterParts:
         tuple(leaves) if all(all(row) for row in leaves) else ((),) * node_count,
         tuple(above),
         tuple(name for name in switches if name not in leaf_names and name in ends and above),
+        {leaf: frozenset(nodes) for leaf, nodes in nodes_at.items()},
     )
 
 

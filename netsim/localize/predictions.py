@@ -28,6 +28,9 @@ from netsim.yamlio.read import Source
 IMPOSSIBLE = 9.0
 """The log ratio of a test that cannot run with a fault, though it did: e⁹ times the time."""
 EXACT_NODES = 4  # nodes up to which each position in a test is simulated by itself
+LARGE_NODES = 12  # nodes above which effects are those on a stand-in, a test of fewer nodes
+STAND_IN_NODES = 8
+STAND_IN_SIZE = 2**28  # bytes from which effects on a stand-in no longer depend on the size
 CLASS_SIZE = 2**27  # bytes at which the GPUs or NICs of a node are compared
 SETTING = 0.5  # the severity of settings, which have none
 
@@ -60,6 +63,7 @@ class Predictor:
         self._seconds: dict[Key, float | None] = {}
         self._resolved: Memo = Memo(64)
         self._index_classes: dict[Key, dict[str, str]] = {}
+        self._stand_ins: dict[tuple[NodeTest, SizeQuestion], tuple[NodeTest, SizeQuestion]] = {}
 
     @property
     def gpus_per_node(self) -> int:
@@ -99,9 +103,67 @@ class Predictor:
             return 0.0
         if test.collective == COMPUTE:
             return KINDS[suspect.kind].strain(severity)
+        if test.node_count > LARGE_NODES and not exact:
+            test, question, suspect = self._on_stand_in(test, question, suspect)
         fault = self._placed(test, suspect, severity, exact=exact)
         seconds = self._simulated(test, question, fault)
         return IMPOSSIBLE if seconds is None else log(seconds / self.healthy(test, question))
+
+    def _on_stand_in(
+        self, test: NodeTest, question: SizeQuestion, suspect: Suspect
+    ) -> tuple[NodeTest, SizeQuestion, Suspect]:
+        """A test of fewer nodes, a size and a suspect, such that the suspect has about the same
+        effect there as on a large test.
+
+        The stand-in runs the algorithm and the protocol of the large test. The steps of a ring have
+        the bytes that they have there; trees have the same size."""
+        if (test, question) not in self._stand_ins:
+            self._stand_ins[test, question] = self._stand_in(test, question)
+        stand_in, smaller = self._stand_ins[test, question]
+        leaves = self.parts.leaves[stand_in.nodes[1]]
+        if suspect.node >= 0:
+            suspect = replace(suspect, node=stand_in.nodes[1])
+        elif suspect.kind == "leaf":
+            suspect = replace(suspect, local=leaves[self._place_at_leaf(test, suspect)[1]])
+        elif suspect.kind == "fabric-link":
+            # Which link a message takes is not known before a simulation: all links of the leaf.
+            tail, _, head = suspect.local.partition("-")
+            place = self._place_at_leaf(test, replace(suspect, local=tail))[1]
+            end = head.rstrip("0123456789")
+            suspect = replace(suspect, local=f"{leaves[place]}-{end}*")
+        elif suspect.kind == "spine":
+            suspect = replace(suspect, local=self.parts.spines[0])
+        return stand_in, smaller, suspect
+
+    def _stand_in(self, test: NodeTest, question: SizeQuestion) -> tuple[NodeTest, SizeQuestion]:
+        count = test.node_count
+        nodes = test.nodes
+        if len({self.parts.leaves[node] for node in nodes}) > 1:
+            nodes = tuple(range(self.node_count))  # all tests of nodes on several leaves share one
+        places = [len(nodes) * number // STAND_IN_NODES for number in range(STAND_IN_NODES)]
+        stand_in = replace(test, nodes=tuple(nodes[place] for place in places))
+        plan = self._resolve(test, None).planned(question.size_bytes)
+        size = question.size_bytes
+        if plan is not None and plan.algorithm != "SendRecv":
+            settings = dict(stand_in.settings)
+            settings["nccl.env.NCCL_ALGO"] = plan.algorithm
+            settings["nccl.env.NCCL_PROTO"] = plan.protocol
+            stand_in = replace(stand_in, settings=tuple(settings.items()))
+            if plan.algorithm == "Ring":
+                size = max(size * STAND_IN_NODES // count, 1)
+        # Equal sizes and nodes share simulations.
+        size = min(2 ** round(log(size, 2)), STAND_IN_SIZE)
+        stand_in = self._representatives.setdefault(self.shape(stand_in), stand_in)
+        return stand_in, replace(question, size_bytes=size)
+
+    def _place_at_leaf(self, test: NodeTest, suspect: Suspect) -> tuple[int, int]:
+        """The first position in a test at a leaf, and which of the node's NICs is there."""
+        at_leaf = self.parts.nodes_at[suspect.local]
+        return next(
+            (position, self.parts.leaves[node].index(suspect.local))
+            for position, node in enumerate(test.nodes)
+            if node in at_leaf
+        )
 
     def _placed(
         self, test: NodeTest, suspect: Suspect, severity: float, *, exact: bool
@@ -116,25 +178,19 @@ class Predictor:
                     position = _representative_position(self.shape(test)[0], position)
             return PlacedFault(suspect.kind, local, position, severity, suspect.setting)
         if suspect.kind == "leaf":
-            position, place = next(
-                (position, self.parts.leaves[node].index(suspect.local))
-                for position, node in enumerate(test.nodes)
-                if suspect.local in self.parts.leaves[node]
-            )
+            position, place = self._place_at_leaf(test, suspect)
             return PlacedFault("leaf", str(place), position, severity)
         return PlacedFault(suspect.kind, suspect.local, -1, severity, suspect.setting)
 
     def seat(self, test: NodeTest, suspect: Suspect) -> Hashable:
         """Where a suspect is in a test: its effects are equal on tests of one shape in which it has
         the same seat."""
+        if test.node_count > LARGE_NODES and test.collective != COMPUTE:
+            return 1  # the position in the stand-in
         if is_by_nodes(suspect.kind, suspect.setting):
             return test.nodes
         if suspect.kind == "leaf":
-            return next(
-                (position, self.parts.leaves[node].index(suspect.local))
-                for position, node in enumerate(test.nodes)
-                if suspect.local in self.parts.leaves[node]
-            )
+            return self._place_at_leaf(test, suspect)
         if suspect.node < 0:
             return -1
         position = test.nodes.index(suspect.node)
@@ -143,6 +199,16 @@ class Predictor:
         if test.node_count <= EXACT_NODES:
             return position
         return _representative_position(self.shape(test)[0], position)
+
+    def local_in(self, test: NodeTest, suspect: Suspect) -> str:
+        """The GPU, NIC or link that represents that of a suspect in a test."""
+        if test.collective == COMPUTE:
+            return suspect.local
+        if suspect.kind in ("fabric-link", "spine"):
+            return "" if test.node_count > LARGE_NODES else suspect.local
+        if test.node_count > LARGE_NODES:
+            test = replace(test, nodes=test.nodes[:2])
+        return self._representative_local(test, suspect)
 
     def _representative_local(self, test: NodeTest, suspect: Suspect) -> str:
         """The GPU or NIC of the node that has the same effect on the test, or on its first two

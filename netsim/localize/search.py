@@ -5,118 +5,41 @@ first, then the best one given the first, then each of them anew given the other
 faults on one test is the larger of their effects."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import replace
 from math import exp, inf, log
 
 import numpy as np
 
 from netsim.base.startup import at
-from netsim.base.values import dataclass
+from netsim.localize.conclusion import Conclusion, FittedSuspect, suspect_classes
+from netsim.localize.effects import SuspectEffects, simulated_severity
 from netsim.localize.evidence import (
     COARSE_SPREAD,
     FAULT_SPREAD,
-    NOISY_COLLECTIVES,
     Evidence,
     Floats,
-    Longs,
-    Observations,
     normalized,
 )
-from netsim.localize.node_tests import COMPUTE, SizeQuestion, TimedTest
-from netsim.localize.parts import DEAD, KINDS, Suspect, common_pattern
-from netsim.localize.predictions import EXACT_NODES, SETTING, Key, Predictor, is_by_nodes
+from netsim.localize.node_tests import TimedTest
+from netsim.localize.observed import ObservedTests
+from netsim.localize.parts import Suspect
+from netsim.localize.predictions import EXACT_NODES, LARGE_NODES, Predictor, is_by_nodes
+from netsim.localize.priors import ODDS_OF_FAULT, prior_logarithms
 from netsim.localize.settings import SETTINGS
 
-MOST_SIZES = 3  # of a test that are simulated
-LEAST_SIZE = 2**16  # bytes below which times say little of parts
-PRIOR_OF_FAULT = 0.2  # that something is wrong, before the logs are read
-PRIOR_OF_SETTING = 0.1  # of it, that it is a setting
-PRIOR_OF_DEAD = 0.25  # that a part that may be dead is dead, not slow
 LEAST_EFFECT = 0.05  # log ratio that a fault must have on some test to be one
-SEVERITY_STEPS = 96
-SIMULATED_STEPS = 32  # of the strain, at which effects are simulated anew
 SLOW_SCORE = 3.0  # standard deviations from which a test is slow
 MOST_FAST = 0.2  # fraction of a class that may be faster than its center by noise and outliers
-SAME_EFFECT = 0.025  # log ratio within which the effects of parts of one class agree
-SAME_SCORE = 1.5  # log evidence within which they do
 REFINED = 10  # classes of suspects that are simulated anew at the severity that fits
+MOST_REFINED = 40  # of them, if many are nearly as probable as the best one
+NEARLY_AS_PROBABLE = 6.0  # log evidence behind the best one
 REFINEMENTS = 3
 EXACT_GROUPS = 3  # classes that are simulated at their own positions in large tests
-MOST_FAULTS = 6
+MOST_EXACT = 12  # members of such a class
+MOST_FAULTS = 8
 MOST_STARTS = 3
 UNEXPLAINED = 5.0  # standard deviations from which an observation is not explained
 HOPELESS = 14.0  # log evidence behind the best one from which a suspect is left
-
-
-@dataclass(frozen=True)
-class FittedSuspect:
-    """A suspect with the severity that fits best, its log evidence against no further fault
-    (`score`), and its effects on all observations at that severity."""
-
-    suspect: Suspect
-    severity: float
-    score: float
-    effects: Floats
-
-    @property
-    def change(self) -> tuple[Suspect, float]:
-        """The suspect with its severity."""
-        return self.suspect, self.severity
-
-
-@dataclass(frozen=True)
-class SuspectClass:
-    """Suspects that no test separates. `probability` is that of all members together, `explains`
-    the fraction of the deviation of slow tests that they explain."""
-
-    members: tuple[FittedSuspect, ...]
-    probability: float
-    explains: float
-
-    @property
-    def best(self) -> FittedSuspect:
-        """The member that represents the class."""
-        return self.members[0]
-
-
-@dataclass(frozen=True)
-class Conclusion:
-    """What the tests say. `faults` has for each fault that was found the classes of suspects, the
-    most probable first; it is empty if nothing is wrong. `common` lists by shape of tests what all
-    of them deviate by."""
-
-    healthy_probability: float
-    faults: tuple[tuple[SuspectClass, ...], ...] = ()
-    slow_logs: tuple[int, ...] = ()
-    baseline: Floats = field(default_factory=lambda: np.zeros(0))
-
-    @property
-    def ranking(self) -> list[SuspectClass]:
-        """All classes: the best of each fault first, then the others by probability."""
-        first = [classes[0] for classes in self.faults]
-        rest = [group for classes in self.faults for group in classes[1:]]
-        return first + sorted(rest, key=lambda group: -group.probability)
-
-
-@dataclass(frozen=True)
-class EffectGroups:
-    """The observations that a suspect can have an effect on (`places`), in groups of equal effects:
-    `group` numbers the group of each, `first` is the first observation of each group."""
-
-    places: Longs
-    group: Longs
-    first: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class SeverityRows:
-    """The severities of a suspect that are compared, their log prior weights, the effects of each
-    (severities x observations), and how far these may differ."""
-
-    severities: list[float]
-    weights: Floats
-    effects: Floats
-    spreads: Floats
 
 
 class FaultSearch:
@@ -125,22 +48,17 @@ class FaultSearch:
     def __init__(self, predictor: Predictor, tests: Sequence[TimedTest]) -> None:
         self.predictor = predictor
         self.tests = tests
-        self._questions: list[tuple[int, SizeQuestion]] = []
-        self._curves: dict[Suspect, dict[float, Floats]] = {}
-        self._groups: dict[Suspect, EffectGroups] = {}
+        self.observed = ObservedTests(predictor, tests)
+        self.observations = self.observed.observations
+        self.effects = SuspectEffects(self.observed)
         self._above: Floats | None = None
-        self._coarse: dict[
-            object, FittedSuspect
-        ] = {}  # the best fit by node or kind, of the last fits
-        self._has_large_tests = any(timed.test.node_count > EXACT_NODES for timed in tests)
-        self.observations = self._observe()
+        # The best fits by place, of the last fits: those of one suspect and its twins.
+        self._coarse: dict[object, list[FittedSuspect]] = {}
+        counts = [timed.test.node_count for timed in tests]
+        self._has_large_tests = any(EXACT_NODES < count <= LARGE_NODES for count in counts)
         everyone = list(predictor.parts.suspects())
         self.suspects = everyone + list(self._settings())
-        self._prior = _priors(self.suspects)
-        self._logs_of_node: dict[int, list[int]] = {}
-        for number, timed in enumerate(tests):
-            for node in timed.test.nodes:
-                self._logs_of_node.setdefault(node, []).append(number)
+        self._prior = prior_logarithms(self.suspects)
 
     def _settings(self) -> Iterator[Suspect]:
         """Settings of the whole cluster, and of one node where that is possible."""
@@ -151,38 +69,6 @@ class FaultSearch:
                 if setting.on_one_node and len(nodes) > 1:
                     for node in nodes:
                         yield Suspect("setting", f"node{node}", node, setting=setting.id)
-
-    def _observe(self) -> Observations:
-        """The deviations of all tests at the sizes that are simulated."""
-        deviation: list[float] = []
-        log_of: list[int] = []
-        class_of: list[int] = []
-        is_noisy: list[bool] = []
-        is_free: list[bool] = []
-        classes: dict[tuple[Key, SizeQuestion], int] = {}
-        for number, timed in enumerate(self.tests):
-            at(timed.label, number, len(self.tests))
-            for question in simulated_sizes(timed):
-                healthy = self.predictor.healthy(timed.test, question)
-                key = (self.predictor.shape(timed.test), question)
-                if timed.test.collective == COMPUTE:
-                    key = ((COMPUTE,), question)
-                if key not in classes:
-                    classes[key] = len(classes)
-                    is_free.append(timed.test.collective == COMPUTE)
-                self._questions.append((number, question))
-                deviation.append(log(timed.times[question] / healthy))
-                log_of.append(number)
-                class_of.append(classes[key])
-                is_noisy.append(timed.test.collective in NOISY_COLLECTIVES)
-        self.classes: list[tuple[Key, SizeQuestion]] = list(classes)
-        return Observations(
-            np.array(deviation, dtype=float),
-            np.array(log_of, dtype=np.int64),
-            np.array(class_of, dtype=np.int64),
-            np.array(is_noisy, dtype=bool),
-            np.array(is_free, dtype=bool),
-        )
 
     def verdict(self) -> Conclusion:
         """What is wrong: the faults, each with its suspects."""
@@ -196,9 +82,9 @@ class FaultSearch:
         chosen = self._with_further(fits)
         if self._is_unexplained(chosen):
             # Two faults may look like a third one: begin with other suspects, too.
-            starts.sort(key=lambda fit: -self._rank(fit))
-            others = [fit for fit in starts if fit.suspect != fits[0].suspect][:MOST_STARTS]
-            tried = [chosen, *(self._with_further([fit]) for fit in others)]
+            starts.sort(key=lambda group: -self._rank(group[0]))
+            others = [group for group in starts if group[0].twin != fits[0].twin][:MOST_STARTS]
+            tried = [chosen, *(self._with_further(group) for group in others)]
             chosen = max(tried, key=self._posterior)
         return self._verdict_of(healthy, chosen)
 
@@ -217,14 +103,15 @@ class FaultSearch:
         """Whether faults leave tests that are slower or faster than they explain."""
         evidence = Evidence(self.observations, _combined([slot[0].effects for slot in chosen]))
         spread = np.hypot(self.observations.noise, self.observations.log_noise)
-        spread = np.hypot(spread, FAULT_SPREAD * evidence.baseline)
+        everywhere = np.arange(len(self.observations))
+        errors = np.hypot(FAULT_SPREAD, self.effects.stand_in_errors(everywhere))
+        spread = np.hypot(spread, errors * evidence.baseline)
         return bool((np.abs(evidence.residual()) > UNEXPLAINED * spread).any())
 
     def _posterior(self, chosen: Sequence[Sequence[FittedSuspect]]) -> float:
         """The log probability of some faults at once, up to a constant."""
         effects = _combined([slot[0].effects for slot in chosen])
-        odds = log(PRIOR_OF_FAULT / (1 - PRIOR_OF_FAULT))
-        priors = sum(self._prior[slot[0].suspect] + odds for slot in chosen)
+        priors = sum(self._prior[slot[0].suspect] + ODDS_OF_FAULT for slot in chosen)
         evidence = Evidence(self.observations, np.zeros(len(self.observations)))
         places = np.arange(len(self.observations))
         ratios = evidence.ratios(places, effects[None, :], FAULT_SPREAD)
@@ -246,58 +133,30 @@ class FaultSearch:
         if best == -inf:
             return 1.0
         any_fault = best + log(sum(exp(score - best) for score in scores))
-        odds = any_fault + log(PRIOR_OF_FAULT / (1 - PRIOR_OF_FAULT))
+        odds = any_fault + ODDS_OF_FAULT
         return 1 / (1 + exp(min(odds, 700.0)))
 
     def _verdict_of(self, healthy: float, chosen: Sequence[Sequence[FittedSuspect]]) -> Conclusion:
         everything = _combined([slot[0].effects for slot in chosen])
         nothing = np.zeros(len(self.observations))
-        before = Evidence(self.observations, nothing)
         all_residuals = Evidence(self.observations, everything)
         center = all_residuals.center[self.observations.class_of]
         deviation = self.observations.deviation - center
+        slow = deviation > SLOW_SCORE * self.observations.noise
         faults = []
-        for place, slot in enumerate(chosen):
-            others = [fits[0].effects for number, fits in enumerate(chosen) if number != place]
+        for place, fits in enumerate(chosen):
+            others = [slot[0].effects for number, slot in enumerate(chosen) if number != place]
             without = _combined(others) if others else nothing
-            probability = 1 - self._probability_of_none(slot)
-            faults.append(self._classes(slot, probability, deviation, without))
-        order = sorted(range(len(faults)), key=lambda place: -faults[place][0].explains)
-        del before
+            weights = normalized([self._rank(fit) for fit in fits])
+            weights *= 1 - self._probability_of_none(fits)
+            faults.append(suspect_classes(fits, weights, deviation, slow, without))
+        faults.sort(key=lambda classes: -classes[0].explains)
         return Conclusion(
             healthy,
-            tuple(faults[place] for place in order),
+            tuple(faults),
             tuple(self.slow_logs(nothing)),
             everything,
         )
-
-    def _classes(
-        self, fits: Sequence[FittedSuspect], probability: float, deviation: Floats, without: Floats
-    ) -> tuple[SuspectClass, ...]:
-        """The suspects of one fault as classes that no test separates."""
-        weights = normalized([fit.score + self._prior[fit.suspect] for fit in fits]) * probability
-        groups: list[list[int]] = []
-        for number, fit in enumerate(fits):
-            for group in groups:
-                first = fits[group[0]]
-                near = abs(first.score - fit.score) < SAME_SCORE
-                if near and np.abs(first.effects - fit.effects).max() < SAME_EFFECT:
-                    group.append(number)
-                    break
-            else:
-                groups.append([number])
-        noise = self.observations.noise
-        slow = deviation > SLOW_SCORE * noise
-        total = float(deviation[slow].sum())
-        classes = []
-        for group in groups:
-            effects = np.maximum(fits[group[0]].effects, without)
-            left = float(np.abs(deviation - effects)[slow].sum())
-            before = float(np.abs(deviation - without)[slow].sum())
-            explains = max(0.0, (before - left) / total) if total > 0 else 0.0
-            members = tuple(fits[number] for number in group)
-            classes.append(SuspectClass(members, float(weights[group].sum()), explains))
-        return tuple(sorted(classes, key=lambda item: -item.probability))
 
     def slow_logs(self, baseline: Floats) -> list[int]:
         """The numbers of tests that are slower than a baseline explains."""
@@ -336,19 +195,22 @@ class FaultSearch:
         fits: list[FittedSuspect] = []
         best = 0.0
         candidates = self._candidates(evidence, slow)
+        of_twins: dict[Suspect, FittedSuspect | None] = {}
         for done, (suspect, bound) in enumerate(candidates):
             at(f"suspect {suspect.part}", done, len(candidates))
             if bound < best - HOPELESS:
                 continue
-            fit = self._fit(suspect, evidence, COARSE_SPREAD)
+            fit = self._fit(suspect, evidence, COARSE_SPREAD, of_twins)
             if fit is not None:
                 fits.append(fit)
                 best = max(best, fit.score)
         fits.sort(key=lambda fit: -self._rank(fit))
         self._coarse = {}
         for fit in fits:
-            place = fit.suspect.node if fit.suspect.node >= 0 else fit.suspect.kind_name
-            self._coarse.setdefault(place, fit)
+            place = fit.twin.node if fit.twin.node >= 0 else fit.twin.kind_name
+            group = self._coarse.setdefault(place, [])
+            if not group or group[0].twin == fit.twin:
+                group.append(fit)
         return self._refined(fits, evidence)
 
     def _rank(self, fit: FittedSuspect) -> float:
@@ -362,21 +224,38 @@ class FaultSearch:
                 return fits
             best = self._rank(fits[0])
             fits = [fit for fit in fits if self._rank(fit) > best - HOPELESS]
-            groups = self._equal_fits(fits)[:REFINED]
+            groups = self._groups_to_refine(fits)
             is_last = turn == REFINEMENTS - 1
             for place, group in enumerate(groups):
-                for fit in group:
-                    exact = is_last and self._has_large_tests and place < EXACT_GROUPS
-                    severity = simulated_severity(fit.suspect, group[0].severity)
-                    self._curve_at(fit.suspect, severity, exact=exact)
+                exact = is_last and self._has_large_tests and place < EXACT_GROUPS
+                self._simulate_group(group, exact=exact and len(group) <= MOST_EXACT)
+            of_twins: dict[Suspect, FittedSuspect | None] = {}
             refined = [
                 again
                 for group in groups
                 for fit in group
-                if (again := self._fit(fit.suspect, evidence, FAULT_SPREAD)) is not None
+                if (again := self._fit(fit.suspect, evidence, FAULT_SPREAD, of_twins)) is not None
             ]
             fits = sorted(refined, key=lambda fit: -self._rank(fit))
         return fits
+
+    def _groups_to_refine(self, fits: Sequence[FittedSuspect]) -> list[list[FittedSuspect]]:
+        """The groups of equal fits that are simulated anew, the best first: a few, and all that are
+        nearly as probable, as suspects that are left out have no probability in the end."""
+        groups = self._equal_fits(fits)
+        best = self._rank(groups[0][0])
+        near = [group for group in groups if self._rank(group[0]) > best - NEARLY_AS_PROBABLE]
+        return groups[: max(REFINED, min(len(near), MOST_REFINED))]
+
+    def _simulate_group(self, group: Sequence[FittedSuspect], *, exact: bool) -> None:
+        """Simulate suspects of equal effects at the severity that fits the first of them."""
+        if exact:
+            simulated = [fit.suspect for fit in group]
+        else:
+            simulated = list(dict.fromkeys(self.effects.twin_of(fit.suspect) for fit in group))
+        for suspect in simulated:
+            severity = simulated_severity(suspect, group[0].severity)
+            self.effects.simulate(suspect, severity, exact=exact)
 
     @staticmethod
     def _equal_fits(fits: Sequence[FittedSuspect]) -> list[list[FittedSuspect]]:
@@ -402,10 +281,13 @@ class FaultSearch:
         """The suspects that may explain slow tests, each with the largest log evidence that it can
         have: first the parts of nodes in slow tests, those with the largest bounds in front."""
         nodes = {node for number in slow for node in self.tests[number].test.nodes}
-        bounds = {
-            node: self._bound(Suspect("slow-node", f"node{node}", node), evidence)
-            for node in sorted(nodes)
-        }
+        bounds = {}
+        of_twins: dict[Suspect, float] = {}
+        for node in sorted(nodes):
+            twin = self.effects.twin_of(Suspect("slow-node", f"node{node}", node))
+            if twin not in of_twins:
+                of_twins[twin] = self._bound(twin, evidence)
+            bounds[node] = of_twins[twin]
         of_nodes = [
             (suspect, bounds[suspect.node])
             for suspect in self.suspects
@@ -431,7 +313,7 @@ class FaultSearch:
         """The largest log evidence that a switch or link above the leaves can have: that of effects
         between none and those of all of them at once."""
         if self._above is None:
-            self._above = self._effects_above()
+            self._above = self.effects.above_leaves()
         places = np.flatnonzero(self._above)
         if not len(places):
             return -inf
@@ -440,29 +322,10 @@ class FaultSearch:
         ratios = evidence.ratios(places, effects, COARSE_SPREAD)
         return float(evidence.mixed(ratios)[0] - evidence.total)
 
-    def _effects_above(self) -> Floats:
-        """The effects if all links above the leaves have the least bandwidth that is tried."""
-        links = self.predictor.parts.above
-        if not links:
-            return np.zeros(len(self.observations))
-        everything = Suspect("fabric-links", "", local=common_pattern(links))
-        severity = KINDS["fabric-link"].severities[-1]
-        effects: dict[int, float] = {}
-        result = np.zeros(len(self.observations))
-        for place, (number, question) in enumerate(self._questions):
-            test = self.tests[number].test
-            group = int(self.observations.class_of[place])
-            if not self.predictor.parts.crosses(test):
-                continue
-            if group not in effects:
-                effects[group] = self.predictor.effect(test, question, everything, severity)
-            result[place] = max(effects[group], 0.0)
-        return result
-
     def _bound(self, suspect: Suspect, evidence: Evidence) -> float:
         """The largest log evidence that any suspect at the place of this one can have: that of free
         effects, which are equal on tests of one shape and size in which it has the same seat."""
-        groups = self._groups_of(suspect)
+        groups = self.effects.groups_of(suspect)
         places = groups.places
         baseline = evidence.baseline[places]
         absolute = self.observations.deviation[places]
@@ -475,106 +338,38 @@ class FaultSearch:
             for deviation in (absolute, relative)
         ]
         effects = np.maximum(baseline, rows)
-        ratios = evidence.ratios(groups.places, effects, COARSE_SPREAD)
-        return float(evidence.mixed(ratios).max() - evidence.total)
+        # The effects that are fitted later may be uncertain: the bound is to be above them, too.
+        spreads = self.effects.stand_in_errors(places) * effects
+        scores = [
+            evidence.mixed(evidence.ratios(places, effects, COARSE_SPREAD)).max(),
+            evidence.mixed(evidence.ratios(places, effects, COARSE_SPREAD, spreads)).max(),
+        ]
+        return float(max(scores) - evidence.total)
 
-    def places_of(self, suspect: Suspect) -> Longs:
-        """The observations that a suspect can have an effect on."""
-        return self._groups_of(suspect).places
+    def _fit(
+        self,
+        suspect: Suspect,
+        evidence: Evidence,
+        spread: float,
+        of_twins: dict[Suspect, FittedSuspect | None],
+    ) -> FittedSuspect | None:
+        """The fit of a suspect; None if it has no effect worth the name. `of_twins` are fits of
+        suspects with the same effects, which are taken over and added to."""
+        twin = self.effects.twin_of(suspect)
+        if twin not in of_twins:
+            of_twins[twin] = self._fit_of_twin(twin, evidence, spread)
+        fit = of_twins[twin]
+        if fit is None or fit.suspect == suspect:
+            return fit
+        return replace(fit, suspect=suspect)
 
-    def _groups_of(self, suspect: Suspect) -> EffectGroups:
-        """The observations that a suspect can have an effect on, those with equal effects as one
-        group."""
-        if suspect not in self._groups:
-            self._groups[suspect] = self._make_groups(suspect)
-        return self._groups[suspect]
-
-    def _make_groups(self, suspect: Suspect) -> EffectGroups:
-        numbers: Sequence[int] = range(len(self.tests))
-        if suspect.node >= 0:
-            numbers = self._logs_of_node.get(suspect.node, [])
-        predictor = self.predictor
-        seats = {
-            number: predictor.seat(self.tests[number].test, suspect)
-            for number in numbers
-            if predictor.parts.touches(suspect, self.tests[number].test)
-        }
-        places = np.concatenate(
-            [np.zeros(0, np.int64), *(self._places_of_log(number) for number in seats)]
-        )
-        places.sort()
-        keys: dict[object, int] = {}
-        first: list[int] = []
-        group = np.zeros(len(places), np.int64)
-        for index, place in enumerate(places.tolist()):
-            number = int(self.observations.log_of[place])
-            key = (int(self.observations.class_of[place]), seats[number])
-            if key not in keys:
-                keys[key] = len(keys)
-                first.append(place)
-            group[index] = keys[key]
-        return EffectGroups(places, group, tuple(first))
-
-    def _places_of_log(self, number: int) -> Longs:
-        start, end = np.searchsorted(self.observations.log_of, [number, number + 1])
-        return np.arange(start, end)
-
-    def _curve_at(self, suspect: Suspect, severity: float, *, exact: bool) -> Floats:
-        """The effects of a suspect at a severity, by its places."""
-        curve = self._curves.setdefault(suspect, {})
-        if severity not in curve or exact:
-            groups = self._groups_of(suspect)
-            effects = []
-            without: set[int] = set()  # tests on which the suspect has no effect at all
-            for place in groups.first[::-1]:  # the largest size of each test first
-                number, question = self._questions[place]
-                test = self.tests[number].test
-                effect = 0.0
-                if number not in without:
-                    effect = self.predictor.effect(test, question, suspect, severity, exact=exact)
-                if effect == 0.0 and is_by_nodes(suspect.kind, suspect.setting):
-                    without.add(number)
-                effects.append(effect)
-            effects.reverse()
-            curve[severity] = np.array(effects)[groups.group]
-        return curve[severity]
-
-    def _rows(self, suspect: Suspect) -> SeverityRows:
-        """The severities of a suspect that are compared, with the effects of each."""
-        if suspect.setting:
-            effects = self._curve_at(suspect, SETTING, exact=False)[None, :]
-            return SeverityRows([SETTING], np.zeros(1), effects, np.zeros_like(effects))
-        kind = KINDS[suspect.kind]
-        for severity in kind.severities:
-            self._curve_at(suspect, severity, exact=False)
-        curve = self._curves[suspect]
-        knots = sorted((kind.strain(severity), severity) for severity in curve if severity != DEAD)
-        strains = np.array([0.0, *(strain for strain, _ in knots)])
-        table = np.array([np.zeros(len(self.places_of(suspect))), *(curve[s] for _, s in knots)])
-        steps = np.union1d(
-            np.linspace(strains[-1] / SEVERITY_STEPS, strains[-1], SEVERITY_STEPS), strains[1:]
-        )
-        # Each severity twice: with the largest and with the least effects between simulated ones.
-        line, least = interpolated(strains, table, steps)
-        effects = np.vstack([line, least])
-        spreads = np.vstack([(line - least) / 4] * 2)
-        severities = [float(np.exp(s if kind.is_slowdown else -s)) for s in steps] * 2
-        weights = np.full(len(severities), -log(len(severities)))
-        if kind.may_be_dead:
-            dead = self._curve_at(suspect, DEAD, exact=False)
-            effects = np.vstack([effects, dead])
-            spreads = np.vstack([spreads, np.zeros_like(dead)])
-            severities.append(DEAD)
-            weights += log(1 - PRIOR_OF_DEAD)
-            weights = np.append(weights, log(PRIOR_OF_DEAD))
-        return SeverityRows(severities, weights, effects, spreads)
-
-    def _fit(self, suspect: Suspect, evidence: Evidence, spread: float) -> FittedSuspect | None:
-        """The fit of a suspect; None if it has no effect worth the name."""
-        places = self.places_of(suspect)
+    def _fit_of_twin(
+        self, suspect: Suspect, evidence: Evidence, spread: float
+    ) -> FittedSuspect | None:
+        places = self.effects.groups_of(suspect).places
         if not len(places):
             return None
-        rows = self._rows(suspect)
+        rows = self.effects.rows(suspect)
         is_fault = rows.effects.max(1) >= LEAST_EFFECT
         if not is_fault.any():
             return None
@@ -586,74 +381,10 @@ class FaultSearch:
         everywhere = np.zeros(len(self.observations))
         everywhere[places] = suspect_effects[best]
         severity = float(np.array(rows.severities)[is_fault][best])
-        return FittedSuspect(suspect, severity, float(np.logaddexp.reduce(scores)), everywhere)
-
-
-def simulated_severity(suspect: Suspect, severity: float) -> float:
-    """The severity next to a given one of those that are simulated: few, so that suspects whose
-    best severities are near each other share simulations.
-
-    >>> round(simulated_severity(Suspect("gpu", "node0.gpu0", 0, "gpu0"), 2.51), 3)
-    2.473
-    """
-    if suspect.setting or severity == DEAD:
-        return severity
-    kind = KINDS[suspect.kind]
-    step = kind.strain(kind.severities[-1]) / SIMULATED_STEPS
-    strain = max(round(kind.strain(severity) / step), 1) * step
-    return exp(strain if kind.is_slowdown else -strain)
-
-
-def interpolated(strains: Floats, table: Floats, steps: Floats) -> tuple[Floats, Floats]:
-    """The largest and the least effects (steps x observations) at strains between simulated ones.
-
-    Effects are convex in the strain with slopes of at most 1, as the time is the largest of times
-    of several parts: they lie below the line between two simulated strains, and above the line of
-    slope 1 that ends in the upper one.
-
-    >>> line, least = interpolated(np.array([0.0, 1.0]), np.array([[0.0], [0.5]]), np.array([0.5]))
-    >>> float(line[0, 0]), float(least[0, 0])
-    (0.25, 0.0)
-    """
-    upper = np.clip(np.searchsorted(strains, steps), 1, len(strains) - 1)
-    part = ((steps - strains[upper - 1]) / (strains[upper] - strains[upper - 1]))[:, None]
-    low, high = table[upper - 1], table[upper]
-    line = low + part * (high - low)
-    rising = high - (strains[upper] - steps)[:, None]
-    least = np.minimum(np.maximum(rising, low), line)
-    return line, least
-
-
-def simulated_sizes(timed: TimedTest) -> list[SizeQuestion]:
-    """The sizes of a test that are compared: a few, the largest and smaller ones, evenly spaced."""
-    if timed.test.collective == COMPUTE:
-        return list(timed.times)
-    large = sorted(
-        (question for question in timed.times if question.size_bytes >= LEAST_SIZE),
-        key=lambda question: (question.size_bytes, question.is_in_place),
-    )
-    questions = large or sorted(timed.times, key=lambda question: question.size_bytes)
-    if len(questions) <= MOST_SIZES:
-        return questions
-    places = np.linspace(len(questions) / 3, len(questions) - 1, MOST_SIZES).round().astype(int)
-    return [questions[place] for place in places]
+        score = float(np.logaddexp.reduce(scores))
+        return FittedSuspect(suspect, severity, score, everywhere, suspect)
 
 
 def _combined(effects: Sequence[Floats]) -> Floats:
     """The effects of several faults at once: the largest on each observation."""
     return np.asarray(np.max(np.array(effects), axis=0))
-
-
-def _priors(suspects: Sequence[Suspect]) -> dict[Suspect, float]:
-    """The logarithm of the prior probability of each suspect, given that there is a fault."""
-    settings = [suspect for suspect in suspects if suspect.setting]
-    priors = {suspect: log(PRIOR_OF_SETTING / len(settings)) for suspect in settings}
-    kinds: dict[str, list[Suspect]] = {}
-    for suspect in suspects:
-        if not suspect.setting:
-            kinds.setdefault(suspect.kind, []).append(suspect)
-    total = sum(KINDS[kind].weight for kind in kinds)
-    for kind, members in kinds.items():
-        share = KINDS[kind].weight / total * (1 - PRIOR_OF_SETTING)
-        priors.update((suspect, log(share / len(members))) for suspect in members)
-    return priors

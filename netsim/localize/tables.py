@@ -8,7 +8,7 @@ from typing import Any
 
 from netsim.base.errors import InputError
 from netsim.base.files import text_of
-from netsim.base.units import format_size
+from netsim.base.units import format_size, parse_cli_size
 from netsim.localize.node_tests import COMPUTE, HostTest, SizeQuestion
 from netsim.measured.logs import FACTOR, LARGEST_FILE, PART, WHOLE
 
@@ -40,7 +40,7 @@ def read_table(path: Path, collective: str | None, size: int | None) -> list[Hos
     """The tests of a matrix of pairs or of a table of step times. `collective` and `size` are for
     files that do not say what was timed; sendrecv is the default."""
     text = text_of(path, LARGEST_FILE).lstrip("\ufeff \t\r\n")
-    if text.startswith("{"):
+    if text.startswith(("{", "[")):
         return _json_matrix(path, text, collective, size)
     header = _columns(text.split("\n", 1)[0])
     rows = [
@@ -87,6 +87,32 @@ def _number(text: str, place: str) -> float:
     return value
 
 
+def _count(text: str, place: str) -> int:
+    """A whole number above 0; `2.0` is one, too."""
+    value = _number(text, place)
+    if value != int(value):
+        raise InputError(f"{place}: expected a whole number above 0, got {text}")
+    return int(value)
+
+
+def _size(text: str, place: str) -> int:
+    """A size in bytes, as a number or as `1G`."""
+    try:
+        return parse_cli_size(text)
+    except (InputError, ValueError):
+        raise InputError(
+            f"{place}: expected a size such as 1073741824 or 1G, got {text!r}"
+        ) from None
+
+
+def _collective(name: str, place: str) -> str:
+    """The name of a collective that nccl-tests times."""
+    if name not in FACTOR and name != "sendrecv":
+        names = ", ".join(dict.fromkeys(["sendrecv", *FACTOR]))
+        raise InputError(f"{place}: expected one of {names}, got {name!r}")
+    return name
+
+
 def _pairs(
     path: Path, header: Sequence[str], rows: Sequence[Sequence[str]], collective: str | None
 ) -> list[HostTest]:
@@ -99,22 +125,24 @@ def _pairs(
     rate = next((name for name in ("time_us", "busbw_gbps", "algbw_gbps") if name in header), None)
     if rate is None:
         raise InputError(f"{path}: there is no column time_us, busbw_gbps or algbw_gbps")
-    times: dict[tuple[str, ...], dict[SizeQuestion, float]] = {}
+    times: dict[tuple[str, str, str, int], dict[SizeQuestion, float]] = {}
     for number, cells in enumerate(rows, 2):
         values = dict(zip(header, (cell.strip() for cell in cells), strict=True))
         if values[rate].casefold() in EMPTY:
             continue
         name = values.get("collective") or collective or "sendrecv"
-        size = int(_number(values["size_bytes"], f"{path}:{number}: size_bytes"))
+        name = _collective(name, f"{path}:{number}: collective")
+        size = _size(values["size_bytes"], f"{path}:{number}: size_bytes")
         gpus = values.get("gpus_per_node") or "1"
         value = _number(values[rate], f"{path}:{number}: {rate}")
-        ranks = 2 * int(_number(gpus, f"{path}:{number}: gpus_per_node"))
+        gpu_count = _count(gpus, f"{path}:{number}: gpus_per_node")
+        ranks = 2 * gpu_count
         seconds = value * 1e-6 if rate == "time_us" else _seconds(name, size, value, ranks, rate)
-        key = (values[columns[0]], values[columns[1]], name, gpus)
+        key = (values[columns[0]], values[columns[1]], name, gpu_count)
         if key[0] != key[1]:
             times.setdefault(key, {}).setdefault(SizeQuestion(size), seconds)
     return [
-        HostTest(f"{path}: {a} {b}", (a, b), name, by_size, int(gpus))
+        HostTest(f"{path}: {a} {b}", (a, b), name, by_size, gpus)
         for (a, b, name, gpus), by_size in times.items()
     ]
 
@@ -174,11 +202,20 @@ def _json_matrix(path: Path, text: str, collective: str | None, size: int | None
         value = json.loads(text)
     except ValueError as error:
         raise InputError(f"{path}: this JSON cannot be read: {error}") from None
+    if not isinstance(value, dict):
+        raise InputError(
+            f"{path}: expected one object with hosts and busbw_gbps, got {type(value).__name__}"
+        )
     hosts, rates = value.get("hosts"), value.get("busbw_gbps")
     if not isinstance(hosts, list) or not isinstance(rates, list) or len(hosts) != len(rates):
         raise InputError(
             f"{path}: expected hosts, a list, and busbw_gbps with one list for each host"
         )
+    for number, host in enumerate(hosts):
+        if not isinstance(host, str) or not host:
+            raise InputError(f"{path}: hosts.{number}: expected the name of a host, got {host!r}")
+        if hosts.index(host) != number:
+            raise InputError(f"{path}: hosts.{number}: names {host} twice")
     for number, row in enumerate(rates):
         if not isinstance(row, list) or len(row) != len(hosts):
             raise InputError(f"{path}: busbw_gbps.{number}: expected {len(hosts)} numbers")
@@ -188,8 +225,11 @@ def _json_matrix(path: Path, text: str, collective: str | None, size: int | None
         for j, second in enumerate(hosts)
     }
     name = str(value.get("collective") or collective or "sendrecv")
-    gpus = int(value.get("gpus_per_node") or 1)
-    return _matrix_tests(path, values, name, value.get("size_bytes") or size, gpus)
+    name = _collective(name, f"{path}: collective")
+    gpus = _count(str(value.get("gpus_per_node") or 1), f"{path}: gpus_per_node")
+    if value.get("size_bytes"):
+        size = _size(str(value["size_bytes"]), f"{path}: size_bytes")
+    return _matrix_tests(path, values, name, size, gpus)
 
 
 def _steps(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[HostTest]:

@@ -122,7 +122,7 @@ def write_report(
     table = _with_more(table, manifest, extra)
     good = table[table["status"].isin(["", "ok"])]
     summary = summary_of(table, good, manifest)
-    script = _part("report.js")
+    script = page_part("report.js")
     comment = takewhile(lambda line: line.startswith("#"), manifest.get("text", "").splitlines())
     template = pages().get_template("report.html")
     page = template.render(
@@ -134,7 +134,7 @@ def write_report(
         failed=table["cell"].nunique() - good["cell"].nunique(),
         groups=_pictures(folder, target, good, manifest, extra, summary),
         sheet=Markup(page_json(sheet_of(table, manifest.get("axes", [])))),
-        style=Markup(_part("report.css")),
+        style=Markup(page_part("report.css")),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         manifest=manifest,
@@ -143,8 +143,8 @@ def write_report(
     return write_text(target / REPORT, page)
 
 
-def _part(name: str) -> str:
-    """The text of a file of the page."""
+def page_part(name: str) -> str:
+    """The text of a file of the page: its style or its script."""
     return (Path(__file__).parent / "page" / name).read_text(encoding="utf-8")
 
 
@@ -263,12 +263,14 @@ def _pictures(
             if figure is not None:
                 svg, *_ = written = save(figure, place / stem)
                 names = tuple(file.name for file in written)
-                groups[group].append(ReportPicture(title, text, _uri(svg), names))
+                groups[group].append(ReportPicture(title, text, picture_uri(svg), names))
     if extra.topology is not None:
         cell = "cell with the costliest part at fault" if summary.compares_parts else "best cell"
         text = f"Links of the {cell}, colored by how much they are used"
         files = (extra.topology.name, extra.topology.with_suffix(".png").name)
-        groups["topology"].append(ReportPicture("Topology", text, _uri(extra.topology), files))
+        groups["topology"].append(
+            ReportPicture("Topology", text, picture_uri(extra.topology), files)
+        )
     return groups
 
 
@@ -280,7 +282,7 @@ def _answers_figure(explanation: Mapping[str, Any]) -> Figure | None:
     return None
 
 
-def _uri(svg: Path) -> str:
+def picture_uri(svg: Path) -> str:
     """The picture as a data URI, in which no script can run; large pictures are PNG."""
     png = svg.with_suffix(".png")
     if svg.stat().st_size > LARGEST_PICTURE and png.exists():

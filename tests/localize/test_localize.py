@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from netsim.base.errors import InputError
 from netsim.cli.localize import localize, read_tests
 from netsim.cli.questions import QuestionOptions, source_of_question
 from netsim.localize.answer import LocalizeResult, as_values, text_lines
@@ -77,7 +78,8 @@ SINGLE_FAULTS: dict[str, Fault] = {
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("part", SINGLE_FAULTS)
 def test_an_injected_fault_is_the_first_suspect(lab: Lab, plan: list[NodeTest], part: str) -> None:
-    result = found(lab, plan, [SINGLE_FAULTS[part]])
+    # At one size, a rail at half its bandwidth costs about as much as GPUDirect off on all nodes.
+    result = found(lab, plan, [SINGLE_FAULTS[part]], sizes=TWO_SIZES)
     assert is_hit(result, 0, part)
     assert result.verdict.healthy_probability < 0.01
     assert result.verdict.ranking[0].explains > 0.8
@@ -273,6 +275,12 @@ def test_the_verb_writes_the_contract_and_exits_with_1(
     assert {"part", "kind", "setting", "explains_pct", "probability"} <= set(values["suspects"][0])
     assert 0 <= values["healthy_probability"] < 0.01
     assert (tmp_path / "out" / "suspects.png").is_file()
+    report = netsim(capsys, "report", str(tmp_path / "out"))
+    assert report.code == 0, report.err
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert values["suspects"][0]["part"] in page
+    assert "data:image/svg+xml;base64," in page
+    assert values["next_test"] is None or "mpirun" in page
 
 
 @pytest.mark.parametrize(
@@ -296,6 +304,66 @@ def test_bad_input_is_one_message_and_exit_code_2(
     assert outcome.code == 2
     assert words in outcome.err
     assert "Traceback" not in outcome.err
+
+
+PAIR_HEADER = "host_a,host_b,size_bytes,time_us"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("t.csv", f"{PAIR_HEADER}\na,b,1024,-5\n", "t.csv:2: time_us: expected a number above 0"),
+        ("t.csv", f"{PAIR_HEADER}\na,b,x,5\n", "t.csv:2: size_bytes: expected a size such as"),
+        (
+            "t.csv",
+            f"{PAIR_HEADER},gpus_per_node\na,b,1M,5,2.5\n",
+            "t.csv:2: gpus_per_node: expected a whole number above 0, got 2.5",
+        ),
+        (
+            "t.csv",
+            f"{PAIR_HEADER},collective\na,b,1M,5,gossip\n",
+            "t.csv:2: collective: expected one of sendrecv, ",
+        ),
+        (
+            "t.json",
+            '{"hosts": ["a", "b"], "busbw_gbps": [[1, 2], [3, 4]], "size_bytes": "much"}',
+            "t.json: size_bytes: expected a size such as",
+        ),
+        (
+            "t.json",
+            '{"hosts": ["a", "b"], "busbw_gbps": [[1, 2], [3, 4]], "gpus_per_node": "many"}',
+            "t.json: gpus_per_node: expected a number above 0, got 'many'",
+        ),
+        (
+            "t.json",
+            '{"hosts": "ab", "busbw_gbps": [[1, 2], [3, 4]], "size_bytes": 1048576}',
+            "t.json: expected hosts, a list, and busbw_gbps with one list for each host",
+        ),
+        (
+            "t.json",
+            '{"hosts": [["a"], "b"], "busbw_gbps": [[1, 2], [3, 4]], "size_bytes": 1048576}',
+            "t.json: hosts.0: expected the name of a host, got ['a']",
+        ),
+        (
+            "t.json",
+            '{"hosts": ["a", "a"], "busbw_gbps": [[1, 2], [3, 4]], "size_bytes": 1048576}',
+            "t.json: hosts.1: names a twice",
+        ),
+        (
+            "t.json",
+            '[{"hosts": ["a", "b"], "busbw_gbps": [[1, 2], [3, 4]]}]',
+            "t.json: expected one object with hosts and busbw_gbps, got list",
+        ),
+    ],
+)
+def test_a_table_with_a_bad_value_is_refused_with_its_place(
+    name: str, content: str, words: str, tmp_path: Path
+) -> None:
+    file = tmp_path / name
+    file.write_text(content)
+    with pytest.raises(InputError) as refusal:
+        read_tests([file], None, None)
+    assert words in str(refusal.value)
 
 
 # Debug logs
@@ -333,6 +401,18 @@ def test_a_debug_log_on_sockets_costs_what_tcp_does(lab: Lab) -> None:
     network = next(one for one in found_differences if one.subject == "network")
     assert network.logged == "Socket"
     assert (network.costs_percent or 0) > 50
+
+
+def test_lines_of_older_nccl_and_of_mpirun_are_read() -> None:
+    # NCCL before 2.14 has no number behind the channel and names GPUs by their bus; mpirun
+    # --tag-output puts the rank in front; NCCL 2.27 may put the time there.
+    facts = read_debug_log(
+        "[1,0]<stdout>:host-0:11:21 [0] NCCL INFO Channel 00 : 0[7000] -> 1[f000] via P2P/IPC\n"
+        "[2025-06-01 12:00:00] host-1:12:22 [1] NCCL INFO Channel 01/0 : 1[1] -> 2[0] [send] via "
+        "NET/IB/0/GDRDMA\n"
+    )
+    assert list(facts.hosts) == ["host-0", "host-1"]
+    assert facts.connections == {(0, 0, 1): "P2P/IPC", (1, 1, 2): "NET/IB/0/GDRDMA"}
 
 
 def test_a_log_without_messages_of_nccl_has_no_facts() -> None:

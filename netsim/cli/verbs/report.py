@@ -10,7 +10,7 @@ from netsim.cli.options import SIMULATION, argument, flag
 
 
 def command(
-    folder: Annotated[Path, argument("DIR", "Results of netsim run.")],
+    folder: Annotated[Path, argument("DIR", "Results of netsim run, or of netsim localize -o.")],
     explain: Annotated[
         bool,
         flag(

@@ -1,0 +1,261 @@
+"""What each suspect does to the observations, at every severity.
+
+A few severities are simulated; effects between them are interpolated. Suspects that have the same
+effect on every test are *twins* (all nodes, as long as only a test of all nodes ran): the first of
+them is simulated and fitted for all."""
+
+from collections.abc import Hashable, Sequence
+from math import exp, log
+
+import numpy as np
+
+from netsim.base.values import dataclass
+from netsim.localize.evidence import Floats, Longs
+from netsim.localize.observed import ObservedTests
+from netsim.localize.parts import DEAD, KINDS, Suspect, common_pattern
+from netsim.localize.predictions import LARGE_NODES, SETTING, is_by_nodes
+from netsim.localize.priors import PRIOR_OF_DEAD
+
+SEVERITY_STEPS = 96
+SIMULATED_STEPS = 32  # of the strain, at which effects are simulated anew
+STAND_IN_SPREAD = 0.15  # relative error of an effect on a large test, taken from a smaller one
+
+
+@dataclass(frozen=True)
+class EffectGroups:
+    """The observations that a suspect can have an effect on (`places`), in groups of equal effects:
+    `group` numbers the group of each, `first` is the first observation of each group."""
+
+    places: Longs
+    group: Longs
+    first: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SeverityRows:
+    """The severities of a suspect that are compared, their log prior weights, the effects of each
+    (severities x observations), and how far these may differ."""
+
+    severities: list[float]
+    weights: Floats
+    effects: Floats
+    spreads: Floats
+
+
+class SuspectEffects:
+    """The effects of suspects on the observations of some tests."""
+
+    def __init__(self, observed: ObservedTests) -> None:
+        self.observed = observed
+        self.predictor = observed.predictor
+        self._curves: dict[Suspect, dict[float, Floats]] = {}
+        self._groups: dict[Suspect, EffectGroups] = {}
+        self._signatures: dict[int, int] = {}
+        self._signature_numbers: dict[Hashable, int] = {}
+        self._twins: dict[Hashable, Suspect] = {}
+        self._twins_by_locals: dict[Hashable, Suspect] = {}
+        self._exact: set[Suspect] = set()
+
+    def twin_of(self, suspect: Suspect) -> Suspect:
+        """The first suspect with the same effects on all tests; the suspect itself if it was
+        simulated at its own position."""
+        if suspect in self._exact:
+            return suspect
+        if suspect.node >= 0:
+            place: Hashable = self._signature_of(suspect.node)
+            key = (place, suspect.kind, suspect.local, suspect.setting)
+        elif suspect.kind in ("fabric-link", "spine"):
+            key = (-1, suspect.kind, suspect.local, "")
+        else:
+            return suspect
+        if key not in self._twins:
+            shared = (key[0], suspect.kind, suspect.setting, self._locals_of(suspect))
+            self._twins[key] = self._twins_by_locals.setdefault(shared, suspect)
+        return self._twins[key]
+
+    def _signature_of(self, node: int) -> int:
+        """A number that is equal for nodes which have the same seats in the same tests."""
+        if node not in self._signatures:
+            anything = Suspect("slow-node", "", node)
+            tests = self.observed.tests
+            seats = tuple(
+                (number, self.predictor.seat(tests[number].test, anything))
+                for number in self.observed.tests_of_node.get(node, [])
+            )
+            count = len(self._signature_numbers)
+            self._signatures[node] = self._signature_numbers.setdefault(seats, count)
+        return self._signatures[node]
+
+    def _locals_of(self, suspect: Suspect) -> Hashable:
+        """By test, which GPU, NIC or link represents that of a suspect in it."""
+        tests = self.observed.tests
+        return tuple(
+            (number, self.predictor.local_in(tests[number].test, suspect))
+            for number in self._touched_tests(suspect)
+        )
+
+    def _touched_tests(self, suspect: Suspect) -> list[int]:
+        """The numbers of the tests that a suspect can make slower."""
+        tests = self.observed.tests
+        numbers: Sequence[int] = range(len(tests))
+        if suspect.node >= 0:
+            numbers = self.observed.tests_of_node.get(suspect.node, [])
+        parts = self.predictor.parts
+        return [number for number in numbers if parts.touches(suspect, tests[number].test)]
+
+    def groups_of(self, suspect: Suspect) -> EffectGroups:
+        """The observations that a suspect can have an effect on, those with equal effects as one
+        group."""
+        if suspect not in self._groups:
+            self._groups[suspect] = self._make_groups(suspect)
+        return self._groups[suspect]
+
+    def _make_groups(self, suspect: Suspect) -> EffectGroups:
+        tests = self.observed.tests
+        observations = self.observed.observations
+        numbers = self._touched_tests(suspect)
+        seats = {number: self.predictor.seat(tests[number].test, suspect) for number in numbers}
+        empty = np.zeros(0, np.int64)
+        lists = [self.observed.places_of_test(number) for number in numbers]
+        places = np.concatenate([empty, *lists])
+        places.sort()
+        keys: dict[object, int] = {}
+        first: list[int] = []
+        group = np.zeros(len(places), np.int64)
+        for index, place in enumerate(places.tolist()):
+            number = int(observations.log_of[place])
+            key = (int(observations.class_of[place]), seats[number])
+            if key not in keys:
+                keys[key] = len(keys)
+                first.append(place)
+            group[index] = keys[key]
+        return EffectGroups(places, group, tuple(first))
+
+    def simulate(self, suspect: Suspect, severity: float, *, exact: bool = False) -> None:
+        """Simulate a severity, so that rows of the suspect have it. With `exact`, the suspect is
+        simulated at its own position in each test, and has no twin from then on."""
+        if exact and suspect not in self._exact:
+            twin = self.twin_of(suspect)
+            self._curves.setdefault(suspect, dict(self._curves.get(twin, {})))
+            self._exact.add(suspect)
+        self._curve_at(suspect, severity, exact=exact)
+
+    def _curve_at(self, suspect: Suspect, severity: float, *, exact: bool) -> Floats:
+        """The effects of a suspect at a severity, by its places."""
+        curve = self._curves.setdefault(suspect, {})
+        if severity not in curve or exact:
+            groups = self.groups_of(suspect)
+            effects = []
+            without: set[int] = set()  # tests on which the suspect has no effect at all
+            for place in groups.first[::-1]:  # the largest size of each test first
+                number, question = self.observed.questions[place]
+                test = self.observed.tests[number].test
+                effect = 0.0
+                if number not in without:
+                    # A position in a test of many nodes matters little, and takes a minute.
+                    is_exact = exact and test.node_count <= LARGE_NODES
+                    effect = self.predictor.effect(
+                        test, question, suspect, severity, exact=is_exact
+                    )
+                if effect == 0.0 and is_by_nodes(suspect.kind, suspect.setting):
+                    without.add(number)
+                effects.append(effect)
+            effects.reverse()
+            curve[severity] = np.array(effects)[groups.group]
+        return curve[severity]
+
+    def rows(self, suspect: Suspect) -> SeverityRows:
+        """The severities of a suspect that are compared, with the effects of each."""
+        places = self.groups_of(suspect).places
+        errors = self.stand_in_errors(places)
+        if suspect.setting:
+            effects = self._curve_at(suspect, SETTING, exact=False)[None, :]
+            return SeverityRows([SETTING], np.zeros(1), effects, errors * effects)
+        kind = KINDS[suspect.kind]
+        for severity in kind.severities:
+            self._curve_at(suspect, severity, exact=False)
+        curve = self._curves[suspect]
+        knots = sorted((kind.strain(severity), severity) for severity in curve if severity != DEAD)
+        strains = np.array([0.0, *(strain for strain, _ in knots)])
+        table = np.array([np.zeros(len(places)), *(curve[s] for _, s in knots)])
+        steps = np.union1d(
+            np.linspace(strains[-1] / SEVERITY_STEPS, strains[-1], SEVERITY_STEPS), strains[1:]
+        )
+        # Each severity twice: with the largest and with the least effects between simulated ones.
+        line, least = interpolated(strains, table, steps)
+        effects = np.vstack([line, least])
+        spreads = np.vstack([(line - least) / 4] * 2)
+        severities = [float(np.exp(s if kind.is_slowdown else -s)) for s in steps] * 2
+        weights = np.full(len(severities), -log(len(severities)))
+        if kind.may_be_dead:
+            dead = self._curve_at(suspect, DEAD, exact=False)
+            effects = np.vstack([effects, dead])
+            spreads = np.vstack([spreads, np.zeros_like(dead)])
+            severities.append(DEAD)
+            weights += log(1 - PRIOR_OF_DEAD)
+            weights = np.append(weights, log(PRIOR_OF_DEAD))
+        return SeverityRows(severities, weights, effects, np.hypot(spreads, errors * effects))
+
+    def stand_in_errors(self, places: Longs) -> Floats:
+        """The relative errors of effects on some observations: 0 for tests of few nodes, which are
+        simulated themselves."""
+        numbers = self.observed.observations.log_of[places].tolist()
+        counts = [self.observed.tests[number].test.node_count for number in numbers]
+        return np.where(np.array(counts, dtype=np.int64) > LARGE_NODES, STAND_IN_SPREAD, 0.0)
+
+    def above_leaves(self) -> Floats:
+        """By observation, the effect if all links above the leaves have the least bandwidth that is
+        tried."""
+        result = np.zeros(len(self.observed.observations))
+        links = self.predictor.parts.above
+        if not links:
+            return result
+        everything = Suspect("fabric-links", "", local=common_pattern(links))
+        severity = KINDS["fabric-link"].severities[-1]
+        effects: dict[int, float] = {}
+        for place, (number, question) in enumerate(self.observed.questions):
+            test = self.observed.tests[number].test
+            group = int(self.observed.observations.class_of[place])
+            if not self.predictor.parts.crosses(test):
+                continue
+            if group not in effects:
+                effects[group] = self.predictor.effect(
+                    test, question, everything, severity, exact=False
+                )
+            result[place] = max(effects[group], 0.0)
+        return result
+
+
+def simulated_severity(suspect: Suspect, severity: float) -> float:
+    """The severity next to a given one of those that are simulated: few, so that suspects whose
+    best severities are near each other share simulations.
+
+    >>> round(simulated_severity(Suspect("gpu", "node0.gpu0", 0, "gpu0"), 2.51), 3)
+    2.473
+    """
+    if suspect.setting or severity == DEAD:
+        return severity
+    kind = KINDS[suspect.kind]
+    step = kind.strain(kind.severities[-1]) / SIMULATED_STEPS
+    strain = max(round(kind.strain(severity) / step), 1) * step
+    return exp(strain if kind.is_slowdown else -strain)
+
+
+def interpolated(strains: Floats, table: Floats, steps: Floats) -> tuple[Floats, Floats]:
+    """The largest and the least effects (steps x observations) at strains between simulated ones.
+
+    Effects are convex in the strain with slopes of at most 1, as the time is the largest of times
+    of several parts: they lie below the line between two simulated strains, and above the line of
+    slope 1 that ends in the upper one.
+
+    >>> line, least = interpolated(np.array([0.0, 1.0]), np.array([[0.0], [0.5]]), np.array([0.5]))
+    >>> float(line[0, 0]), float(least[0, 0])
+    (0.25, 0.0)
+    """
+    upper = np.clip(np.searchsorted(strains, steps), 1, len(strains) - 1)
+    part = ((steps - strains[upper - 1]) / (strains[upper] - strains[upper - 1]))[:, None]
+    low, high = table[upper - 1], table[upper]
+    line = low + part * (high - low)
+    rising = high - (strains[upper] - steps)[:, None]
+    least = np.minimum(np.maximum(rising, low), line)
+    return line, least

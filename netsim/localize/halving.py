@@ -1,0 +1,159 @@
+"""Group tests by halving: which groups of nodes are tested next to find all slow nodes.
+
+All halves of one round run at the same time, as they have no node in common. They are compared with
+each other first, because what the simulation is off by is common to halves of equal size, and with
+the simulation second:
+
+- A test is *slow* if another one of its kind is faster by more than noise, or if it takes longer
+  than the simulation by more than that is usually off by.
+- It is *clear* if it takes no longer than the simulation, or if others of its kind are as fast.
+- In between it is *doubtful*: its nodes are tested again after the slow groups are solved.
+
+The suspects of a slow test are its nodes that are in no clear or doubtful test. They are halved
+until each is alone, beside nodes that are clear."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+
+from netsim.base.values import dataclass
+
+MODEL_ERROR = 0.15  # log ratio by which the simulation of large tests may well be off
+LEAST_SLOWER = 0.05  # log ratio by which a slow test is slower than a fast one, at least
+NOISE_FACTOR = 4.0  # standard deviations of noise by which it is slower
+MOST_UNEQUAL = 1.15  # ratio of node counts up to which two tests are of one kind
+FEW_EQUAL = 2  # equally fast tests that are clear if others of their kind are slow
+MANY_EQUAL = 3  # equally fast tests that are clear in any case
+
+
+@dataclass(frozen=True)
+class GroupResult:
+    """The result of one test of a group of nodes. `deviation` is the log ratio of its time to the
+    simulation, with a spread of `noise`; only tests of equal `kind` (collective, size, GPUs) and of
+    about equally many nodes are compared."""
+
+    nodes: frozenset[int]
+    deviation: float
+    noise: float
+    kind: object
+
+    @property
+    def least_slower(self) -> float:
+        """The log ratio by which a slow test is slower than this one."""
+        return max(LEAST_SLOWER, NOISE_FACTOR * self.noise)
+
+
+@dataclass(frozen=True)
+class GroupState:
+    """What group tests say about nodes. `slow` are the suspects of slow tests that no smaller group
+    explains: groups of two and more are to be halved. `clear` are nodes of clear tests, `doubtful`
+    those of doubtful ones that are neither clear nor at fault."""
+
+    slow: tuple[frozenset[int], ...]
+    clear: frozenset[int]
+    doubtful: frozenset[int]
+
+
+def is_comparable(first: GroupResult, second: GroupResult) -> bool:
+    """Whether two tests are of one kind, so that the simulation is off by the same for both."""
+    counts = sorted((len(first.nodes), len(second.nodes)))
+    return first.kind == second.kind and counts[1] <= MOST_UNEQUAL * counts[0]
+
+
+def judged(result: GroupResult, results: Sequence[GroupResult]) -> str:
+    """Whether a test is `slow`, `clear` or `doubtful`, beside all results."""
+    similar = [other for other in results if is_comparable(result, other)]
+    fastest = min(other.deviation for other in similar)
+    if result.deviation > fastest + result.least_slower:
+        return "slow"
+    if result.deviation <= result.least_slower:
+        # As fast as the simulation; alone of its kind, it may hide that the simulation is too slow.
+        return "clear" if len(similar) > 1 else "doubtful"
+    equal_count = _disjoint_count(
+        other for other in reversed(similar) if other.deviation <= fastest + other.least_slower
+    )
+    if equal_count >= MANY_EQUAL:
+        return "clear"
+    slowest = max(other.deviation for other in similar)
+    is_contrast = slowest > result.deviation + result.least_slower
+    # Two groups with faults may be equal by chance: the more probable the larger the deviation.
+    limit = 2 * MODEL_ERROR if is_contrast else MODEL_ERROR
+    if equal_count >= FEW_EQUAL and result.deviation <= limit:
+        return "clear"
+    return "slow" if result.deviation > MODEL_ERROR else "doubtful"
+
+
+def _disjoint_count(results: Iterator[GroupResult]) -> int:
+    """The number of results, chosen one after the other, that have at most a quarter of their nodes
+    in common: nodes that are clear are in several tests."""
+    chosen: list[frozenset[int]] = []
+    for result in results:
+        if all(len(result.nodes & nodes) <= len(nodes) / 4 for nodes in chosen):
+            chosen.append(result.nodes)
+    return len(chosen)
+
+
+def group_state(results: Sequence[GroupResult], at_fault: AbstractSet[int]) -> GroupState:
+    """What the results say. `at_fault` are nodes that certainly have a fault: they explain all slow
+    tests that they are in."""
+    by_judgment: dict[str, list[frozenset[int]]] = {"slow": [], "clear": [], "doubtful": []}
+    for result in results:
+        by_judgment[judged(result, results)].append(result.nodes)
+    clear = frozenset().union(*by_judgment["clear"])
+    doubtful = frozenset().union(*by_judgment["doubtful"])
+    suspect_groups: list[frozenset[int]] = []
+    for nodes in by_judgment["slow"]:
+        if not nodes.isdisjoint(at_fault):
+            continue
+        # A doubtful test of all these nodes and more does not say that some of them are not slow.
+        others = [group for group in by_judgment["doubtful"] if not nodes - clear <= group]
+        suspects = nodes - clear - frozenset().union(*others)
+        if suspects:
+            suspect_groups.append(suspects)
+    smallest: list[frozenset[int]] = []
+    for suspects in sorted(suspect_groups, key=lambda nodes: (len(nodes), min(nodes))):
+        if not any(group & suspects for group in smallest):
+            smallest.append(suspects)
+    return GroupState(
+        tuple(smallest),
+        clear - at_fault,
+        doubtful - clear - at_fault,
+    )
+
+
+def next_groups(
+    results: Sequence[GroupResult], at_fault: AbstractSet[int], order: Sequence[int]
+) -> list[tuple[int, ...]]:
+    """The groups of nodes to test next, all at the same time; none if every node is clear, at
+    fault, or alone in a slow group.
+
+    `order` are all nodes, in which neighbors stay together."""
+    state = group_state(results, at_fault)
+    solved = set(at_fault)
+    halved = [nodes for nodes in state.slow if len(nodes) > 1]
+    if not halved:
+        for nodes in state.slow:
+            solved |= nodes
+        if state.doubtful - solved:
+            halved = [state.doubtful - solved]
+    place = {node: number for number, node in enumerate(order)}
+    tested = {node for nodes in halved for node in nodes}
+    suspects = tested.union(*state.slow, at_fault)
+    test_counts = Counter(node for result in results for node in result.nodes)
+    fillers = sorted(
+        (state.clear | state.doubtful) - suspects,
+        key=lambda node: (node not in state.clear, test_counts[node], place[node]),
+    )
+    groups: list[tuple[int, ...]] = []
+    for nodes in halved:
+        members = sorted(nodes, key=place.__getitem__)
+        middle = (len(members) + 1) // 2
+        count = max(middle, 2)
+        for half in (members[:middle], members[middle:]):
+            # Nodes that are clear make halves equal, and keep a single node company.
+            missing = count - len(half)
+            group = half + fillers[:missing]
+            del fillers[:missing]
+            if len(group) > 1:
+                groups.append(tuple(sorted(group, key=place.__getitem__)))
+    return groups
