@@ -60,7 +60,10 @@ def link_amounts(program: Program, times: Floats | None = None) -> Floats:
 
 
 def amounts_by(table: LinkTable, program: Program) -> Floats:
-    """The amounts by the numbers of a table that has all links of the program, and perhaps more."""
+    """Return the amount that a program draws from each link, by the link numbers of `table`.
+
+    The table has all links of the program and may have more; those have the amount 0.
+    """
     amounts = np.zeros(len(table))
     wires = len(table) - len(table.resources)
     numbers = dict(zip(table.resources, range(wires, len(table)), strict=True))
@@ -114,7 +117,11 @@ def utilisation_of(amount: Floats, room: Floats) -> Floats:
 
 
 def capacity_room(table: LinkTable, links: Longs, edges: Floats) -> Floats:
-    """What each link can carry between consecutive edges, with the changes of its capacity."""
+    """Return the most that each link can carry between consecutive times `edges` (seconds).
+
+    One row per link, one column per interval, in units of the link (bytes, or seconds of work).
+    Changes of capacity during an interval are included.
+    """
     widths = np.diff(edges)
     with np.errstate(invalid="ignore"):
         room = table.capacity[links][:, None] * widths
@@ -127,7 +134,10 @@ def capacity_room(table: LinkTable, links: Longs, edges: Floats) -> Floats:
 
 
 def room_until(table: LinkTable, link: int, when: Floats) -> Floats:
-    """What a link can carry up to each of the times `when`, with the changes of its capacity."""
+    """Return the most that a link can carry from 0 s up to each of the times `when` (seconds).
+
+    Changes of its capacity are included.
+    """
     since, rate = table.steps(link)
     rate = np.minimum(rate, _ENDLESS)
     passed = np.append(0.0, np.cumsum(np.diff(since) * rate[:-1]))
@@ -154,9 +164,10 @@ def receivers(schedule: Schedule, rows: Longs) -> Ends:
 
 
 def _spelled_out(schedule: Schedule, rows: Longs, end: Ints, group_kind: int) -> Ends:
-    """The rows and one of their ranks each, with one entry for every member of a group.
+    """Return each row with the rank at one of its endpoints, as columns (rows, ranks).
 
-    Rows of `group_kind` have a group at this end.
+    `end` is that endpoint by row (`src` or `dst`). Rows of `group_kind` (multicast or in-switch
+    reduction) have the number of a group there: they get one entry for every rank of the group.
     """
     if all(style.kind != group_kind for style in schedule.styles):
         return rows, end
@@ -278,8 +289,11 @@ class Loads:
         return moving_times(self.program, self.timeline, rows)
 
     def _passed(self, link: int) -> tuple[Floats, Floats, Floats, Floats]:
-        """Times and the amount that had passed by then; the times and amounts of rows without
-        duration."""
+        """Return what passes over a link as four arrays (times in seconds).
+
+        The first two are times and the amount that had passed by each. The last two are the times
+        and amounts of rows that take no time, which the first two leave out.
+        """
         rows, drawn = self.users(link)
         begin, end = self.flow(rows)
         lasting = end > begin
@@ -339,8 +353,10 @@ def _changes(program: Program, timeline: Timeline) -> Floats:
 
 
 def _passed_on(amount: Floats, room: Floats, busy: NDArray[np.bool_]) -> Floats:
-    """Move the excess over the room of each bin to the next; at the end of a busy period it
-    stays."""
+    """Return amounts by link and bin, with what exceeds the room of a bin moved to the next bin.
+
+    Nothing is moved past the end of a busy period: its last bin keeps the excess.
+    """
     level = np.empty_like(amount)
     surplus = np.zeros(len(amount))
     is_next_busy = np.append(busy[:, 1:], np.zeros((len(amount), 1), bool), axis=1)
@@ -400,7 +416,7 @@ def _working(program: Program, timeline: Timeline, rows: Longs) -> Spans:
 
 
 def _joined(first: Spans, second: Spans) -> Spans:
-    """The spans of both."""
+    """Concatenate two sets of spans (rank, begin, end)."""
     return (
         np.concatenate([first[0], second[0]]),
         np.concatenate([first[1], second[1]]),

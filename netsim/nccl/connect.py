@@ -133,8 +133,10 @@ class NodePlace:
 
 @dataclass(frozen=True)
 class Tree:
-    """The tree of one channel: by rank the parent or -1, and the children, that of the chain
-    first.
+    """The tree of one channel: for each rank its parent (`up`, -1 at the root) and its children.
+
+    Inside a node, ranks form a chain. The child in the chain comes first in `down`, before the
+    children in other nodes.
     """
 
     up: tuple[int, ...]

@@ -144,8 +144,9 @@ Hop = tuple[int, int, int]  # channel, from, to
 class RoutesBetweenNodes(Mapping[Hop, str]):
     """The name of the route of every hop (channel, from, to) between nodes.
 
-    `hops` are sources and destinations by channel. Routes of a channel are computed for all its
-    hops at once, when one is needed.
+    A name such as `nic:0:1` says by which NICs data leaves and arrives; see `_route_name`. `hops`
+    are sources and destinations by channel. The routes of all hops of a channel are computed when
+    the first of them is needed.
     """
 
     def __init__(
@@ -228,7 +229,10 @@ def _route_name(leave: int, arrive: int, relayed: int) -> str:
 
 
 def _nics_of_gpus(view: NodeView, graph: ChannelGraph, channel: int) -> list[tuple[int, bool]]:
-    """By place, the NIC of a GPU on a channel, and whether another GPU relays its data (PXN)."""
+    """Return, for each GPU of a node, the number of its NIC on a channel, and whether it uses PXN.
+
+    With PXN another GPU, next to the NIC, relays the data.
+    """
     table, searched_channel = view.table, graph.channels[channel]
     assert searched_channel.nics is not None  # searched as one of several nodes
     system, nics = table.graph, []
@@ -337,8 +341,9 @@ class Heads(Generic[T]):
     """Ranks that exchange data with a reducing switch.
 
     Args:
-        ranks: by head, its rank on every node; or by channel, the chains of ranks from the head on.
-        doors: by head (or channel), the route to its NIC.
+        ranks: NVLS and CollNetDirect: for each node, the ranks of its heads. CollNetChain: for
+            each channel, the chain of ranks of every node, head first.
+        doors: for each head (or channel), the name of the route to its NIC.
     """
 
     ranks: tuple[T, ...] = ()
@@ -425,7 +430,7 @@ class Wiring:
 
     @cached_property
     def ring_routes(self) -> Mapping[Hop, str]:
-        """The routes of rings between nodes."""
+        """Return the names of the routes (NICs or PXN) of ring hops from one node to another."""
         hops = connect.PeriodicSequence(
             self.comm.n_channels, self._layout.rings.period, self._around
         )
@@ -433,7 +438,10 @@ class Wiring:
 
     @cached_property
     def tree_routes(self) -> Mapping[Hop, str]:
-        """The routes of trees between nodes, in both directions of every edge."""
+        """Return the names of the routes (NICs or PXN) of tree hops from one node to another.
+
+        Every edge of a tree is two hops: up to the parent and down from it.
+        """
         hops = connect.PeriodicSequence(
             self.comm.n_channels, self._layout.trees.period, self._edges
         )
@@ -456,12 +464,12 @@ class Wiring:
         return usual, LinksInside(self.seats, others) if any(others) else {}
 
     def _around(self, channel: int) -> tuple[Ints, Ints]:
-        """The hops of a ring, as sources and destinations."""
+        """Return all hops of a channel's ring, as ranks: sources and destinations."""
         ring = np.array(self.rings[channel], np.int64)
         return ring, np.roll(ring, -1)
 
     def _edges(self, channel: int) -> tuple[Ints, Ints]:
-        """The hops of a tree in both directions."""
+        """Return all hops of a channel's tree, up and down, as ranks: sources and destinations."""
         up = np.array(self.trees[channel].up, np.int64)
         below = np.flatnonzero(up >= 0)
         return np.r_[below, up[below]], np.r_[up[below], below]
@@ -470,8 +478,9 @@ class Wiring:
 def _heads(
     nodes: Sequence[NodeLayout], seats: connect.Seats, graphs: Sequence[ChannelGraph | None]
 ) -> Heads[Ranks]:
-    """The heads of each node and the routes to their NICs; all nodes use the number of the node
-    with the fewest.
+    """Return the heads (first GPUs of channels) of each node and the routes to their NICs.
+
+    Every node uses as many heads as the node with the fewest has.
     """
     heads_of_kind = []
     for number, graph in zip(seats.first, graphs, strict=True):
@@ -488,7 +497,7 @@ def _heads(
 def _of_nodes(
     nodes: Sequence[NodeLayout], seats: connect.Seats, places: Sequence[Sequence[int]]
 ) -> tuple[Ranks, ...]:
-    """By node, the ranks at the places of its kind."""
+    """Return the ranks of each node at certain places in it; `places` has these by kind of node."""
     kinds = seats.kind.tolist()
     pairs = zip(nodes, kinds, strict=True)
     return tuple(tuple(node.ranks[place] for place in places[kind]) for node, kind in pairs)

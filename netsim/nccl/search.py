@@ -415,12 +415,12 @@ WalkKey = tuple[Attempt, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class PresentTypes:
-    """Path types that occur: inside the node, and between GPUs and ports in three readings."""
+    """Types of the paths of a system; a limit on path types only matters at a type that occurs."""
 
-    inside: frozenset[int]
-    either_way: frozenset[int]
-    both_ways: frozenset[int]  # the worse of both directions, as trees use both
-    at_starts: frozenset[int]  # the same for GPUs at which a channel may start
+    inside: frozenset[int]  # between GPUs (and NVSwitches) of the node
+    either_way: frozenset[int]  # between GPUs and ports; each direction counts by itself
+    both_ways: frozenset[int]  # the worse direction of every GPU and port, as trees use both
+    at_starts: frozenset[int]  # as `both_ways`, only of GPUs at which a port's channel may start
 
 
 def present_types(arena: Arena) -> PresentTypes:

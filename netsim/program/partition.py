@@ -67,9 +67,10 @@ class Coloring:
 
 @dataclass(frozen=True, slots=True)
 class SaturableLinks:
-    """Which links can saturate (`wires`), where of all other resources only proxies and NICs can.
+    """The links that can saturate, as a mask (`wires`), and the host of every rank (`home`).
 
-    Then the blocks of one rank need not be in one class. `home` is the host of every rank."""
+    It is used where, besides these links, only proxies and NICs can saturate. The blocks of one
+    rank may then be in different classes."""
 
     wires: NDArray[np.bool_]
     home: Ints
@@ -105,9 +106,11 @@ def refine(
     max_rounds: int = MAX_ROUNDS,
     saturable: SaturableLinks | None = None,
 ) -> Coloring | None:
-    """The colors of all members when rounds make no more of them.
+    """Refine colors until a round adds none, and return the final coloring (color refinement).
 
-    None if that takes more than `max_rounds` rounds, or if nothing is sent."""
+    Members (blocks, ranks, links, nodes) have the same final color if they and everything that they
+    touch, directly or not, look the same. None if that takes more than `max_rounds` rounds, or if
+    nothing is sent."""
     if not skeleton.hops:
         return None
     edges, coloring = _edges(skeleton, placement, saturable), _first_coloring(skeleton, placement)
@@ -124,13 +127,17 @@ def refine(
 
 
 def is_stable(coloring: Coloring, skeleton: Skeleton, placement: Placement) -> bool:
-    """Whether the hops of a skeleton make no more colors than there are."""
+    """Whether one more round of refinement, with the hops of a skeleton, divides no color.
+
+    If so, members of one color remain equal under these hops.
+    """
     refined = _next_coloring(skeleton, _edges(skeleton, placement), coloring)
     return refined.color_count == coloring.color_count
 
 
 def hop_colors(coloring: Coloring, skeleton: Skeleton, placement: Placement) -> Colors:
-    """The color of every hop of a skeleton: equal for hops that touch equal members."""
+    """Return the color of every hop of a skeleton: equal if the members that hops touch have equal
+    colors."""
     return _hop_colors(_edges(skeleton, placement), coloring)
 
 
@@ -154,7 +161,9 @@ def _next_coloring(
     coloring: Coloring,
     saturable: SaturableLinks | None = None,
 ) -> Coloring:
-    """The coloring after one more round."""
+    """Return the coloring after one more round of refinement.
+
+    A member's new color combines its old one with the colors of the hops that touch it."""
     hops = _hop_colors(edges, coloring)
     n_blocks, n_ranks = len(coloring.blocks), len(coloring.ranks)
     sent, received = (_sum_by(end, mixed(hops + STEP), n_blocks) for end in (edges.src, edges.dst))
@@ -179,7 +188,11 @@ def _next_coloring(
 
 
 def _first_coloring(skeleton: Skeleton, placement: Placement) -> Coloring:
-    """The colors of members by what they are, whatever they touch."""
+    """Return the colors before refinement, from the properties of each member alone.
+
+    These are the kind of a block, the capacities of a rank's GPU and what else distinguishes it
+    (`Skeleton.turn`), and the bandwidth of a link, its changes in time and the kinds of its
+    endpoints."""
     topology, links = placement.topology, placement.topology.links
     kinds = topology.node_kinds.astype(np.uint64)
     # Links that share a resource, as the routes of a multicast share their first link, have the
@@ -243,7 +256,7 @@ def _edges(
 
 
 def _mix(*columns: Colors) -> Colors:
-    """One color for each combination of colors."""
+    """Hash columns of colors to one column: rows with equal colors get equal results."""
     result = mixed(columns[0])
     for column in columns[1:]:
         result = mixed(result * STEP + column)
@@ -260,7 +273,7 @@ def _sum_by(place: NDArray[np.integer], colors: Colors, size: int) -> Colors:
 
 
 def _color_at(colors: Colors, place: Ints) -> Colors:
-    """The colors at some places; 0 for places below 0."""
+    """Return `colors[place]`, or 0 where the place is negative (there is no such member)."""
     return np.where(place >= 0, colors[place], np.uint64(0))
 
 
@@ -269,7 +282,9 @@ def _bits(values: NDArray[np.float64]) -> Colors:
 
 
 def _rounded_bits(values: NDArray[np.float64]) -> Colors:
-    """Equal for sums whose last digits differ only because they were added in another order."""
+    """Return colors of values, rounded to 32-bit floats.
+
+    Sums of the same terms in another order differ in the last digits, but get equal colors."""
     return _bits(values.astype(np.float32))
 
 
@@ -282,10 +297,10 @@ def find_partition(
     checks: Sequence[Skeleton] = (),
     max_rounds: int = MAX_ROUNDS,
 ) -> Partition | None:
-    """The classes of equal members of a skeleton on a topology.
+    """Return the classes of equal members of a skeleton on a topology.
 
-    None if they are not found in `max_rounds` rounds, or if the hops of `checks` would divide
-    them."""
+    None if refinement does not finish in `max_rounds` rounds, or if the hops of one of the further
+    skeletons `checks` would divide a class."""
     coloring = refine(skeleton, placement, max_rounds)
     if coloring is None or not all(is_stable(coloring, check, placement) for check in checks):
         return None
@@ -317,7 +332,7 @@ def find_partition_of_channels(
 
 
 def partition_of(skeleton: Skeleton, coloring: Coloring) -> Partition:
-    """The classes of members of one color."""
+    """Return the partition in which all members of one color are one class."""
     # Lanes are equal if they have blocks of the same colors. The first of them is written.
     lane_count = int(skeleton.lane.max(initial=-1)) + 1
     lane_colors = _sum_by(skeleton.lane, mixed(coloring.blocks), lane_count)
@@ -343,9 +358,9 @@ def equal_members(colors: Colors) -> EqualMembers:
 def _equal_blocks(
     skeleton: Skeleton, coloring: Coloring, copies: dict[int, int]
 ) -> dict[int, EqualMembers]:
-    """By channel that is written, the representative of every rank's SM on it.
+    """Return, for each channel that is simulated, the representative of every rank's SM on it.
 
-    All blocks of a rank on one channel run on one SM."""
+    All blocks of a rank on one channel run on one SM. `copies` has the lanes that are simulated."""
     code = skeleton.channel.astype(np.int64) * skeleton.ranks + skeleton.rank
     sm_code, place = np.unique(code, return_inverse=True)
     equal_sms = equal_members(_sum_by(place, mixed(coloring.blocks), len(sm_code)))

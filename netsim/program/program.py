@@ -151,12 +151,16 @@ class Program:
 
     @property
     def lag_seconds(self) -> NDArray[np.float64]:
-        """Seconds of every lag, without path latencies."""
+        """Return the seconds of every lag (delay of a dependency) without path latencies."""
         return np.array([lag.seconds for lag in self.schedule.lags], np.float64)
 
     @property
     def lag_arrival(self) -> NDArray[np.int8]:
-        """How often the latency of the earlier row's path adds to the lag."""
+        """Return for every lag how many path latencies of the earlier row it includes.
+
+        0: the dependent row waits for the sender only; 1: until the data has arrived; 2: until the
+        answer is back.
+        """
         return np.array([lag.arrival for lag in self.schedule.lags], np.int8)
 
     @property

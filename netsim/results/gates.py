@@ -250,7 +250,7 @@ def _has_cre_scale(gate: GroupGate) -> bool:
 
 
 def _left_out_of_cre(gates: Sequence[GroupGate]) -> Iterator[str]:
-    """The groups that the engine cannot run, and the reasons."""
+    """Yield a sentence for each group that the Cluster Readiness Engine cannot run: why not."""
     for gate in gates:
         if gate.kind == "racks":
             yield f"{gate.name}: no testScale runs pairs of racks."

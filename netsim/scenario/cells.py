@@ -186,7 +186,7 @@ def _wrong(bare: Source) -> Sequence[ScenarioError]:
 
 
 def _origin(source: Source, change: Change) -> str:
-    """The place of a change in the file, as errors in the changed value show it."""
+    """Return `file:line:column: sweep.key` of a value that a sweep sets, for its errors."""
     key, _, path = change
     place = source.locate(path, key=True)
     if not place.line:
@@ -202,7 +202,11 @@ def _left_out(source: Source, placed: Source, point: SweepPoint, sweep: Sweep) -
 
 
 def _holds(condition: Condition, source: Source, placed: Source, point: SweepPoint) -> bool:
-    """Whether a condition holds at a point, whose scenario is `placed`."""
+    """Whether a condition of `skip` or `only` holds at a sweep point.
+
+    `placed` is the scenario file with the values of the point in place of the section `sweep`. A
+    condition on a key that has no value there is an error of the file.
+    """
 
     def lookup(key: str) -> Any:
         try:
@@ -228,7 +232,10 @@ def _keys(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _cell(placed: Source, point: SweepPoint) -> Cell:
-    """The cell of a point, whose scenario is `placed`."""
+    """Validate the scenario of a sweep point and return its cell, with id and cluster hash.
+
+    `placed` is the scenario file with the values of the point in place of the section `sweep`.
+    """
     placed = _with_code(with_job(placed))
     scenario = validate(Scenario, placed)
     cluster = cluster_question(scenario.cluster)
@@ -242,8 +249,11 @@ def _cell(placed: Source, point: SweepPoint) -> Cell:
 
 
 def with_job(source: Source, name: str = "") -> Source:
-    """A scenario of several jobs with the workload of one: of `name`, of its key `job`, or the
-    first."""
+    """Return a scenario of several jobs with the workload of one job as its `workload`.
+
+    That is the job called `name`, else the one that the key `job` names, else the first. A scenario
+    without `jobs` is returned as it is. Errors: jobs of equal names, no such job, no workload.
+    """
     jobs = source.data.get("jobs")
     name = name or source.data.get("job", "")
     job_sections = (

@@ -330,9 +330,12 @@ def trials(
     workers: Workers | None = None,
     together: int = 1,
 ) -> Generator[Trial, None, None]:
-    """Simulate choices and yield their trials: all of few, the best of many layouts, or a sample.
+    """Simulate choices of a search and yield a trial for each.
 
-    A sampler selects at most `most` of many other choices, `together` at a time.
+    Without `most`, layouts of a training step that have estimates are simulated in the order of
+    these (see `_best_estimated`), and other choices are all simulated if they are at most
+    `EXHAUSTIVE`. In all other cases a sampler with this `seed` selects at most `most` choices
+    (default: `EXHAUSTIVE`), `together` at a time.
     """
     if most is None and any(not estimate.refused for estimate in search.estimates):
         yield from _best_estimated(search, folder, workers)

@@ -102,7 +102,10 @@ def built(cell: Cell) -> Built:
 
 
 def groups_of(cell: Cell, cluster: Built) -> tuple[tuple[int, ...], ...]:
-    """The ranks of every communicator; an error for a rank that the cluster lacks has its place."""
+    """Return the ranks of every communicator of a cell, counted from 0 over the GPUs in use.
+
+    If the file names a GPU that the cluster lacks, the error shows its place in the file.
+    """
     source = cell.source
     work = cell.scenario.collective
     available = len(cluster.topology)

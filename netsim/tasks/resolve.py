@@ -186,8 +186,10 @@ class ResolvedCell:
 
     @property
     def host_costs(self) -> HostCosts | None:
-        """What launches take, by the scenario or else by its machines (the slowest); None if
-        neither says."""
+        """Return the launch times of the scenario's `host`, else of its slowest machine.
+
+        None if neither the scenario nor any machine states them.
+        """
         scenario = self.cell.scenario
         if scenario.host is not None:
             return scenario.host
@@ -203,7 +205,11 @@ class ResolvedCell:
 
     @property
     def fewer_ranks(self) -> FewerRanks:
-        """The collective of the largest size on fewer ranks."""
+        """Return how to make the largest collective of the cell on fewer ranks.
+
+        The number of rows of a textbook algorithm on all ranks is extrapolated from these. Rank
+        counts must be multiples of the node size, or of all ranks if arguments name ranks.
+        """
         work = self.cell.scenario.collective
         largest = max(work.size_list())
         names_ranks = bool(

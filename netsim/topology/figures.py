@@ -19,7 +19,7 @@ _UNITS = 2**30  # the maximum flow is computed in whole numbers: fractions of 1/
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Figures of a fabric.
+    """Size and bandwidth of a fabric.
 
     Args:
         switches: number of switches by tier.
@@ -39,7 +39,10 @@ class Figures:
 
 
 def fabric_figures(cluster: Cluster) -> Figures | None:
-    """Return the figures of the fabric of a cluster; None for a single host."""
+    """Compute the switch and cable counts, bisection, oversubscription and diameter of a fabric.
+
+    None for a cluster without a fabric, such as a single host.
+    """
     made = cluster.fabric
     if made is None:
         return None
@@ -157,7 +160,7 @@ _MOST_CELLS = 400_000  # starts times nodes
 
 @dataclass(frozen=True, slots=True)
 class GraphFigures:
-    """Figures of a graph.
+    """Bandwidth and distances of a topology, computed from its links.
 
     Args:
         out: bytes per second out of each GPU.
@@ -173,7 +176,7 @@ class GraphFigures:
 
 
 def graph_figures(topology: Topology) -> GraphFigures:
-    """Return the figures of any topology, from its links alone."""
+    """Compute GPU bandwidth, bisection, diameter and latency of any topology, from its links."""
     links, gpus = topology.links, topology.gpu_nodes
     out = _summed(links.tail, links.bandwidth, len(topology.nodes))[gpus]
     hops, latency = _graph_diameter(topology)

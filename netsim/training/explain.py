@@ -92,12 +92,15 @@ def visits_of(step: Step) -> list[Visit]:
 def _visit(
     step: Step, number: int, rows: NDArray[np.int64], times: tuple[float, float], before: int
 ) -> Visit:
-    """Make the visit of an entry from its rows on the critical path.
+    """Return the `Visit` of one tape entry: the time that the critical path spends in it.
 
     Args:
         number: number of the entry on the tape.
-        times: begin and end in seconds.
-        before: rank of the visit before; it is kept if it takes part in this collective.
+        rows: the rows of this entry that are on the critical path, in order.
+        times: begin of the first row and end of the last, in seconds.
+        before: rank of the previous visit. If it is a member of this collective, it is also the
+            rank of the new visit; otherwise that is the first member. A kernel's visit has the rank
+            that runs the kernel.
     """
     entry, lowered = step.spans.tape.entries[number], step.spans.lowered
     if not entry.collective:

@@ -125,7 +125,7 @@ def _from_validator(error: Exception, path: KeyPath, value: object) -> Finding:
 
 
 def _further(details: ErrorDetails, path: KeyPath) -> list[Finding]:
-    """Further mistakes that one of our validators reports with the first."""
+    """Return the further findings of an error that reports several (`FieldError.more`)."""
     error = details.get("ctx", {}).get("error")
     if not isinstance(error, FieldError):
         return []
@@ -242,7 +242,10 @@ def _with_kind(finding: Finding, kind: Any) -> Finding:
 
 
 def _findings_of_union(branches: Sequence[list[Finding]], path: KeyPath) -> list[Finding]:
-    """The findings of the branch that was meant, or one that names what all branches expect."""
+    """Return the findings of the branch of a union that the value in the file fits best.
+
+    If the value fits no branch, return one finding that names what each branch expects.
+    """
     fitting = [
         branch
         for branch in branches
@@ -280,7 +283,11 @@ def _options(kind: Any) -> list[Any]:
 
 
 def _labelled(label: str, options: Sequence[Any]) -> Any:
-    """The branch with a label: a tag, the name of a model, or a text that contains it."""
+    """Return the branch of a union that pydantic names by `label` in the path of an error.
+
+    The label is the tag of a branch, a word of its `kind`, or a text such as `tuple[Ring, ...]`.
+    In such a text, the branch whose type is named first is returned.
+    """
     for option in options:
         tags = [meta.tag for meta in get_args(option) if isinstance(meta, pydantic.Tag)]
         if label in tags or label in _literal_values(_bare(option)):
@@ -292,7 +299,10 @@ def _labelled(label: str, options: Sequence[Any]) -> Any:
 
 
 def _positions(label: str, kind: Any) -> list[int]:
-    """The positions where a label such as `tuple[tagged-union[Ring,Tree], ...]` names a type."""
+    """Return where the names of a type occur in a label like `tuple[tagged-union[Ring,Tree], ...]`.
+
+    A position is the index of a character; names that do not occur have none.
+    """
     patterns = [rf"\b{re.escape(name)}\b" for name in _names(kind)]
     return [match.start() for pattern in patterns if (match := re.search(pattern, label))]
 

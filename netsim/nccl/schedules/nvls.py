@@ -53,15 +53,24 @@ def nvls(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
 
 
 def switch_keys(plan: Plan) -> dict[int, object]:
-    """By channel, what it is equal to others by: all channels are equal."""
+    """Return a key for each channel, here 0 for all of them.
+
+    Channels with equal keys have the same rows, so that one can represent the others.
+    """
     return dict.fromkeys((work.channel for work in plan.work), 0)
 
 
 def loop_segments(
     collective: Collective, work: Work, heads: int, slots: int, alignment: int = LAST_ALIGNMENT
 ) -> Segments:
-    """Heads' chunks of every loop, then the whole loop, then nothing. Chunks of AllReduce follow
-    one another in the buffer; of the others each head's is the same part of another block."""
+    """Return the segments of every loop of a channel, in elements; row `l` is loop `l`.
+
+    Columns 0 to `heads - 1` are the chunks of the heads. The column after them is the data of the
+    whole loop, and the last has no data.
+
+    The chunks of an AllReduce follow one another in the buffer. In AllGather and ReduceScatter the
+    chunk of each head has the same offset in the block of its own rank.
+    """
     element_bytes = collective.element_bytes
     if collective.name == "all_reduce":
         offset, count = chunk_table(work, element_bytes, heads, alignment)
@@ -76,7 +85,7 @@ def loop_segments(
 
 
 def in_pieces(cut: Segments, pieces: int) -> Segments:
-    """The same with every head's chunk divided into `pieces` parts, side by side."""
+    """Return the segments with the chunk of every head divided into `pieces` consecutive parts."""
     if pieces == 1:
         return cut
     offset, count = (x[:, :-2, None] for x in (cut.offset, cut.count))
@@ -96,7 +105,11 @@ def in_pieces(cut: Segments, pieces: int) -> Segments:
 def switch_kind(
     channel: PlannedChannel, kind: int, src_buffer: int, dst_buffer: int, *, second: bool = False
 ) -> RowKind:
-    """A head's pass through the switch; `second`: the storing half of one that also reads."""
+    """Return the kind of row by which a head reads a sum from its switch or stores by multicast.
+
+    `kind` is `SWITCH_REDUCE` or `MULTICAST`. With `second` the row is the storing half of a pass
+    that also reads or sends: it uses no SM and has no latency, as the first half has both.
+    """
     mechanism = channel.plan.mechanism
     reached = mechanism.nvls_tree if channel.plan.algorithm == "NVLSTree" else 1.0
     end = "dst" if kind == SWITCH_REDUCE else "src"
@@ -122,7 +135,7 @@ def switch_kind(
 
 @dataclass
 class SwitchedNodes:
-    """One channel while the rows of a loop are written: ranks and groups of all nodes.
+    """Writes the rows of one loop on one channel: what ranks and switches of all nodes do.
 
     - a sub of `lines`: the part of one head of every node, or a piece of it.
     - `block`: the elements of the block that a head's part belongs to (0: all of the data).
@@ -148,7 +161,8 @@ class SwitchedNodes:
         return self.head(node, sub) * self.block
 
     def copies(self, lane: str, node: int) -> list[int]:
-        """Every rank's passes between its own buffer and its switch's: to `give` or to `take`."""
+        """Write the copies of all ranks of a node to the switch's buffer (lane `give`) or from it
+        (lane `take`); return their rows."""
         everyone, parts, rows = self.nodes[node], self._parts(node), list[int]()
         kind = cache(lambda times: self._copy(lane, self.members.standing(times)))
         for place, times in self.members.ranks.items():
@@ -164,7 +178,11 @@ class SwitchedNodes:
         return rows
 
     def _parts(self, node: int) -> list[tuple[int, int, int]]:
-        """What a rank copies: segments, where each begins, and how many heads' part each is."""
+        """Return what each rank copies to or from its switch's buffer, as (segment, base, heads).
+
+        `base` is the first element of the block that holds the segment. `heads` is the number of
+        equal heads whose parts the copy represents.
+        """
         if self.plan.registered:
             return [(-1, 0, 1)]
         if not self.block:
@@ -190,7 +208,10 @@ class SwitchedNodes:
         return row
 
     def store(self, node: int, sub: int, *, second: bool = False) -> int:
-        """A head hands its part of the result out; `second`: in a pass that sends it too."""
+        """Write the multicast by which a head stores its part of the result on all ranks of a node.
+
+        `second`: the same pass also reads the part from the switch, or sends it on to other nodes.
+        """
         out = OUT if self.plan.registered else SCRATCH
         here = IN if self.block else SCRATCH
         kind = switch_kind(self.lines.by_sub[sub], schedule.MULTICAST, here, out, second=second)
@@ -207,11 +228,15 @@ class SwitchedNodes:
 
 
 class _Alone(SwitchedNodes):
-    """The switch of one node."""
+    """Writes the rows of one NVLS loop on one channel inside one node."""
 
     def all(self, *, reduces: bool) -> tuple[list[int], list[int]]:
-        """All rows of a loop; the ranks and rows that end it. What ranks give is added up
-        (`reduces`); what heads have of the whole, or of what is not added up, is handed out."""
+        """Write all rows of a loop; return the ranks, and the last row of each.
+
+        AllReduce and ReduceScatter (`reduces`): ranks give their input, and each head reads the sum
+        of its part from the switch. AllReduce and AllGather: heads store their part by multicast,
+        and ranks take it out.
+        """
         inputs = self.copies("give", 0) if reduces else []
         for sub in self.lines.by_sub if reduces else ():
             self.sum(0, sub, inputs)
@@ -254,18 +279,25 @@ def nvls_tree(collective: Collective, plan: Plan, extent: Extent = ALL) -> Sched
 
 
 def crown_keys(plan: Plan) -> dict[int, object]:
-    """By channel, what it is equal to others by: which of the trees it has."""
+    """Return a key for each channel: 0 or 1, the tree of the double tree that it uses.
+
+    Channels with equal keys have the same rows, so that one can represent the others.
+    """
     return {w.channel: w.channel % 2 for w in plan.work}
 
 
 @dataclass
 class _Crown(SwitchedNodes):
-    """Nodes joined by a tree."""
+    """Writes the rows of one NVLSTree loop on one channel, on all nodes.
+
+    The sums of the switches go up a tree of nodes, and the results come down. `places` has the
+    parent and the children of every node in that tree.
+    """
 
     places: tuple[NodePlace, ...] = ()
 
     def all(self) -> tuple[list[int], list[int]]:
-        """All rows of a loop; the ranks and rows that end it."""
+        """Write all rows of a loop; return the ranks, and the last row of each."""
         order = [next(k for k, place in enumerate(self.places) if place.up < 0)]
         for node in order:
             order += self._children(node)

@@ -20,7 +20,7 @@ from netsim.schedule.schedule import COPY, IN, IN_ORDER, OUT, REDUCE, REDUCE_INP
 
 
 def pat(collective: Collective, plan: Plan, extent: Extent = ALL) -> schedule.Schedule:
-    """All channels' trees."""
+    """Return the schedule of AllGather or ReduceScatter by PAT, over all channels."""
     if len(set(plan.node)) < len(plan.node):
         raise ValueError("PAT: expected one rank a node")
     output = writing.Output(collective, extent=extent)
@@ -53,7 +53,10 @@ def blocks_together(plan: Plan, work: Work, collective: Collective) -> int:
 
 
 def _segments(c: Collective, work: Work, together: int, slots: int) -> writing.Segments:
-    """A block, then messages of 1, 2, … blocks, by loop."""
+    """Return the segments of every loop, in elements.
+
+    Segment 0 is one block. Segment k is a message of k blocks, up to `together`.
+    """
     offset, count = writing.chunk_table(work, c.element_bytes)
     sizes = np.concatenate([[1], np.arange(1, together + 1)])
     return writing.Segments(offset + 0 * sizes, count * sizes, slots=slots)
@@ -61,7 +64,13 @@ def _segments(c: Collective, work: Work, together: int, slots: int) -> writing.S
 
 @dataclass
 class _Rounds:
-    """One channel while a loop is written, for all ranks; `last` are their latest rows."""
+    """Writes the rows of one PAT loop on one channel, for all ranks.
+
+    - `together`: the most blocks of one message.
+    - `turns`: the number of messages in the round that has most of them.
+    - `slots`: the number of slots of a FIFO.
+    - `first`, `last`: by rank, its first and its latest row in this loop.
+    """
 
     channel: PlannedChannel
     collective: Collective
@@ -78,7 +87,7 @@ class _Rounds:
         self.last: Ints = self.ranks
 
     def all(self) -> Ints:
-        """All rows of a loop; the row that ends it on every rank."""
+        """Write all rows of a loop; return the last row of every rank."""
         order = range(self.dimensions)
         for dimension in reversed(order) if self.gathers else order:
             self._round(dimension)
@@ -87,7 +96,11 @@ class _Rounds:
         return self.last
 
     def _round(self, dimension: int) -> None:
-        """Everyone sends its blocks to the peer of one dimension, message by message."""
+        """Write one round: every rank sends blocks to the rank at distance 2**dimension.
+
+        AllGather sends to the rank below, ReduceScatter to the rank above. Blocks are put into
+        messages of `together` blocks.
+        """
         far, n = 1 << dimension, self.collective.ranks
         offsets = [o for o in range(0, n, 2 * far) if o + far < n]
         groups = [offsets[k : k + self.together] for k in range(0, len(offsets), self.together)]
@@ -111,12 +124,18 @@ class _Rounds:
         return rows
 
     def _local(self, made: Pass, number: int) -> int:
-        """One pass moves all blocks of a message: its fixed cost comes once."""
+        """Return the kind of row that copies block `number` of a message between buffers.
+
+        One pass copies all blocks of a message, so only the first has the fixed cost.
+        """
         kind = self.channel.local(made)
         return self.woven.kind(RowKind(replace(kind.style, latency=0.0)) if number else kind)
 
     def _fill(self, group: list[int], dimension: int) -> list[Ints]:
-        """Put blocks, or what is summed up of them, into the FIFO; returns the rows of each."""
+        """Write the copies of a message's blocks (or partial sums of them) into the FIFO.
+
+        Return, for each block, the row of every rank.
+        """
         rows = []
         for number, offset in enumerate(group):
             ahead = offset if self.gathers else offset + (1 << dimension)
@@ -131,7 +150,11 @@ class _Rounds:
         return rows
 
     def _message(self, filled: list[Ints], peer: Ints) -> Ints:
-        """What proxies send once all blocks of a message are there."""
+        """Write the row by which each rank's proxy sends a message to `peer`; return these rows.
+
+        `filled` are the rows that put the blocks of the message into the FIFO. The proxy sends when
+        it has noticed all of them.
+        """
         pairs = zip(self.ranks.tolist(), peer.tolist(), strict=True)
         kinds = [self.woven.kind(self.channel.message(*pair, SCRATCH)) for pair in pairs]
         rows = self.woven.rows(kinds, self.ranks, peer, len(filled))
@@ -159,7 +182,11 @@ class _Rounds:
     def _credits(
         self, filled: list[Ints], sent: list[Ints], stored: list[Ints], peer: Ints
     ) -> None:
-        """Slots of a dimension are filled again after they were emptied, in this loop or before."""
+        """Add the dependencies by which the messages of one round wait for free FIFO slots.
+
+        A rank fills a slot again when its proxy has sent what was in it. The proxy sends the next
+        message when the receiver has emptied the slot there. Both may have been in an earlier loop.
+        """
         credit: Lag = self.channel.credit(0, int(peer[0]))
         for turn, (fill, message) in enumerate(zip(filled, sent, strict=True)):
             back, before = divmod(turn - self.slots, self.turns)

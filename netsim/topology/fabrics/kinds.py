@@ -27,8 +27,15 @@ from netsim.topology.routing import grid_cables
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The numbers of a Clos network: `leaves`, pods of `pod_leaves` of them (in order), `spines`
-    a pod, `uplinks` a leaf, `core_links` a spine, to `group_cores` cores."""
+    """The numbers of switches and cables of a Clos network.
+
+    - `leaves`: number of leaves of all pods.
+    - `pod_leaves`: leaves of one pod; consecutive leaves are in one pod.
+    - `spines`: spines of one pod.
+    - `uplinks`: cables from one leaf to the spines of its pod.
+    - `core_links`: cables from one spine to cores; 0 with two levels.
+    - `group_cores`: cores that one spine reaches. Spine a of every pod reaches the same ones.
+    """
 
     leaves: int
     pod_leaves: int
@@ -49,7 +56,10 @@ class Shape:
 
 
 def cables_of(shape: Shape) -> Cables:
-    """Leaf to spine, then spine to core; switches are numbered leaves, spines, cores."""
+    """Return the cables of a Clos network: from leaves to spines, then from spines to cores.
+
+    Switches are numbered in this order: all leaves, all spines, all cores.
+    """
     leaf, up = (side.ravel() for side in np.indices((shape.leaves, shape.uplinks)))
     spine = up % max(1, shape.spines) + leaf // shape.pod_leaves * shape.spines
     pod, a, v = (side.ravel() for side in np.indices((shape.pods, shape.spines, shape.core_links)))
@@ -70,7 +80,10 @@ _ROUND = 1e-9
 
 
 def uplinks_for(down: int, ratio: float, oversubscription: float) -> int:
-    """Uplinks of a leaf with `down` ports, each `ratio` times as fast as an uplink."""
+    """Return the fewest uplinks, at least 1, with which a leaf keeps to an oversubscription.
+
+    The leaf has `down` ports to NICs, each `ratio` times as fast as an uplink.
+    """
     return max(1, ceil(down * ratio / oversubscription - _ROUND))
 
 
@@ -112,7 +125,10 @@ def uplinks_of(down: int, ratio: float, oversubscription: float, terms: FabricTe
 
 
 def core_uplinks_for(down: int, oversubscription: float) -> int:
-    """Uplinks of a spine with `down` ports to switches above; refused where one is too many."""
+    """Return the fewest uplinks with which a spine of `down` ports keeps to an oversubscription.
+
+    Raises a TopologyError if even one uplink has less than this oversubscription.
+    """
     if down < oversubscription * (1 - _ROUND):
         raise TopologyError(
             f"oversubscription: a spine has {down} ports down, and with one uplink it is {down}:1 "
@@ -122,7 +138,10 @@ def core_uplinks_for(down: int, oversubscription: float) -> int:
 
 
 def widest_leaf(radix: int, ratio: float, oversubscription: float) -> int:
-    """The most ports down that leave a leaf enough ports up."""
+    """Return the most ports down of a switch that leave enough of its `radix` ports for uplinks.
+
+    `ratio` is the rate of a port down over that of an uplink.
+    """
     down = int(radix / (1 + ratio / oversubscription) + _ROUND) + 1
     while down > 1 and down + uplinks_for(down, ratio, oversubscription) > radix:
         down -= 1
@@ -153,7 +172,7 @@ def clos_shape(
     spines: int | None = None,
     upper: Upper | None = None,
 ) -> Shape:
-    """Two levels where the spines have enough ports, else three if they are offered."""
+    """Return a network of two levels if spines have enough ports, else of three if allowed."""
     if leaves == 1:
         _fits("a leaf", down, 0, radix)
         return Shape(1, 1, 0, 0)
@@ -177,7 +196,10 @@ def clos_shape(
 
 
 def _three_levels(leaves: int, uplinks: int, radix: int, upper: Upper) -> Shape:
-    """Pods as large as spines reach; where three levels were asked for, two pods at least."""
+    """Return a network of leaves, spines and cores, with the largest pods that a spine can reach.
+
+    If the file requests three levels, there are at least two pods.
+    """
     widest = widest_leaf(radix, 1.0, upper.ratio)
     pod_leaves = widest // upper.unit * upper.unit or widest
     if upper.levels == 3:
@@ -195,7 +217,10 @@ def _three_levels(leaves: int, uplinks: int, radix: int, upper: Upper) -> Shape:
 
 
 def _spreads(links: int, switches: int, below: int, radix: int) -> bool:
-    """Whether `links` of each of `below` switches spread evenly over switches of `radix` ports."""
+    """Whether `below` switches of `links` uplinks each can spread them evenly over `switches`.
+
+    Each of the upper switches has `radix` ports, which must suffice.
+    """
     return links % switches == 0 and below * (links // switches) <= radix
 
 
@@ -356,7 +381,10 @@ def _clos(kind: str, ports: Ports, up: Uplinks, shape: Shape, leaf: Ints) -> Fab
 
 
 def _of_two(oversubscription: tuple[float, ...]) -> float:
-    """The oversubscription of leaves, where nothing else has links up."""
+    """Return the only oversubscription of a fabric of two levels, that of its leaves.
+
+    Raises a TopologyError if the file has more than one.
+    """
     if len(oversubscription) > 1:
         raise TopologyError(
             f"oversubscription: two levels of switches have one, got {len(oversubscription)}"
@@ -429,7 +457,11 @@ def dragonfly(
     global_links: int,
     groups: MaybeCount,
 ) -> Fabric:
-    """Groups of `routers`, each with some NIC ports and global links."""
+    """Return a dragonfly: groups of `routers` routers, with cables between every two groups.
+
+    Each router has `ports_per_router` NIC ports and `global_links` cables to other groups. Without
+    `groups` there are the fewest groups that hold all NIC ports.
+    """
     ports, terms, hosts = at
     nics = _nics(ports)
     fewest = -(-hosts * nics // (routers * ports_per_router))
@@ -452,7 +484,12 @@ def dragonfly(
 
 
 def _group_cables(groups: int, routers: int, global_links: int) -> Cables:
-    """Every two routers of a group, then every two groups with as many cables as there are for."""
+    """Return the cables of a dragonfly: inside groups first, then between groups.
+
+    Every two routers of a group share one cable. Every two groups share `lanes` cables: the
+    `routers * global_links` global ports of a group, divided by the number of other groups and
+    rounded down. With 4 routers of 2 global links and 5 groups, that is 8 / 4 = 2.
+    """
     lanes = routers * global_links // max(1, groups - 1)
     x, y = np.triu_indices(routers, 1)
     group = np.arange(groups)[:, None] * routers
@@ -481,7 +518,10 @@ def custom(
     cables: list[Cable],
     groups: Ints | None = None,
 ) -> Fabric:
-    """Ends of cables are numbered: ports first, then switches."""
+    """Return the fabric of a list of switches and cables.
+
+    The two ends of a cable are numbers: NIC ports first, then switches.
+    """
     joined = {end for cable in cables for end in cable[:2]}
     missing = next((port for port in range(len(ports)) if port not in joined), None)
     if missing is not None:

@@ -545,7 +545,7 @@ def write_system(system: XmlSystem) -> str:
 
 
 def _written(name: str, value: object) -> Iterator[str]:
-    """Yield the lines of an element."""
+    """Yield the lines of the XML element `name` with the attributes and children of `value`."""
     kind, attributes = kind_of(name), ""
     for key, (field_, _) in kind.attributes.items():
         field_value = getattr(value, field_)

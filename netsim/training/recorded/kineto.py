@@ -869,7 +869,10 @@ class _Replaying:
 
 
 def _group_key(call: ProfiledCall) -> Key:
-    """Calls with equal keys have the same groups on all ranks."""
+    """Return whether a call is a send or receive, and the ranks of its communicator.
+
+    `groups_of` derives from this key the groups in which all ranks make the same call.
+    """
     return call.description.collective == "p2p", call.description.ranks
 
 
@@ -902,8 +905,11 @@ def _blocks(profile: Profile) -> list[tuple[float, float]]:
 
 
 def groups_of(key: Key, world: int) -> Ranks:
-    """Return the groups of all ranks in which a call runs; of sends, all pairs at the same
-    distance.
+    """Return the groups of ranks in which a call runs at the same time, one per row.
+
+    A profile shows one rank; all others are assumed to make the same call in groups of the same
+    shape. A send runs between all pairs of ranks at the same distance. If the ranks of a group have
+    no constant stride, only this group is returned.
     """
     p2p, ranks = key
     groups = tiled(ranks, world)
