@@ -312,8 +312,7 @@ def _steps_report(steps: ComparedSteps) -> Iterator[str]:
 def _pictures(results: accuracy.Accuracy, folder: Path) -> dict[str, list[Path]]:
     """Write plots of simulated and measured times; return their files by machine.
 
-    A plot has at most MOST_CURVES runs, as many as there are distinct colors. A machine with more
-    runs gets several plots.
+    A plot has at most MOST_CURVES runs, each in its own color.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written: dict[str, list[Path]] = {}

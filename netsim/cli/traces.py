@@ -204,7 +204,7 @@ def write_execution_traces(cells: Sequence[Cell], folder: Path, engine: str) -> 
 def _in_full(cell: Cell, refusal: str) -> tuple[ResolvedCell, int, Schedule]:
     """Return the resolved cell, its largest size in bytes, and all rows of one operation of that.
 
-    Raises an InputError that begins with `refusal` if only a part of the rows can be written.
+    Raises an InputError with the text `refusal` if only a part of the rows can be written.
     """
     resolved = resolve(cell)
     size = max(cell.scenario.collective.size_list())

@@ -107,7 +107,8 @@ def extrapolate_distance(
         times[last] = seconds(last)
         if len(times) <= INCREMENTS:
             continue
-        lengths = sorted(times)  # from the fifth increment on, each is as long as all before it
+        # Of five and more distances, s + 2 u is left out: increments then double (u, 2 u, 4 u).
+        lengths = sorted(times)
         if len(lengths) > INCREMENTS + 1:
             del lengths[INCREMENTS - 1]
         pairs = list(pairwise(lengths[-1 - INCREMENTS :]))[::-1]
