@@ -219,13 +219,17 @@ def csv_cell(value: object) -> str:
 
 @cache
 def table_beside(module: str, name: str) -> tuple[dict[str, str], ...]:
-    """The rows of a table of data that lies beside a module, or below, whose `__file__` that is."""
+    """The rows of the CSV file `name`, relative to the folder of a module, whose `__file__` is
+    given.
+    """
     with (Path(module).parent / name).open(encoding="utf-8", newline="") as file:
         return tuple(csv.DictReader(file))
 
 
 def csv_value(text: str) -> str:
-    """What was to be written in a cell."""
+    """The text of a cell, without the apostrophe that `csv_cell` puts before what could be a
+    formula.
+    """
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
@@ -238,7 +242,7 @@ def csv_of(lines: Iterable[Iterable[object]]) -> str:
 
 
 def half_written(folder: Path, pattern: str = "**/.*.half") -> list[Path]:
-    """What was begun in a folder, or below it, by processes that were killed."""
+    """The temporary files in a folder, or below it, that processes left when they were killed."""
     paths = folder.glob(pattern)
     return [file for file in paths if _HALF.fullmatch(file.name) and file.is_file()]
 

@@ -310,7 +310,10 @@ def _steps_report(steps: ComparedSteps) -> Iterator[str]:
 
 
 def _pictures(results: accuracy.Accuracy, folder: Path) -> dict[str, list[Path]]:
-    """The pictures of each machine, by its name: no more runs in one than there are colours."""
+    """Write plots of simulated and measured times; return their files by machine.
+
+    A plot has at most MOST_CURVES runs, each in its own color.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     written: dict[str, list[Path]] = {}
     for machine, points in grouped(results.points, attrgetter("machine")).items():

@@ -56,7 +56,7 @@ class TimedSide:
 
 
 def side_of(name: str, table: pd.DataFrame) -> TimedSide:
-    """The rows of one cell; a training step has a time without a size."""
+    """The times of the rows of one cell; the time of a training step is under the size STEP."""
     rows = table[table["time_us"].notna() & (table["size_asked"] > 0)]
     if rows.empty:
         rows = table[table["step_time_us"].notna()]
@@ -216,7 +216,7 @@ def _refuse_unused(sides: Sequence[TimedSide | None], options: QuestionOptions) 
 
 
 def _recorded(name: str, collective: str | None) -> TimedSide | None:
-    """Results or a log; None if a name is a topology's or a scenario's."""
+    """The times of a result or a log; None if the name is that of a topology or a scenario."""
     head, _, cell = name.partition(CELL)
     path = Path(head)
     if path.is_dir():
@@ -241,7 +241,7 @@ SIZE_COLUMN = "size_bytes"  # the first column of tables of measured sizes
 
 
 def _results(path: Path, wanted: str) -> TimedSide:
-    """The cell of a table of results that values of axes name."""
+    """The times of one cell of a table of results; `wanted` names it by its values of axes."""
     if not path.is_file():
         raise InputError(f"{path}: no such file", hint="expected a folder that netsim run wrote")
     name = f"{path}{CELL}{wanted}" if wanted else str(path)
@@ -249,7 +249,7 @@ def _results(path: Path, wanted: str) -> TimedSide:
 
 
 def _scenario(name: str) -> TimedSide | None:
-    """A cell of a scenario, simulated; None if a name is a topology's."""
+    """Simulate the scenario cell with this name; None if no scenario has the name."""
     on(name)
     head, _, wanted = name.partition(CELL)
     path = Path(head)
@@ -293,7 +293,10 @@ def _log(path: Path, collective: str | None) -> TimedSide:
 
 
 def _topology(name: str, collective: str, options: QuestionOptions) -> TimedSide:
-    """A topology, simulated; sizes that cannot be simulated are left out."""
+    """Simulate a collective on a topology at all sizes of the options; return the times by size.
+
+    Sizes that cannot be simulated are left out.
+    """
     on(name)
     resolved = resolve(checked_cells(source_of_question(name, collective, options)[0])[0])
     rows = [row for row in simulated(resolved, "auto", []) if row.status == "ok"]

@@ -361,7 +361,7 @@ def _is_measured(resolved: ResolvedCell, machine: Machine) -> bool:
 
 
 def part_of(text: str) -> float:
-    """The part that must be reached, from `90%` or `0.9`."""
+    """The fraction of the expected bandwidth that must be reached, from `90%` or `0.9`."""
     part = parsed(parse_ratio, "--acceptance", text)
     if part > 1:
         near = f"did you mean {text}%?" if part <= 100 and "%" not in text else ""
@@ -372,7 +372,11 @@ def part_of(text: str) -> float:
 def print_acceptance(
     resolved: ResolvedCell, part: float, engine: Engine, failures: list[NetsimError]
 ) -> None:
-    """The table on standard output; the one number that nccl-tests takes beside it."""
+    """Print the least bandwidth that each size must reach, as CSV on standard output.
+
+    `part` is the fraction of the expected bandwidth. Standard error gets the sizes that are left
+    out, and NCCL_TESTS_MIN_BW (GB/s), the one threshold that nccl-tests checks the average against.
+    """
     rows = list(simulated(resolved, engine, failures))
     for row in (row for row in rows if row.status != "ok"):
         typer.echo(f"left out: {row.size_bytes} B: {row.error}", err=True)

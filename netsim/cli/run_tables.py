@@ -44,9 +44,11 @@ def _title(cells: Sequence[Cell], subject: str, more: str = "") -> str:
 def _step_table(
     cells: Sequence[Cell], finished: Finished, *, width: int | None = None
 ) -> Iterator[str]:
-    """Steps, with the axes that tell cells apart; what was approximated, once.
+    """Yield the lines of a table of training steps, then one line of all approximations made.
 
-    With a `width`, only some columns are printed and lines are cut there; errors are not cut."""
+    Each step is named by its values of the axes of a sweep. With a `width`, only some columns are
+    printed and lines are cut there; errors are not cut.
+    """
     work = cells[0].scenario.workload
     assert not isinstance(work, Workload)
     names = list(cells[0].axes)
@@ -145,7 +147,9 @@ def _slowed_by(row: Row) -> str:
 def _beside(
     cells: Sequence[Cell], finished: Finished, *, width: int | None = None
 ) -> Iterator[str]:
-    """What jobs take alone and beside the others, and who slows each most."""
+    """Yield the lines of a table of jobs that run at the same time: the time of each job alone and
+    with the others in µs, its slowdown, and the job that slows it most.
+    """
     yield _cut(
         f"#{'size (B)':>11}  {'alone (us)':>12}  {'time (us)':>12}  {'slowdown':>8}  slowed by",
         width,

@@ -75,8 +75,14 @@ def is_foreign(path: Path) -> bool:
 def foreign(
     path: Path, *, gpu: str | None = None, nic: str | None = None, nics: str | None = None
 ) -> Foreign:
-    """Read a file of another program; `gpu` and `nic` are for what it leaves open, `nics` says
-    which of a matrix to take."""
+    """Read a file of another program, such as the output of `nvidia-smi topo -m`.
+
+    Args:
+        gpu: model of the GPUs; needed for a matrix of nvidia-smi or amd-smi, which has no speeds.
+        nic: rate of the NICs, with its unit, for a file of a host that does not state it.
+        nics: names of the NICs to take from a matrix of nvidia-smi, or `all`; by default those that
+            are not left out as storage or management.
+    """
     form = _form(path)
     if form in MATRICES and not gpu:
         message = f"a matrix of {form} has no speeds: name the GPU model, as {MATRICES[form]}"

@@ -177,7 +177,7 @@ def _operations(resolved: ResolvedCell, size: int) -> list[TracedOperation]:
 def _write_breakdown(
     path: Path, cell: str, size: int, program: Program, timeline: Timeline
 ) -> None:
-    """Where the time of every GPU goes, in µs."""
+    """Write a CSV file of the µs that each GPU communicates, computes, is busy and waits."""
     spent = gpu_time(program, timeline)
     lines = ["cell,size_bytes,rank,gpu,communicating_us,computing_us,busy_us,waiting_us"]
     columns = (spent.communicating, spent.computing, spent.busy, spent.waiting)
@@ -202,7 +202,10 @@ def write_execution_traces(cells: Sequence[Cell], folder: Path, engine: str) -> 
 
 
 def _in_full(cell: Cell, refusal: str) -> tuple[ResolvedCell, int, Schedule]:
-    """A cell, its largest size, and all rows of an operation of that."""
+    """Return the resolved cell, its largest size in bytes, and all rows of one operation of that.
+
+    Raises an InputError with the text `refusal` if only a part of the rows can be written.
+    """
     resolved = resolve(cell)
     size = max(cell.scenario.collective.size_list())
     shown = shown_of(resolved, size)

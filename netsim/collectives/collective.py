@@ -137,7 +137,9 @@ class Collective:
 
     @property
     def bus_factor(self) -> float:
-        """What turns the algorithm bandwidth into the bus bandwidth (nccl-tests)."""
+        """The factor by which nccl-tests multiplies the algorithm bandwidth to get the bus
+        bandwidth.
+        """
         if self.name == "all_reduce":
             return 2 * (self.ranks - 1) / self.ranks
         if self.name in ("broadcast", "reduce", "sendrecv", "p2p"):
@@ -166,7 +168,12 @@ class Collective:
         return self.count * (self.ranks if blocks == ALL else blocks)
 
     def location(self, rank: int, buffer: int) -> tuple[int, int]:
-        """The physical buffer (by the number of the larger one) and where in it one begins."""
+        """Where a logical buffer of a rank lies: the number of the physical buffer, and the offset
+        in it in elements.
+
+        In place, input and output share the larger of the two. The input of rank 2 of an
+        all-gather, for instance, begins at element 2 * count of the output.
+        """
         if not self.in_place or buffer == SCRATCH:
             return buffer, 0
         if self.name in ("all_gather", "gather"):

@@ -480,7 +480,9 @@ class AlgorithmFile:
         self.steps[row, rank] = key, len(block) - 1
 
     def waits(self, row: int) -> list[tuple[int, bool]]:
-        """Return the rows that a row waits for, and whether until they arrive.
+        """Return the rows that a row waits for, each with whether it waits for their arrival.
+
+        True: until their data has arrived at the receiver. False: only until they have ended.
 
         Marks move no data and are replaced by the rows that they wait for.
         """

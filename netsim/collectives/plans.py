@@ -101,12 +101,12 @@ class Ref:
 
     @property
     def in_fifo(self) -> bool:
-        """Whether they are a message in a FIFO."""
+        """Whether the chunks are a message in a FIFO."""
         return self.place[0] == FIFO
 
     @property
     def switched(self) -> bool:
-        """Whether they are chunks of a group behind a switch."""
+        """Whether the chunks belong to a group of GPUs behind a switch."""
         return len(self.ranks) > 1 and not self.in_fifo
 
     def packets(self, letters: str, k: int) -> bool:
@@ -189,7 +189,7 @@ class BlockPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Parts of a rank's buffer, in elements."""
+    """Ranges of a rank's buffer: the offset and the length of each, in elements."""
 
     buffer: int
     offset: Counts
@@ -197,7 +197,7 @@ class _Span:
 
 
 def _in_scratch(start: int, count: Counts) -> _Span:
-    """Parts one after the other in scratch memory."""
+    """Ranges of `count` elements each, side by side in scratch memory from element `start` on."""
     return _Span(SCRATCH, start + np.cumsum(count) - count, count)
 
 

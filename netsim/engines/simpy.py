@@ -185,7 +185,10 @@ class Simulation:
     # **** Processes ****
 
     def _clock(self) -> Process:
-        """Let instant after instant happen, each wave by wave until nothing of it is left."""
+        """Process one instant after the other, until all rows have finished or no event is left.
+
+        An instant is over when no process has caused a further event within it.
+        """
         while self._next_is_due() and self.done < len(self.program):
             self.now = self.agenda[0][0]
             if self.now > self.env.now:
@@ -281,7 +284,7 @@ class Simulation:
         return bool(due)
 
     def _next_is_due(self) -> bool:
-        """Drop ends that were foretold for other rates; whether anything is left to happen."""
+        """Whether any event is left. Outdated finish times of flows are dropped."""
         while self.agenda:
             _, number, message, detail = self.agenda[0]
             if message != LEAVE or self._is_current(number, detail):
@@ -305,12 +308,17 @@ class Simulation:
         return [way, *range(*self.choices.more[way : way + 2].tolist())]
 
     def _choose(self, row: int) -> None:
-        """Take the first path whose fullest link, with one more message, has least for its rate."""
+        """Choose the path of a message and start it: the path on which `_fullest` is least, the
+        first of equal ones.
+        """
         self.path[row] = min(self._options(row), key=self._fullest)
         self._join(row)
 
     def _fullest(self, path: int) -> float:
-        """Of the links that not all paths share, the messages for the rate of the fullest."""
+        """The largest number of messages per rate (s/B) on a link of a path, with one more message.
+
+        Links that all the alternative paths share do not count.
+        """
         choices, full = self.choices, 0.0
         assert choices is not None
         for entry in range(*choices.ptr[path : path + 2].tolist()):
@@ -321,7 +329,7 @@ class Simulation:
         return full
 
     def _count(self, row: int, more: int) -> None:
-        """A message more, or one less, on the links of its path."""
+        """Add `more` (1 or -1) to the number of active messages on each link of a row's path."""
         path = self.path[row]
         if self.choices is not None and self._draws(row):
             for slot in self.choices.slot[slice(*self.choices.ptr[path : path + 2])].tolist():
@@ -349,7 +357,7 @@ class Simulation:
         return self.draws[path]
 
     def _moves(self, row: int) -> float:
-        """When a row begins to move its bytes."""
+        """The time (s) at which a row begins to move its bytes: its start plus its latency."""
         return float(self.start[row] + self.latency[self.style[row]])
 
     def _leave(self, row: int, when: float) -> None:
@@ -360,8 +368,12 @@ class Simulation:
         self._finish(row, max(when, self._moves(row)) if self.program.instant else when)
 
     def _wake(self, row: int) -> None:
-        """Nothing holds up a row any more. Of wide instants only what shares links tells when they
-        begin: of others, the end is known at once."""
+        """Start a row whose dependencies have all finished.
+
+        Without wide instants (`instant` is 0) its start is an event. With them only a row that
+        shares links needs an event, for when it begins to move its bytes; the finish time of any
+        other row is computed at once.
+        """
         self.start[row] = self.ready[row]
         if self.program.instant == 0:
             heappush(self.agenda, (self.ready[row], row, READY, 0.0))
@@ -382,7 +394,9 @@ class Simulation:
                 self._wake(dependant)
 
     def _solve(self) -> None:
-        """Fair rates for all flows that share links, directly or not, with one that changed."""
+        """Recompute the fair rates of all flows that share links, directly or through other flows,
+        with a flow or link that changed.
+        """
         self._resize()
         links, rows = self._connected()
         self.touched.clear()
@@ -408,7 +422,10 @@ class Simulation:
                 self._rouse("link", link)
 
     def _resize(self) -> None:
-        """What links have, given how many send to them now."""
+        """Recompute the capacity of touched links from the number of links that send to them.
+
+        With n busy senders, incast divides the capacity of a healthy link by 1 + incast * (n - 1).
+        """
         table = self.program.links
         self.touched |= {table.senders[one] for one in self.touched if one in table.senders}
         for link in self.touched:

@@ -34,7 +34,10 @@ MAX_TURNS = 32
 
 @dataclass(frozen=True)
 class FullDistance:
-    """The time of `full` hops or rounds, from a run of `run`, and its largest relative error."""
+    """The time in seconds of `full` hops or rounds, extrapolated from a run of `run` of them.
+
+    `uncertainty` is the largest relative error.
+    """
 
     seconds: float
     run: int
@@ -54,20 +57,25 @@ def why_not_fewer_hops(collective: Collective, plan: Plan, min_step: int) -> str
 
 
 def ring_distances(collective: Collective, plan: Plan, min_step: int) -> Iterator[int]:
-    """How far chunks travel in runs of a ring, up to half of it.
+    """The distances in hops that chunks travel in the runs of a ring, up to half of the ring.
 
-    Each distance is longer than the last by whole hosts and at least `min_step` hops, from the
-    fifth on by as much as all before. Chunks that are shorter than others fit in between."""
+    The first four distances increase by the same number of hops: whole hosts, and at least
+    `min_step` hops. Each later increase is as large as all before it and one of these steps more.
+    The hops that are left out are always a multiple of the step. Chunks that are shorter than the
+    others (`shorter_chunks`) fit into the first distance.
+    """
     ranks, full = len(plan.nodes[0]), len(plan.node) - 1
     unit, first = ranks * -(-min_step // ranks), shorter_chunks(collective, plan)
     return _distances(first + (full - first) % unit or unit, unit, full)
 
 
 def send_rounds(sends: Transfers, loops: int) -> Iterator[int]:
-    """How many rounds runs of sends to all have, up to half of them.
+    """The numbers of rounds in the runs of an all-to-all by sends, up to half of all rounds.
 
-    Each has more rounds than the last by turns of all channels (fewer for sends of more `loops`),
-    from the fifth on by the length of all before."""
+    The first four increase by a multiple of the rounds in which all channels have a turn (a smaller
+    multiple for sends of more `loops`). Each later increase is as large as all before it and one of
+    these steps more.
+    """
     ranks = sends.collective.ranks
     turn = sends.rounds_of_all_channels
     unit = turn * max(1, ranks // turn // MAX_TURNS // loops)
@@ -88,16 +96,19 @@ def extrapolate_distance(
     tolerances: tuple[float, float],
     far: float,
 ) -> FullDistance | None:
-    """The time of `full` hops or rounds, by `seconds` of runs at some `distances`.
+    """Extrapolate the time to `full` hops or rounds from runs at increasing `distances`.
 
-    None if increments differ by more than is tolerated: by the first of `tolerances` up to the
-    distance `far`, by the second beyond."""
+    `seconds` returns the time of a run at a distance. Runs end as soon as the last increments per
+    hop agree to the first of `tolerances` (to the second at distances beyond `far`). None if they
+    never agree.
+    """
     times: dict[int, float] = {}
     for last in distances:
         times[last] = seconds(last)
         if len(times) <= INCREMENTS:
             continue
-        lengths = sorted(times)  # of more than four, each increment is as long as all before
+        # Of five and more distances, s + 2 u is left out: increments then double (u, 2 u, 4 u).
+        lengths = sorted(times)
         if len(lengths) > INCREMENTS + 1:
             del lengths[INCREMENTS - 1]
         pairs = list(pairwise(lengths[-1 - INCREMENTS :]))[::-1]

@@ -5,14 +5,20 @@ chunks travel a few hosts far only; runs at four distances, each longer by a hos
 what a hop adds. Chunks that are shorter than the others come round in such a run as often as in
 the full ring (`extent/distance.py`).
 
-How that is checked: three increments must agree to 0.75 %, or to 5 % from 100 hops, an eighth of
-the ring or ten million rows on. A ring of fewer than three million rows that does not agree is
-simulated in full; nodes with different numbers of ranks refuse the method. Three operations back
-to back are simulated at two distances, and the difference is how they overlap.
+How that is checked: three increments (the time that a further hop adds) must agree to 0.75 %. From
+100 hops, an eighth of the ring or ten million rows on, 5 % are enough. A ring of fewer than three
+million rows whose increments do not agree is simulated in full. Rings over nodes with different
+numbers of ranks are refused. Three operations back to back are simulated at two distances, to find
+by how many seconds operations overlap.
 
-Error: what increments differ, times the hops that are left out, and one hop more (where the ring
-closes may be a hop unlike the others); the whole overlap that is extrapolated; chunks that are
-empty before NCCL 2.22. All of it counts twice where connections have several queue pairs.
+The error bound is a sum:
+
+- the difference between the increments, times the number of hops that are left out;
+- the time of one hop, as the hop that closes the ring may differ from the others;
+- all of the overlap that is extrapolated;
+- the effect of empty chunks, which NCCL has before version 2.22.
+
+The sum is doubled if connections have several queue pairs.
 
     $ netsim expect gh200-x4 all_reduce --nodes 128 --fabric dragonfly --algo Ring --proto LL128 \\
           --sizes 64M --verbose
@@ -107,11 +113,12 @@ def far_distance(form: Form, budget: Budget) -> float:
 def _from_few_hops(
     bench: Bench, solver: Solver, original: Form, budget: Budget
 ) -> Result | Refusal:
-    """The time of a ring: one operation, less what operations back to back overlap.
+    """Time a ring from runs of few hops: the time of one operation, less the overlap with the next.
 
-    By how much they overlap is found with the fewest hops that are compared and with the most, or
-    with the run before where the most are many rows. Each further hop adds to it, and moves over
-    links, as much as those between."""
+    The overlap of operations back to back is simulated with the fewest hops that are compared and
+    with the most (or with fewer, if the most have too many rows). Each further hop is taken to add
+    as much overlap as the hops between these two, and as many bytes on the links.
+    """
     thresholds = budget.thresholds
     rows_in_full = written_form(original, budget).ring_rows
     is_small = rows_in_full <= thresholds.max_ring_rows  # simulated in full if hops do not agree

@@ -18,15 +18,18 @@ from netsim.schedule.repeat import Launch
 
 
 def clock_of(form: Form, run: StandaloneRun) -> Clock:
-    """How the times of the ranks of a form become its time."""
+    """The rule that turns finish times of the ranks into the time that nccl-tests prints."""
     back_to_back, gpus_per_process = form.task.back_to_back, form.task.gpus_per_process
     assert back_to_back is not None
     return Clock(back_to_back, run.taking_part // gpus_per_process)
 
 
 def launch_of(question: MethodInput) -> Launch:
-    """How operations begin: without the launch by the host, if ranks are all busy for much longer
-    than that takes."""
+    """How operations are launched, without the time of the host's launch if that is negligible.
+
+    It is negligible if all ranks are launched at the same time and the launch takes only a small
+    fraction of the time that even the first rank to finish is busy with an operation.
+    """
     launch = question.form.task.launch
     shortest = float(question.operation.ends.min())
     is_hidden = launch.period < question.budget.thresholds.negligible_launch_fraction * shortest
@@ -34,24 +37,28 @@ def launch_of(question: MethodInput) -> Launch:
 
 
 def first_launch_left_out(question: MethodInput) -> float:
-    """Seconds by which all operations are later for the first launch, if `launch_of` leaves it
-    out."""
+    """The seconds that the host needs for the first launch if `launch_of` omits them, otherwise 0.
+
+    To be added to the finish times of all operations.
+    """
     return question.form.task.launch.host - launch_of(question).host
 
 
 def last_like_first(question: MethodInput) -> Floats:
-    """When the last operation is over by rank, if each is over before the next one begins and all
-    take as long as the first one."""
+    """The finish time in seconds of the last operation, by rank, if no two operations overlap and
+    each takes as long as the first.
+    """
     operation, launch = question.operation, question.form.task.launch
     further_operations = question.form.iterations - 1
     return launch.host + further_operations * max(operation.seconds, launch.period) + operation.ends
 
 
 def operation_counts(rows: int, question: MethodInput) -> list[int]:
-    """How many operations back to back are simulated, one number after the other.
+    """The numbers of operations back to back to simulate, in increasing order.
 
-    The fewest, and those that are few enough rows, up to all of them. Empty if even the fewest are
-    too many rows."""
+    The smallest is always tried; larger ones, up to all operations, if they have few enough rows.
+    Empty if even the smallest has too many.
+    """
     thresholds, iterations = question.budget.thresholds, question.form.iterations
     counts = {min(times, iterations) for times in (*thresholds.operation_counts, iterations)}
     fewest, *more = sorted(counts)
@@ -62,8 +69,11 @@ def operation_counts(rows: int, question: MethodInput) -> list[int]:
 
 
 def last_of_all(follow: Follow, question: MethodInput, rows: int) -> Floats | None:
-    """When the last operation is over by rank, if all are simulated, or if those that are repeat;
-    else None."""
+    """The finish time in seconds of the last operation, by rank.
+
+    It is simulated, or extrapolated if the simulated operations repeat. None if neither is
+    possible.
+    """
     iterations, launch = question.form.iterations, launch_of(question)
     for times in operation_counts(rows, question):
         ends, is_apart = follow(launch, times)
@@ -78,7 +88,7 @@ def last_of_all(follow: Follow, question: MethodInput, rows: int) -> Floats | No
 def result_from_last(
     question: MethodInput, last: Floats, words: str = "", uncertainty: float = 0.0
 ) -> Result:
-    """The time of operations back to back, the last of which is over at these times by rank."""
+    """The result for operations back to back, from the finish times (s) of the last one by rank."""
     clock = clock_of(question.form, question.operation.run)
     if len(last) != len(clock.process):  # of all ranks, not only of those that take part
         process = np.arange(len(last)) // question.form.task.gpus_per_process

@@ -127,13 +127,13 @@ class MethodInput:
 
     @property
     def operation(self) -> OneOperation:
-        """One operation, which has been found before methods for operations back to back."""
+        """The standalone operation; methods for back-to-back operations run only after it."""
         assert self.standalone is not None
         return self.standalone
 
 
 def can_run_all_operations(form: Form, rows: int, budget: Budget) -> bool:
-    """Whether all operations that are timed of `rows` rows each may be simulated."""
+    """Whether all timed operations, each of `rows` rows, are few enough rows to be simulated."""
     return form.iterations * rows <= budget.thresholds.max_rows_of_all_operations
 
 
@@ -141,15 +141,15 @@ class Solver(Protocol):
     """How a method times another form of its task, such as the same ring with fewer hops."""
 
     def one_operation(self, question: MethodInput) -> OneOperation:
-        """One operation of the form."""
+        """Time one operation of the form from an idle cluster."""
         ...
 
     def back_to_back(self, question: MethodInput) -> Result:
-        """The time of the form, of which one operation is given."""
+        """Time operations of the form back to back; the standalone operation is known."""
         ...
 
     def time_of(self, question: MethodInput) -> Result:
-        """The time of the form."""
+        """Time the form from the start: one operation, then operations back to back."""
         ...
 
 

@@ -65,10 +65,11 @@ class AlgorithmSketch:
         return self._answers.of(key, lambda: self._representatives(max_rounds))
 
     def lockstep(self, min_steps: int, max_spread: float) -> Lockstep | None:
-        """How ranks keep step; None if they do not.
+        """The classes of ranks that keep step, and their rate; None if ranks do not keep step.
 
-        Nor if all ranks have fewer than `min_steps` steps together, or end apart by more than the
-        fraction `max_spread` of the time of all steps."""
+        Also None if all ranks have fewer than `min_steps` steps together, or if the latencies of
+        messages differ by more than the fraction `max_spread` of the time of all steps.
+        """
         sketch = self.sketch
         if sketch.step_count * self.task.collective.ranks < min_steps:
             return None
@@ -112,7 +113,7 @@ class AlgorithmSketch:
 
     @property
     def _answers(self) -> Memo:
-        """What is remembered with the topology."""
+        """Results that are cached with the topology, for all textbook algorithms on it."""
         return self.task.topology.memo.of("textbook algorithms", Memo)
 
     @property

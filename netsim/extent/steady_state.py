@@ -77,10 +77,13 @@ def extrapolate_increments(
 def extrapolate_rate(
     ends_of: Callable[[int], Floats], n: int, last: int, tolerance: float, need: float = 0.0
 ) -> ExtrapolatedEnds | None:
-    """The ends of `n` loops, if the part that ends last takes the same for each from half of `last`
-    on: `need`, the time that the busiest link needs for a loop, or without it, as much as before.
+    """Extrapolate end times (s) to `n` loops from runs of `last`, half and a quarter as many loops.
 
-    None if it takes more or less by `tolerance`, or if a loop adds more to another part."""
+    The rank or channel that ends last must take the same time for each loop from half of `last` on:
+    `need` seconds, which the busiest link needs for a loop; or, without it, as much as from a
+    quarter to half of `last`. None if it takes more or less by the fraction `tolerance`, or if the
+    loops delay another rank or channel by more than that one.
+    """
     ends, half = ends_of(last), ends_of(last // 2)
     added = float(ends.max() - half.max())
     expected = need * (last - last // 2)
@@ -95,10 +98,11 @@ def extrapolate_rate(
 
 
 def later_ends(ends: Floats, added: Floats, spread: float) -> ExtrapolatedEnds | None:
-    """Ends that are `added` later, of which the fraction `spread` is not sure.
+    """End times that are `added` seconds later; the fraction `spread` of `added` is their error.
 
-    None if a part overtakes the one that was the last: what parts then do to one another has not
-    been seen."""
+    None if another rank or channel becomes the last one: how they then slow each other has not been
+    simulated.
+    """
     later = ends + added
     latest = float(later[ends.argmax()])
     if later.max() > latest * (1 + AGREE):
@@ -107,13 +111,13 @@ def later_ends(ends: Floats, added: Floats, spread: float) -> ExtrapolatedEnds |
 
 
 # **** Loops that recur ****
-# Steady states within one run. Runs that differ by whole loops are the same until the first row of
-# a last loop starts. If by then the same rows are under way as some loops before, as far on and
-# with the same ones over, the same follows again for as long as loops follow, and the end of the
-# run is the same, only later.
+# Steady states within one run. Runs that differ by whole loops are equal until the first row of a
+# last loop starts. Assume that at this time the same rows have ended and the same rows are under
+# way, with the same progress, as some loops before. Then these loops repeat for as long as there
+# are more loops, and the end of a longer run is equal, only later.
 
 FEWEST_PERIODS = 2
-"""Periods that are compared with those before them."""
+"""The number of last periods that are compared with the periods before them."""
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -145,9 +149,11 @@ class LoopLane:
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """Every `loops` loops the same happens again, `seconds` later, to the fraction `spread`.
+    """A steady state: the same rows start and end again `loops` loops later, after `seconds`.
 
-    The last loops begin at `until`, in seconds."""
+    `spread` is how far the times of rows differ from that, as a fraction of `seconds`. The last
+    loops begin `until` seconds after the start of the simulation.
+    """
 
     loops: int
     seconds: float
@@ -156,9 +162,11 @@ class Recurrence:
 
 
 def lanes_of(schedule: Schedule, short: Schedule, loops: int) -> list[LoopLane] | None:
-    """Where the loops of each channel lie, from a schedule with `loops` fewer of them.
+    """The rows of the loops of each channel, found by comparison with `short`, the same schedule
+    with `loops` fewer loops.
 
-    None if rows cannot be separated by loops."""
+    None if rows cannot be separated by loops.
+    """
     edges, fewer = _edges(schedule), _edges(short)
     if len(edges) != len(fewer) or loops <= 0:
         return None
@@ -174,7 +182,9 @@ def lanes_of(schedule: Schedule, short: Schedule, loops: int) -> list[LoopLane] 
 
 
 def _edges(schedule: Schedule) -> list[int]:
-    """Where rows of another channel begin, or marks."""
+    """The numbers of the rows at which the channel changes, or marks begin or end; with 0 and the
+    end.
+    """
     key = schedule.style_column("channel").astype(np.int64) * 2 + (schedule.kind == MARK)
     return [0, *(np.flatnonzero(np.diff(key)) + 1).tolist(), len(schedule)]
 
@@ -208,15 +218,16 @@ class _Run:
         self.lanes = lanes
         self.start, self.end = timeline.start, timeline.end
         self.until = min(float(lane.by_loop(self.start)[-1].min()) for lane in lanes)
-        # What ended longer ago than this is in nobody's way any more; what has not ended began
-        # since.
+        # A row that ended longer ago than this can no longer delay another row; a row that has not
+        # ended began within this time.
         longest = max(float((self.end - self.start)[lane.begin : lane.end].max()) for lane in lanes)
         lags = float(program.lag_seconds.max(initial=0.0))
         self.memory = longest + lags + float(program.path_latency.max(initial=0.0))
 
     def recurs(self, period: int) -> Recurrence | None:
-        """The steady state if everything that ended of late ended `period` loops before, too, as
-        much earlier; else None."""
+        """The steady state, if rows that ended recently started and ended equally much later than
+        the same rows `period` loops before; else None.
+        """
         seconds = self._seconds_of_period(period)
         since = self.until - max(self.memory, FEWEST_PERIODS * seconds)
         if not 0 < seconds < since:
@@ -236,8 +247,11 @@ class _Run:
         return Recurrence(period, seconds, (high - low) / seconds, self.until)
 
     def _is_same_state(self, lane: LoopLane, period: int, seconds: float, since: float) -> bool:
-        """Whether what had ended by `since`, and what had not by `until`, is the same in rows of
-        `period` loops before, `seconds` earlier."""
+        """Whether the rows that are over, under way and not yet started are the same as `period`
+        loops and `seconds` before.
+
+        Compared are the rows that had ended by `since`, and those that had not by `until`.
+        """
         tolerance = AGREE * seconds
         ends = lane.by_loop(self.end)
         now, before = ends[period:-1], ends[: -1 - period]
@@ -253,8 +267,11 @@ class _Run:
         )
 
     def _seconds_of_period(self, period: int) -> float:
-        """How much later the last row that ended in time ended than the same row `period` loops
-        before."""
+        """The seconds by which `period` loops delay a row, if this is a steady state.
+
+        Measured at the row that ends last before the last loops begin: its end, less the end of the
+        same row `period` loops before.
+        """
         ends = self.lanes[0].by_loop(self.end)
         now = np.where(ends[period:-1] <= self.until, ends[period:-1], -np.inf)
         place = np.unravel_index(np.argmax(now), now.shape)

@@ -179,7 +179,7 @@ class _Compared:
         return None
 
     def network(self) -> Iterator[Difference]:
-        """Sockets where the cluster has RDMA, or the other way round."""
+        """Yield a difference if the log has sockets and the cluster RDMA, or the reverse."""
         used = set(self.facts.networks.values())
         cluster = self.derived.jobs[0].cluster
         transport = cluster.transport.name if cluster.transport else ""
@@ -193,7 +193,7 @@ class _Compared:
             )
 
     def nics(self) -> Iterator[Difference]:
-        """Hosts that use fewer or more NICs than the topology has."""
+        """Yield a difference for each group of hosts that use fewer or more NICs than expected."""
         expected = len(self.predictor.parts.nics)
         for count in sorted({len(names) for names in self.facts.nics.values()} - {expected}):
             hosts = tuple(host for host, names in self.facts.nics.items() if len(names) == count)
@@ -205,7 +205,9 @@ class _Compared:
             )
 
     def transports(self) -> Iterator[Difference]:
-        """Messages between nodes without GPUDirect, and GPUs of a node joined by shared memory."""
+        """Yield differences for messages between nodes without GPUDirect, and for GPUs of one node
+        that are connected by shared memory instead of peer access.
+        """
         if not self.facts.connections:
             return
         kinds = Counter(self.facts.connections.values())
@@ -244,7 +246,7 @@ class _Compared:
         return tuple(dict.fromkeys(self.facts.connection_hosts[key] for key in keys))
 
     def channels(self) -> Iterator[Difference]:
-        """The number of channels, and of NVLS."""
+        """Yield differences in the number of channels, and if only the simulation uses NVLS."""
         comm = self.derived.jobs[0].comm
         logged = self.facts.coll_channels
         if logged is None and self.facts.rings:
@@ -260,7 +262,7 @@ class _Compared:
             yield Difference(self.log, "NVLS channels", "0", str(comm.nvls_channels), cost, line)
 
     def rings(self) -> Iterator[Difference]:
-        """The order of ranks in rings: how many of the logged ones no simulated ring has."""
+        """Yield a difference if some logged rings have another order than all simulated rings."""
         if not self.facts.rings:
             return
         simulated = {in_order(ring) for ring in self._wiring().rings}
@@ -280,7 +282,7 @@ class _Compared:
             )
 
     def trees(self) -> Iterator[Difference]:
-        """The parents of ranks in trees, by channel."""
+        """Yield a difference if ranks have other parents in logged trees than in simulated ones."""
         trees = self._wiring().trees
         moved = [
             (channel, rank)
@@ -304,7 +306,7 @@ class _Compared:
         return self.derived.jobs[0].wiring
 
     def algorithms(self, choices: Mapping[int, tuple[str, str]]) -> Iterator[Difference]:
-        """Sizes at which the log has another algorithm or protocol."""
+        """Yield a difference for each size at which the log has another algorithm or protocol."""
         for size, (algorithm, protocol) in choices.items():
             plan = self.derived.planned(size)
             if plan is None or (plan.algorithm, plan.protocol) == (algorithm, protocol):

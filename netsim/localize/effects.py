@@ -74,7 +74,7 @@ class SuspectEffects:
         return self._twins[key]
 
     def _signature_of(self, node: int) -> int:
-        """A number that is equal for nodes which have the same seats in the same tests."""
+        """A number, equal for nodes that are in the same tests at equivalent positions."""
         if node not in self._signatures:
             anything = Suspect("slow-node", "", node)
             tests = self.observed.tests
@@ -132,8 +132,11 @@ class SuspectEffects:
         return EffectGroups(places, group, tuple(first))
 
     def simulate(self, suspect: Suspect, severity: float, *, exact: bool = False) -> None:
-        """Simulate a severity, so that rows of the suspect have it. With `exact`, the suspect is
-        simulated at its own position in each test, and has no twin from then on."""
+        """Simulate the effects of a suspect at one more severity, which `rows` then includes.
+
+        With `exact`, the suspect itself is simulated in each test of few nodes, in place of its
+        twin, and `twin_of` returns the suspect from then on.
+        """
         if exact and suspect not in self._exact:
             twin = self.twin_of(suspect)
             self._curves.setdefault(suspect, dict(self._curves.get(twin, {})))

@@ -287,15 +287,18 @@ def parts_of(topology: Topology, node_count: int) -> ClusterParts:
 
 
 def _cables(ends: Mapping[str, Sequence[tuple[str, str]]], nic: str) -> str:
-    """The switch to which a NIC is cabled; of two ports the first; empty without one."""
+    """The name of the switch at the NIC's first port; empty if no port is connected."""
     return next((head for head, kind in ends.get(nic, ()) if kind == "nic"), "")
 
 
 def _link_patterns(
     ends: Mapping[str, Sequence[tuple[str, str]]], gpus: Sequence[str], kinds: Sequence[str]
 ) -> dict[str, str]:
-    """By GPU of a node, the other end of its links of some kinds as a pattern, with NODE for the
-    name of the node."""
+    """For each GPU of a node, a pattern of the nodes at the other end of its links of these kinds.
+
+    The name of the node is replaced by NODE: `{"gpu0": "NODE.nvswitch*"}` if all of GPU 0's NVLinks
+    go to the NVSwitches of the node.
+    """
     patterns = {}
     for gpu in gpus:
         heads = [head for head, kind in ends.get(f"node0.{gpu}", ()) if kind in kinds]

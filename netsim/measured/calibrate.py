@@ -595,9 +595,13 @@ def _fit_of(
     seen: NDArray[np.bool_],
     bounds: tuple[Floats, Floats],
 ) -> Fit:
-    """The result of the plausible sets, of which the best comes first.
+    """Combine the plausible parameter sets, the best first, into the result of the calibration.
 
-    Parameters that are in all sets are fitted, unless their interval is too wide."""
+    A parameter that is in every set is fitted; its interval spans those of all sets. It stays at
+    its usual value if that interval is too wide. All other parameters stay at their usual values,
+    too, each with the reason. Nothing is fitted if the only set forecasts left-out points no better
+    than the usual values do.
+    """
     best = sets[0]
     determined = common_members(sets)
     forecast = usual

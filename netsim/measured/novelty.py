@@ -29,8 +29,12 @@ ANY: result_rows.Class = ("", "", "", "")  # the points of one class and band ar
 
 @dataclass(frozen=True)
 class NoveltyError:
-    """What is known of one class in one band: its error, the part of points within intervals that
-    never saw their system (None where no interval is), and the interval of all systems."""
+    """The error of one novelty class in one size band.
+
+    - `within`: the fraction of points inside an interval that was computed without their system;
+      None if there is no such interval.
+    - `interval`: the interval from the points of all systems.
+    """
 
     novelty: str
     band: str
@@ -70,7 +74,7 @@ def left_out_by(
     done: Callable[[int, int], None] | None = None,
     journal: Journal | None = None,
 ) -> tuple[ComparedPoint, ...]:
-    """The points of some runs, each simulated without what its group says of constants."""
+    """The points of some runs, each simulated with constants estimated without its group."""
     systems = {entry.id: entry.system for entry in entries}
     left_out = leave_out(
         results,
@@ -94,7 +98,10 @@ def novelty_left_out(entry: IndexEntry, level: str, corpus: Sequence[IndexEntry]
 def by_novelty(
     points: Mapping[str, Sequence[ComparedPoint]], corpus: Sequence[IndexEntry]
 ) -> dict[str, list[ComparedPoint]]:
-    """The points of healthy runs by class, of those that were left out by level."""
+    """The points of healthy runs by novelty class.
+
+    `points` has, by level, the runs as simulated with their group at that level left out.
+    """
     entries = {entry.id: entry for entry in corpus}
     classes: dict[str, list[ComparedPoint]] = {novelty: [] for novelty in NOVELTIES}
     taken = set[tuple[str, str]]()
@@ -112,15 +119,19 @@ def by_novelty(
 def _interval(
     points: Sequence[ComparedPoint], without: str = ""
 ) -> result_rows.TimeInterval | None:
-    """The interval of some points, perhaps without what one system says."""
+    """The interval of measured over simulated times of some points, except those of system
+    `without`.
+    """
     ratios = [(point.log_ratio, point.system) for point in points]
     return intervals_from({(result_rows.TIME, ANY): ratios}, without).get((result_rows.TIME, ANY))
 
 
 def _within(points: Sequence[ComparedPoint]) -> float | None:
-    """The part of points within the interval of the other systems, every system weighing the same.
+    """The fraction of points inside the interval of the other systems; every system weighs the
+    same.
 
-    A measured time is within if it lies between `low` and `high` times the simulated one."""
+    A measured time is inside if it lies between `low` and `high` times the simulated one.
+    """
     inside = list[bool]()
     systems = list[str]()
     for system, system_points in grouped(points, lambda point: point.system).items():
@@ -156,7 +167,7 @@ def novelty_errors(classes: Mapping[str, Sequence[ComparedPoint]]) -> list[Novel
 
 
 def page_rows(errors: Sequence[NoveltyError]) -> Iterator[str]:
-    """The rows of the table of the page."""
+    """Yield the errors as rows of a Markdown table, for a page of the docs."""
     for row in errors:
         within = "" if row.within is None else f"{row.within:.0%}"
         span = ""
@@ -169,7 +180,9 @@ def page_rows(errors: Sequence[NoveltyError]) -> Iterator[str]:
 
 
 def printed_rows(errors: Sequence[NoveltyError]) -> Iterator[str]:
-    """The same as lines of text."""
+    """Yield the errors as a plain text table, for the terminal: a line per novelty class and size
+    band.
+    """
     yield "# errors by what else was measured: median error, [90th percentile], bias"
     yield f"# {'class':<26}{'band':<14}{'error':<22}{'systems':>8}{'points':>8}{'within':>8}"
     for row in errors:

@@ -598,14 +598,17 @@ class StepErrorFigures:
 
 
 def error(compared: Sequence[ComparedStep]) -> StepErrorFigures:
-    """The error of at least one compared step."""
+    """How far the simulated times of steps are from the published ones; needs at least one step.
+
+    The median, 90th percentile and bias are fractions; every group has the same weight.
+    """
     ratios = [step.log_ratio for step in compared]
     groups = [step.group for step in compared]
     return StepErrorFigures(len(compared), *error_figures(ratios, weights_of(groups)))
 
 
 def by(compared: Sequence[ComparedStep], key: str) -> dict[str, list[ComparedStep]]:
-    """The steps by a property of what is published; numbers of GPUs by powers of two."""
+    """The steps by a property of the published entry, such as `group`; `gpus` by powers of two."""
     if key != "gpus":
         of_value = grouped(compared, lambda step: str(getattr(step.published, key)))
         return dict(sorted(of_value.items()))

@@ -115,8 +115,10 @@ def _begin(
     future: structures.Future,
     options: structures.PathChoices,
 ) -> None:
-    """Take the next row that is ready: start it, or set its alarm for when it can. Nothing holds
-    up a row that shares no link: its end is known at once, long before its time has come."""
+    """Take the next row that is ready: start it, or set an alarm for when it begins to move bytes.
+
+    A row that shares no link runs at a known rate, so its finish time is computed at once.
+    """
     core = net.core[0]
     row = core.ready
     core.ready = rows.waits[row]
@@ -146,7 +148,10 @@ def _join(
     row: int,
     group: int,
 ) -> None:
-    """Let a row move its bytes."""
+    """Let a row take part in the sharing of links, in a seat of its group.
+
+    If it begins to move bytes later within this instant, it is put on the list of `_join_later`.
+    """
     core = net.core[0]
     place = seat_for(net, group)
     net.seats[place].flows += 1
@@ -163,7 +168,7 @@ def _join(
 def _sit(
     rows: structures.RowColumns, net: structures.Net, row: int, place: int, more: float
 ) -> None:
-    """Let a row begin its work, and so much more."""
+    """Add a row to the flows of a seat, with work of amount / share plus `more`."""
     core, seat = net.core[0], net.seats[place]
     amount = rows.amount[rows.piece[row if row < core.span else row % core.span]]
     structures.join(rows, seat, row, amount / net.kinds[net.groups[seat.group].kind].share + more)
@@ -178,8 +183,11 @@ def _moves(rows: structures.RowColumns, core: structures.Records, row: int) -> f
 
 @InnerFunction
 def _join_later(rows: structures.RowColumns, net: structures.Net, ends: structures.Agenda) -> None:
-    """Let rows that begin to move after the beginning of the instant have as much more to do as
-    passes until then."""
+    """Seat the rows that begin to move their bytes after the beginning of this instant.
+
+    They get bandwidth from the beginning of the instant on. So that they finish at the right time,
+    their work grows by what they would move until their own beginning: level * seconds.
+    """
     core = net.core[0]
     while core.later >= 0 and core.stop == 0:
         row, place = core.later, rows.child[core.later]
@@ -192,7 +200,7 @@ def _join_later(rows: structures.RowColumns, net: structures.Net, ends: structur
 
 @InnerFunction
 def _others(options: structures.PathChoices, path: int) -> int:
-    """How many paths there are beside the first for who has this one."""
+    """The number of paths that a message may choose from, besides the first of them (`path`)."""
     way = options.way[path]
     return int(options.more[way + 1] - options.more[way])
 
@@ -201,8 +209,9 @@ def _others(options: structures.PathChoices, path: int) -> int:
 def _choose(
     rows: structures.RowColumns, net: structures.Net, options: structures.PathChoices
 ) -> None:
-    """Let the first row that waits take the first path whose fullest link, with one more message,
-    has least for its rate."""
+    """Choose the path of the next waiting row and start it: the path on which `_fullest` is least,
+    the first of equal ones.
+    """
     core, row = net.core[0], options.waiting[1].number
     structures.take_out(options.waiting, row)
     best = options.way[options.taken[row]]
@@ -218,7 +227,10 @@ def _choose(
 
 @InnerFunction
 def _fullest(options: structures.PathChoices, path: int) -> float:
-    """Of the links that not all paths share, the messages for the rate of the fullest."""
+    """The largest number of messages per rate (s/B) on a link of a path, with one more message.
+
+    Links that all the alternative paths share do not count.
+    """
     full = 0.0
     for k in range(options.ptr[path], options.ptr[path + 1]):
         if options.apart[k]:
@@ -229,7 +241,7 @@ def _fullest(options: structures.PathChoices, path: int) -> float:
 
 @InnerFunction
 def _count(options: structures.PathChoices, row: int, more: float) -> None:
-    """A message more, or one less, on the links of its path."""
+    """Add `more` (1 or -1) to the number of active messages on each link of a row's path."""
     path = options.taken[row] if len(options.taken) > 0 else -1
     if path >= 0:
         for k in range(options.ptr[path], options.ptr[path + 1]):
@@ -245,7 +257,7 @@ def _finish(rows: structures.RowColumns, core: structures.Records, row: int, end
 
 @InnerFunction
 def _end(rows: structures.RowColumns, core: structures.Records, taken: NDArray[np.int32]) -> None:
-    """Take the next row that is over, and tell those that wait for it."""
+    """Take the next finished row, and report its finish time to the rows that wait for it."""
     row = core.over
     core.over = rows.waits[row]
     core.done += 1
@@ -263,7 +275,10 @@ def _end(rows: structures.RowColumns, core: structures.Records, taken: NDArray[n
 
 @InnerFunction
 def _tell(rows: structures.RowColumns, core: structures.Records, row: int, start: float) -> None:
-    """A row has one less to wait for, and starts no earlier than this."""
+    """Record that one dependency of a row is met and that the row starts at `start` or later.
+
+    After its last dependency the row joins the list of ready rows.
+    """
     rows.start[row] = max(rows.start[row], start)
     rows.waits[row] -= 1
     if rows.waits[row] == 0:
@@ -289,7 +304,7 @@ def _set_alarm(
 def _ring(
     rows: structures.RowColumns, core: structures.Records, alarm_row: Any, place: int
 ) -> None:
-    """The alarm of a row: it begins to move its bytes."""
+    """Free an alarm that is due; its row joins the list of ready rows and then moves its bytes."""
     row = alarm_row[place]
     alarm_row[place] = core.free_alarm
     core.free_alarm = place
@@ -437,8 +452,11 @@ class _Run:
         return Timeline(self.rows.start, self.rows.end, taken if len(taken) else None)
 
     def keep(self) -> None:
-        """Simulate on until the first rank has ended its last operation, and keep what is so then:
-        of rows, from the first one on that is not over."""
+        """Simulate until the first rank has finished its last operation, and save that state for
+        `longer`.
+
+        Columns of rows are saved from the first unfinished row on.
+        """
         core = self.net.core
         core["pause"] = len(self.many) - core["marks"]
         self.onward()
@@ -449,7 +467,7 @@ class _Run:
         self.saved: Any = first, columns, *(type(one)(*map(np.copy, one)) for one in state)
 
     def longer(self, many: Operations) -> "_Run":
-        """The saved state, with more operations to follow."""
+        """Return a run of more operations that continues from the saved state."""
         run, (first, columns, net, future, options) = _Run(many, self.laid), self.saved
         for name, column in zip(CHANGING, columns, strict=True):
             getattr(run.rows, name)[: len(self.many)] = getattr(self.rows, name)
@@ -464,7 +482,10 @@ class _Run:
 
 
 def _places(seats: int) -> int:
-    """The number of places of an agenda for `seats` seats; `looks` has the same number."""
+    """The number of places (a power of 4) in the agenda of next finish times for `seats` seats.
+
+    The queue `looks` has as many entries for seats, after those for links.
+    """
     return structures.places_for(max(seats, _PLACES))
 
 
@@ -505,7 +526,7 @@ def _rows(many: Operations, laid: _Laid, begins: Floats | None) -> structures.Ro
 
 
 def _net(program: Program, grouping: Grouping, places: int) -> structures.Net:
-    """All at rest, as before any run; seats that are not touched take no memory."""
+    """The initial links, groups and seats: no row is active. Unused seats take no memory."""
     core = np.zeros(1, structures.CORE)
     for name in ("ready", "over", "free_seat", "free_alarm", "later", "dirty", "moved"):
         core[name] = structures.NOBODY
@@ -537,7 +558,7 @@ def _has_caps(grouping: Grouping) -> bool:
 
 
 def _future(many: Operations, grouping: Grouping, places: int) -> structures.Future:
-    """Nothing but the changes of capacity, closed by one that never comes; room for seats."""
+    """The initial agendas: changes of capacity, then a sentinel at infinity; `places` for seats."""
     slots, choices = np.full(len(grouping.number), structures.NOBODY), many.once.paths.choices
     if choices is not None:
         slots[choices.link] = np.arange(len(choices.link))
@@ -555,7 +576,7 @@ def _future(many: Operations, grouping: Grouping, places: int) -> structures.Fut
 
 
 def _options(many: Operations) -> structures.PathChoices:
-    """What there is to choose from, before anybody has; empty where nothing is chosen."""
+    """The paths that messages may choose from, before any has chosen; empty without choices."""
     none = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64)
     paths = many.once.paths.choices or Choices(*none, none[0], np.zeros(0, bool), none[1])
     rows = 0 if many.once.paths.choices is None else len(many)
@@ -574,7 +595,10 @@ def _list_free_rows(rows: structures.RowColumns) -> tuple[int, int]:
 
 
 def _stalled(program: Program, rows: structures.RowColumns, now: float) -> Exception:
-    """Rows that never ended, and of those the ones that wait for another such."""
+    """The error for a simulation in which some rows can never finish.
+
+    Rows that wait for an unfinished row count as not started.
+    """
     schedule = program.schedule
     end = np.where(rows.end < 0, inf, rows.end)
     edge = np.repeat(np.arange(len(program)), np.diff(schedule.dep_ptr))

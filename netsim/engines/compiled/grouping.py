@@ -13,20 +13,25 @@ from netsim.program.program import Paths, Program
 from netsim.schedule.schedule import Schedule
 from netsim.topology.graph import least_and_most
 
-ROOM = 1e-9  # of a capacity, which has to stay free
+ROOM = 1e-9  # fraction of a capacity that has to stay free
 BEHIND = np.dtype(
     [
-        ("all", "f8"),  # what all files behind a resource may draw on the one in question
-        ("chosen", "f8"),  # what those draw for which this resource is the bound that counts
-        ("passes", "f8"),  # the most that it lets through to the one in question
+        ("all", "f8"),  # bytes/s that all files crossing a link may draw on the examined link
+        ("chosen", "f8"),  # bytes/s of the files for which this link was chosen as the limit
+        ("passes", "f8"),  # the most bytes/s that it lets through to the examined link
     ],
     align=True,
 )
 
 
 class Traffic(NamedTuple):
-    """How many files of which kind go which way, and the least and most that resources carry.
-    `behind` serves one resource in question at a time, and is zero between them."""
+    """The demand of all paths on links, as input of `find_behind`.
+
+    - `files`: the number of files (see below) of every (path, kind); `limits` are the kinds.
+    - `ptr`, `link`, `weight`, `active`: the entries of each path, as in `Paths`.
+    - `least`, `most`: the smallest and largest capacity of each link over time, in bytes/s.
+    - `behind`: by link, sums for the one link that is being examined; zero between two links.
+    """
 
     files: NDArray[np.int32]
     limits: Records
@@ -41,11 +46,13 @@ class Traffic(NamedTuple):
 
 @CompiledFunction
 def find_behind(traffic: Traffic, doubtful: NDArray[np.int64], owner: NDArray[np.int32]) -> int:
-    """Leave out what has room: `doubtful` are entries, those of one resource side by side, `owner`
-    their paths.
+    """Deactivate path entries of links that cannot saturate because tighter links limit the load.
 
-    One resource after the other, and only for the sake of those that are still looked at. So the
-    last one left out has room by those that stay, and each before it by those and the later ones.
+    `doubtful` are the numbers of entries to examine, sorted by link; `owner` are their paths.
+
+    One link is examined after the other, and only entries that are still active count as limits. So
+    the last link that is left out is protected by links that stay, and each earlier one by links
+    that stay or were left out later.
     """
     first = 0
     while first < len(doubtful):
@@ -70,7 +77,10 @@ def find_behind(traffic: Traffic, doubtful: NDArray[np.int64], owner: NDArray[np
 
 @InnerFunction
 def _note(traffic: Traffic, entry: int, way: int) -> None:
-    """Add what a path draws at an entry to all resources that it is behind."""
+    """Add a path's demand on the link of `entry` to `behind` of the path's other active links.
+
+    `passes` becomes the most that such a link lets through to the link of `entry`, in bytes/s.
+    """
     demand = _demand(traffic, entry, way)
     for k in range(traffic.ptr[way], traffic.ptr[way + 1]):
         if traffic.active[k] and k != entry:
@@ -84,7 +94,10 @@ def _note(traffic: Traffic, entry: int, way: int) -> None:
 
 @InnerFunction
 def _unbounded(traffic: Traffic, entry: int, way: int) -> float:
-    """What the path draws if nothing bounds it; chooses what bounds it best, behind others."""
+    """The demand (bytes/s) of a path on the link of `entry`, unless another link reduces it.
+
+    In that case 0; the demand is then added to `chosen` of the link that reduces the total most.
+    """
     best, gain = -1, 0.0
     for k in range(traffic.ptr[way], traffic.ptr[way + 1]):
         entry_behind = traffic.behind[traffic.link[k]]
@@ -99,7 +112,10 @@ def _unbounded(traffic: Traffic, entry: int, way: int) -> float:
 
 @InnerFunction
 def _bounded(traffic: Traffic, way: int) -> float:
-    """What comes by the resources of a path that have been chosen; each is counted once."""
+    """The load (bytes/s) that the chosen links of a path let through.
+
+    Each link's sums are cleared once they are read, so that several paths count it once.
+    """
     load = 0.0
     for k in range(traffic.ptr[way], traffic.ptr[way + 1]):
         entry_behind = traffic.behind[traffic.link[k]]
@@ -110,7 +126,7 @@ def _bounded(traffic: Traffic, way: int) -> float:
 
 @InnerFunction
 def _demand(traffic: Traffic, entry: int, way: int) -> float:
-    """What all files of a path may draw at an entry of it."""
+    """The most that all files of a path can draw on the link of `entry`, in bytes/s."""
     demand, kinds = 0.0, len(traffic.limits)
     for kind in range(kinds):
         count = traffic.files[(way + 1) * kinds + kind]
@@ -129,7 +145,7 @@ def _demand(traffic: Traffic, entry: int, way: int) -> float:
 # highest rate. A resource with that capacity slows no row.
 # Nor can a resource saturate if a tighter one before it lets less through (`find_behind`).
 
-FULL = 1e-12  # as much too little is not too little, where caps alone fill a resource
+FULL = 1e-12  # fraction by which a capacity may be too small, if caps alone limit the load
 _TABLE = 1 << 20  # cells that a table by (path, kind) may always have
 
 
@@ -238,11 +254,12 @@ def find_relieved(
     fillable: NDArray[np.bool_],
     active: NDArray[np.bool_],
 ) -> int:
-    """Count the files of every (path, kind), add up what they may draw, and mark what has room.
+    """Deactivate path entries of links with enough capacity for all files at their highest rates.
 
-    Caps count for what they are. Where another resource is what bounds a row, there has to be room
-    to spare: then the resource that is left out is not itself the one that bounds. `fillable` is
-    what one row alone can fill."""
+    If only caps limit the rows of a link, its load may equal its capacity. If other links limit
+    them, the load must stay below it, so that the link that is left out cannot be the limiting one
+    itself. `fillable` becomes true for links that a single row can fill.
+    """
     _count_files(style, path, dep_ptr, dep_row, kind, len(limits), followed, files)
     for cell in range(len(limits), len(files)):
         if files[cell] == 0:
@@ -497,7 +514,10 @@ def turn_around(
     row: NDArray[np.int32],
     lag: NDArray[np.int16],
 ) -> int:
-    """Count, add up, fill in: while rows are filled in, ptr[i + 1] is where row i goes on."""
+    """Fill in `ptr`, `row` and `lag` of Followers from the dependencies, by a counting sort.
+
+    While rows are filled in, ptr[i + 1] is the place of the next follower of row i.
+    """
     for k in range(len(dep_row)):
         ptr[dep_row[k] + 2] += 1
     for i in range(2, len(ptr)):

@@ -125,11 +125,13 @@ class RowColumns(NamedTuple):
 
 
 class Net(NamedTuple):
-    """Links, groups and seats: all that solving rates needs.
+    """The links, groups and seats: the state from which fair rates are solved.
 
-    `looks` is a queue of links, with the levels at which they must be checked, and of rising seats
-    (numbered after the links) with their caps. `crowds` go by link, and are empty if several
-    senders cost a receiver nothing.
+    - `seats`: one for each group of equal flows that has an active flow (see above).
+    - `looks`: a queue, by level, of what can stop seats from rising while rates are solved: links,
+      with the level at which each must be checked for saturation, and rising seats (numbered after
+      the links), with their caps.
+    - `crowds`: for incast, by link; empty if several senders do not reduce a receiver's capacity.
     """
 
     core: Records
@@ -238,7 +240,7 @@ def _earliest(tree: Agenda, first: int) -> float:
 
 
 def grown(tree: Agenda) -> Agenda:
-    """Return the same agenda with four times the places."""
+    """Return an agenda with the same times and four times the places."""
     leaves = len(tree) >> 1
     wide = np.full(8 * leaves, inf)
     wide[4 * leaves : 5 * leaves] = tree[leaves:]
