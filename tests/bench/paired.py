@@ -7,89 +7,36 @@ and the most memory, with the ratios of NOW to BEFORE.
 
 import argparse
 import os
+import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-DEAD_NIC = "cluster.faults=[{nic: node8.nic3}]"
-QUESTIONS: dict[str, list[str]] = {
-    "tree on 512 GPUs, dead NIC, 1 GiB": [
-        *["dgx-h100", "all_reduce", "--nodes", "64", "--algo", "Tree", "--sizes", "1G", "--set"],
-        DEAD_NIC,
-    ],
-    "ring on 1,024 GPUs, 1 GiB": [
-        "dgx-h100",
-        "all_reduce",
-        "--nodes",
-        "128",
-        "--algo",
-        "Ring",
-        "--sizes",
-        "1G",
-    ],
-    "auto on 1,024 GPUs, two sizes": [
-        "dgx-h100",
-        "all_reduce",
-        "--nodes",
-        "128",
-        "--sizes",
-        "8M,1G",
-    ],
-    "alltoall on 512 GPUs, 64 MiB": ["dgx-h100", "alltoall", "--nodes", "64", "--sizes", "64M"],
-    "alltoall on 256 GPUs, hashed": [
-        "dgx-h100",
-        "alltoall",
-        "--nodes",
-        "32",
-        "--fabric",
-        "leaf-spine",
-        "--transport",
-        "roce",
-        "--set",
-        "cluster.fabric.routing=ecmp",
-        "--sizes",
-        "16M",
-    ],
-    "textbook ring on 8,192 GPUs": [
-        "dgx-h100",
-        "all_reduce",
-        "--nodes",
-        "1024",
-        "--algo",
-        "ring",
-        "--sizes",
-        "1G",
-    ],
-    "two queue pairs, 4 GiB": [
-        "dgx-h100",
-        "all_reduce",
-        "--nodes",
-        "128",
-        "--transport",
-        "roce",
-        "--nic",
-        "400Gbps",
-        "--algo",
-        "Ring",
-        "--proto",
-        "LL128",
-        "--nccl",
-        "2.26",
-        "--env",
-        "NCCL_MIN_NCHANNELS=32",
-        "--env",
-        "NCCL_IB_QPS_PER_CONNECTION=2",
-        "--sizes",
-        "4G",
-    ],
+QUESTIONS = {
+    "tree on 512 GPUs, dead NIC, 1 GiB": (
+        "dgx-h100 all_reduce --nodes 64 --algo Tree --sizes 1G "
+        "--set 'cluster.faults=[{nic: node8.nic3}]'"
+    ),
+    "ring on 1,024 GPUs, 1 GiB": "dgx-h100 all_reduce --nodes 128 --algo Ring --sizes 1G",
+    "auto on 1,024 GPUs, two sizes": "dgx-h100 all_reduce --nodes 128 --sizes 8M,1G",
+    "alltoall on 512 GPUs, 64 MiB": "dgx-h100 alltoall --nodes 64 --sizes 64M",
+    "alltoall on 256 GPUs, hashed": (
+        "dgx-h100 alltoall --nodes 32 --fabric leaf-spine --transport roce "
+        "--set cluster.fabric.routing=ecmp --sizes 16M"
+    ),
+    "textbook ring on 8,192 GPUs": "dgx-h100 all_reduce --nodes 1024 --algo ring --sizes 1G",
+    "two queue pairs, 4 GiB": (
+        "dgx-h100 all_reduce --nodes 128 --transport roce --nic 400Gbps --algo Ring --proto LL128 "
+        "--nccl 2.26 --env NCCL_MIN_NCHANNELS=32 --env NCCL_IB_QPS_PER_CONNECTION=2 --sizes 4G"
+    ),
 }
 
 
-def used_by(question: list[str], tree: Path) -> tuple[float, float]:
+def used_by(question: str, tree: Path) -> tuple[float, float]:
     """Processor seconds and megabytes of one process that answers a question."""
-    command = [sys.executable, "-m", "netsim", "expect", *question]
+    command = [sys.executable, "-m", "netsim", "expect", *shlex.split(question)]
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nothing:
         process = subprocess.Popen(
@@ -97,7 +44,7 @@ def used_by(question: list[str], tree: Path) -> tuple[float, float]:
         )
         _, status, usage = os.wait4(process.pid, 0)
     if status:
-        raise SystemExit(f"{tree}: netsim {' '.join(command[3:])} fails")
+        raise SystemExit(f"{tree}: netsim expect {question} fails")
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e3
 
 
