@@ -45,7 +45,7 @@ TYPOS = {
     ("--proto", "SS"): "--proto SS: workload.protocol: expected one of auto, LL, LL128, Simple, "
     "got 'SS'",
     ("--launch", "procss"): "--launch procss: launch: expected a mapping of keys and values or "
-    "one of process_per_gpu, single_process, cuda_graph, got 'procss' "
+    "one of process_per_gpu, single_process, cuda_graph, unknown, got 'procss' "
     "(did you mean single_process?)",
     ("--nccl", "2.50"): "--nccl 2.50: nccl.version: NCCL 2.50 is outside the modelled versions "
     "2.10–2.30 (nearest: 2.30.7)",
@@ -64,7 +64,7 @@ TYPOS = {
     "leaf-spine, rail-optimized, rail-only, dual-plane, fat-tree, dragonfly, torus, ring, "
     "custom, nvlink-domain, got 'clos'",
     ("--set", "x=1"): "--set x=1: x: unknown key 'x' "
-    "(known: name, cluster, workload, jobs, job, background, nccl, launch, timing, sweep, outputs, "
+    "(known: name, cluster, workload, jobs, job, background, nccl, launch, host, timing, sweep, outputs, "
     "measured, seed, prices, report, fold, exact, noise, samples, limits)",
     ("--set", "cluster.nodes"): "--set cluster.nodes: expected KEY=VALUE such as cluster.nodes=4",
     ("--set", "sweep={cluster.nodes: [1, 2]}"): "expect answers one question; a sweep is for "

@@ -244,7 +244,7 @@ def test_a_constant_known_from_one_system_has_an_interval() -> None:
 
 def test_a_value_lies_in_its_interval() -> None:
     with pytest.raises(ValueError, match=r"2\.0 is not between 3\.0 and 4\.0"):
-        Constant("new", 2.0, "s", "blocks", given="a source", interval=(3.0, 4.0))
+        Constant("new", 2.0, "s", "blocks", source="a source", interval=(3.0, 4.0))
 
 
 def test_doctor_says_what_is_known_from_one_system(capsys) -> None:

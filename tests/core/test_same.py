@@ -93,7 +93,8 @@ def test_questions_use_every_verb() -> None:
 
 
 # What questions cannot ask: other machines and processes, and files beside those of a question.
-UNASKED_OPTIONS = {"--dask", "--cache", "--page"}
+# `--novelty` simulates the corpus three times.
+UNASKED_OPTIONS = {"--dask", "--cache", "--page", "--novelty"}
 
 
 def test_questions_use_every_option() -> None:
@@ -126,8 +127,8 @@ def keys_of_schema(schema: object) -> set[str]:
     return inner | set(properties)
 
 
-# `code` holds the text of an algorithm's file, which netsim itself fills in.
-UNASKED_KEYS = {"code"}
+# Netsim itself fills in `code`, the text of an algorithm's file, and the range of a class of hosts.
+UNASKED_KEYS = {"code", "launch_low", "launch_high"}
 
 
 @pytest.mark.slow

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from netsim.measured import accuracy
-from netsim.measured.compare import Point
-from netsim.measured.index import Entry, read_index
+from netsim.measured.compare import ComparedPoint
+from netsim.measured.index import IndexEntry, read_index
 from netsim.measured.novelty import (
     by_novelty,
     errors_text,
@@ -21,7 +21,7 @@ from netsim.measured.novelty import (
 )
 from netsim.results import novelty as novelties
 from netsim.results.novelty import KIND, NEITHER, SIBLING, Trait, nccl_generation, novelty_of
-from netsim.results.row import Interval
+from netsim.results.row import TimeInterval
 from tests.cli.command import netsim
 
 CORPUS = read_index(Path("scenarios/measured/index.yaml"))
@@ -69,9 +69,11 @@ def test_what_is_left_out_decides_the_class_of_a_run() -> None:
     assert novelty_left_out(L40S, "system", CORPUS) == NEITHER  # no other L40S was measured
 
 
-def point(entry: Entry, simulated_us: float, *, size: int = 1024, system: str = "") -> Point:
+def point(
+    entry: IndexEntry, simulated_us: float, *, size: int = 1024, system: str = ""
+) -> ComparedPoint:
     what = entry.id, entry.machine, entry.collective, size, 10.0, simulated_us
-    return Point(*what, "Ring", "LL", entry.healthy, system or entry.system)
+    return ComparedPoint(*what, "Ring", "LL", entry.healthy, system or entry.system)
 
 
 def test_a_run_counts_once_in_a_class_at_the_level_that_leaves_out_least() -> None:
@@ -151,7 +153,7 @@ def test_the_interval_of_what_has_no_sibling_is_that_of_its_class(stored) -> Non
     sibling = Trait("l40s-pcie-x8", "intra", "2.23")
     assert novelties.interval_of_novelty(sibling, "<=64KiB") is None
     interval = novelties.interval_of_novelty(replace(sibling, machine="r9700"), "<=64KiB")
-    assert isinstance(interval, Interval)
+    assert isinstance(interval, TimeInterval)
     assert interval.systems == 11
     assert interval.low < interval.high < 1
 

@@ -36,7 +36,9 @@ def _add_call_options(draw: Draw, words: list[str]) -> None:
     if draw.happens(0.15):
         words += ["--dtype", draw.choose(("half", "double", "bfloat16"))]
     if draw.happens(0.15):
-        words += ["--launch", draw.choose(("cuda_graph", "single_process"))]
+        words += ["--launch", draw.choose(("cuda_graph", "single_process", "unknown"))]
+    if draw.happens(0.1):
+        words += ["--host", draw.choose(("bare-metal", "azure-vm", "9us"))]
     if draw.happens(0.2):
         words += ["--nccl", draw.choose(("2.10", "2.18", "2.20", "2.23"))]
     if draw.happens(0.15):
