@@ -64,8 +64,8 @@ TYPOS = {
     "leaf-spine, rail-optimized, rail-only, dual-plane, fat-tree, dragonfly, torus, ring, "
     "custom, nvlink-domain, got 'clos'",
     ("--set", "x=1"): "--set x=1: x: unknown key 'x' "
-    "(known: name, cluster, workload, jobs, job, background, nccl, launch, host, timing, sweep, outputs, "
-    "measured, seed, prices, report, fold, exact, noise, samples, limits)",
+    "(known: name, cluster, workload, jobs, job, background, nccl, launch, host, timing, sweep, "
+    "outputs, measured, seed, prices, report, fold, exact, noise, samples, limits)",
     ("--set", "cluster.nodes"): "--set cluster.nodes: expected KEY=VALUE such as cluster.nodes=4",
     ("--set", "sweep={cluster.nodes: [1, 2]}"): "expect answers one question; a sweep is for "
     "netsim run",
