@@ -7,8 +7,10 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
+from pathlib import Path
 
 KEPT = ("case", "ranks", "rows", "build_s", "place_s", "run_s", "rows_per_s", "peak_mb")
 
@@ -28,6 +30,26 @@ class Figures:
     total_s: float
     peak_mb: float
     makespan_s: float
+
+
+def process_use(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
+) -> tuple[float, float]:
+    """Processor seconds and most memory (MB) of a process that runs a command in a folder.
+
+    Raises a CalledProcessError if it fails; what it prints is not shown."""
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    _, status, use = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return use.ru_utime + use.ru_stime, use.ru_maxrss * 1024 / 1e6
 
 
 def measure_here(name: str, began: float, engine: str) -> Figures:

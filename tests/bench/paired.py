@@ -9,10 +9,11 @@ import argparse
 import os
 import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from tests.bench.measure import process_use
 
 QUESTIONS = {
     "tree on 512 GPUs, dead NIC, 1 GiB": (
@@ -37,15 +38,8 @@ QUESTIONS = {
 def used_by(question: str, tree: Path) -> tuple[float, float]:
     """Processor seconds and megabytes of one process that answers a question."""
     command = [sys.executable, "-m", "netsim", "expect", *shlex.split(question)]
-    environment = {**os.environ, "PYTHONPATH": str(tree)}
-    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nothing:
-        process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=nothing, stderr=nothing
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise SystemExit(f"{tree}: netsim expect {question} fails")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e3
+    with tempfile.TemporaryDirectory() as folder:
+        return process_use(command, Path(folder), {**os.environ, "PYTHONPATH": str(tree)})
 
 
 def main() -> None:
@@ -53,10 +47,10 @@ def main() -> None:
     parser.add_argument("before", type=Path)
     parser.add_argument("now", type=Path, nargs="?", default=Path.cwd())
     parser.add_argument("--runs", type=int, default=3)
-    given = parser.parse_args()
-    trees = given.before.resolve(), given.now.resolve()
+    arguments = parser.parse_args()
+    trees = arguments.before.resolve(), arguments.now.resolve()
     for name, question in QUESTIONS.items():
-        runs = [[used_by(question, tree) for tree in trees] for _ in range(given.runs)]
+        runs = [[used_by(question, tree) for tree in trees] for _ in range(arguments.runs)]
         seconds = [statistics.median(run[side][0] for run in runs) for side in (0, 1)]
         memory = [max(run[side][1] for run in runs) for side in (0, 1)]
         print(

@@ -6,10 +6,11 @@ and the median of the processor seconds of each.
 """
 
 import argparse
-import resource
 import statistics
-import subprocess
 import sys
+from pathlib import Path
+
+from tests.bench.measure import process_use
 
 QUESTION = "expect dgx-h100 all_reduce --sizes 1M"
 KINDS = {
@@ -22,11 +23,9 @@ KINDS = {
 def seconds_of(preparation: str) -> float:
     """Processor seconds of a process that answers the question."""
     code = f"{preparation}from netsim.cli import main; main()"
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-c", code, *QUESTION.split()]
-    subprocess.run(command, check=True, capture_output=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    seconds, _ = process_use(command, Path.cwd())
+    return seconds
 
 
 def main() -> None:
