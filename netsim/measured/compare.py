@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, field, replace
 from functools import lru_cache
 from itertools import groupby
-from math import log, prod, sqrt
+from math import log
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,7 +27,7 @@ from netsim.tasks.answer import checked_cells
 from netsim.tasks.outcome import simulate_one
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.tasks.row import question_row
-from netsim.tasks.unknown_launch import POSSIBLE_STYLES, is_launch_unknown, with_style
+from netsim.tasks.unknown_launch import is_launch_unknown, seconds_of_both
 from netsim.tasks.validation import interval_at
 from netsim.yamlio.models import override
 from netsim.yamlio.read import Source
@@ -356,15 +356,13 @@ def simulated_seconds(resolved: ResolvedCell, measured: MeasuredRow, collective:
     where the style is not known."""
     in_place = measured.is_in_place(collective) and collective in HAS_IN_PLACE
     size = simulated_size(resolved, measured.size_bytes)
-    if not is_launch_unknown(resolved):
-        return simulate_one(resolved, size, in_place=in_place, engine="compiled").seconds
-    seconds_by_style = [
-        simulate_one(
-            with_style(resolved, style), size, in_place=in_place, engine="compiled"
-        ).seconds
-        for style in POSSIBLE_STYLES
-    ]
-    return sqrt(prod(seconds_by_style))
+
+    def seconds_of(cell: ResolvedCell) -> float:
+        return simulate_one(cell, size, in_place=in_place, engine="compiled").seconds
+
+    if is_launch_unknown(resolved):
+        return seconds_of_both(resolved, seconds_of)
+    return seconds_of(resolved)
 
 
 def few(rows: Sequence[K], most: int) -> tuple[K, ...]:

@@ -67,9 +67,9 @@ class Skeleton:
     """The blocks of a schedule and the hops between them, without its rows.
 
     A block is what one rank does on one channel: block i belongs to `rank[i]` and `channel[i]`.
-    `lane` numbers the parts of which each can be a schedule without the others. Blocks of one class
-    must have the same `kind`. `turn` is, by rank, what distinguishes it from others besides its
-    place, such as when it is launched."""
+    `lane` is, by block, the number of its part: parts do not wait for each other, so that each
+    could be a schedule of its own. Blocks of one class must have the same `kind`. `turn` is, by
+    rank, what distinguishes it from others besides its place, such as when it is launched."""
 
     ranks: int
     rank: Ints

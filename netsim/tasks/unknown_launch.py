@@ -36,6 +36,12 @@ def with_style(resolved: ResolvedCell, style: str) -> ResolvedCell:
     return replace(resolved, cell=cell)
 
 
+def seconds_of_both(resolved: ResolvedCell, seconds_of: Callable[[ResolvedCell], float]) -> float:
+    """The seconds of a cell with an unknown launch: the geometric mean of both styles."""
+    first, second = (seconds_of(with_style(resolved, style)) for style in POSSIBLE_STYLES)
+    return sqrt(first * second)
+
+
 def row_of_both(resolved: ResolvedCell, row_of: Callable[[ResolvedCell], Row]) -> Row:
     """The row of a cell with an unknown launch, from the rows of both styles."""
     quick, slow = sorted(

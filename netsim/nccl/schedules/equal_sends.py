@@ -21,6 +21,7 @@ from netsim.base.memo import different
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules.plan import Ints, Plan
 from netsim.nccl.schedules.primitives import link_kinds
+from netsim.nccl.schedules.skeletons import MAX_LINK_KINDS
 from netsim.nccl.schedules.transfers import Columns, Transfers
 from netsim.program.odd_parts import first_odd_part
 from netsim.program.partition import (
@@ -46,8 +47,6 @@ MAX_COMPARED_MESSAGES = 1 << 18
 """Messages that are compared in the end."""
 MAX_ROUNDS = 64
 """Rounds of refinement."""
-LINK_KINDS = 16
-"""More than there are kinds of links between ranks."""
 
 
 def has_equal_sends(name: str, ranks: int) -> bool:
@@ -144,7 +143,7 @@ class _Skeletons:
             of_kind = np.flatnonzero(is_sent & (link == kind))
             first_pair = int(messages.src[of_kind[0]]), int(messages.dst[of_kind[0]])
             route = self.plan.route_of(0, *first_pair)
-            label = messages.number[of_kind] * LINK_KINDS + kind
+            label = messages.number[of_kind] * MAX_LINK_KINDS + kind
             src = messages.src[of_kind].astype(np.int32)
             dst = messages.dst[of_kind].astype(np.int32)
             if not self.by_channel:

@@ -17,7 +17,7 @@ from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.split import Loops, loops_of_part
 
 CHUNK_PER_HEAD = ("NVLS", "NVLSTree", "CollNetDirect")
-"""Algorithms of which a loop of all_reduce has one chunk for each head."""
+"""Algorithms whose all_reduce moves one chunk for each head in a loop."""
 MANY_LOOPS = 256
 """Loops from which one loop more is a negligible part of the time."""
 

@@ -30,8 +30,8 @@ HAS_HEADS = ("NVLS", "NVLSTree")
 UP, DOWN, THROUGH_SWITCH = 1, 1024, 2048
 """Labels of hops: to the parent and to a child (both plus the number of the child), and between a
 head and a rank of its node."""
-LINK_KINDS = 8
-"""More than there are kinds of links between ranks."""
+MAX_LINK_KINDS = 8
+"""More than the numbers of `link_kinds`: a label times this, plus such a number, is unique."""
 LabeledHops = tuple[Ints, Ints, Ints]
 """Sources, destinations and labels of hops."""
 
@@ -202,7 +202,7 @@ def _hops_by_route(
             hops = (
                 src[on_route] + first_block,
                 dst[on_route] + first_block,
-                label[on_route] * LINK_KINDS + kind[on_route],
+                label[on_route] * MAX_LINK_KINDS + kind[on_route],
             )
             by_route.setdefault((channel, route), []).append(hops)
     for (channel, route), parts in by_route.items():
