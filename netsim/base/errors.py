@@ -63,8 +63,10 @@ class ScenarioError(InputError):
         hint: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
-        self.source, self.field = source, field
-        self.line, self.column = line, column
+        self.source = source
+        self.field = field
+        self.line = line
+        self.column = column
 
     @property
     def errors(self) -> tuple["ScenarioError", ...]:

@@ -135,7 +135,8 @@ def content_of(
 
     More than 4 MiB are read of regular files only, and if the first 4 MiB can be text or
     `is_binary`: a device or a pipe may have no end, and what is no text is no file of ours."""
-    name, hint = path.as_posix(), ""
+    name = path.as_posix()
+    hint = ""
     try:
         with path.open("rb") as stream:
             content = _read_bounded(stream, name, largest, is_binary=is_binary)
@@ -198,8 +199,10 @@ def decoded(content: bytes, name: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        before, byte = error.object[: error.start], error.object[error.start]
-        message, line = f"not text in UTF-8: byte 0x{byte:02X}", before.count(b"\n") + 1
+        before = error.object[: error.start]
+        byte = error.object[error.start]
+        message = f"not text in UTF-8: byte 0x{byte:02X}"
+        line = before.count(b"\n") + 1
         raise ScenarioError(message, source=name, line=line) from None
 
 
@@ -296,10 +299,8 @@ def find_preset(kind: str, name: str, noun: str = "") -> Preset:
         return Preset(name, preset)
     if os.path.isdir(name):
         raise InputError(f"{name}: expected a file or a name, got a directory")
-    noun_text, nouns = (
-        noun or kind.removesuffix("s"),
-        {"scenarios": "scenario", "topologies": "machine"},
-    )
+    noun_text = noun or kind.removesuffix("s")
+    nouns = {"scenarios": "scenario", "topologies": "machine"}
     for folder_kind, preset_path in nouns.items():
         if folder_kind != kind and name in preset_names(folder_kind):
             hint = (
@@ -346,7 +347,8 @@ class Held:
 
     def check(self) -> None:
         """Do what a signal usually does, if one came."""
-        number, self.noted = self.noted, 0
+        number = self.noted
+        self.noted = 0
         if number:
             self.usual[number](number, None)
 
@@ -385,11 +387,13 @@ def listen() -> None:
     """Raise KeyboardInterrupt once for all that come while a command ends; and if it vanishes in a
     callback, again and without a word of it. What a shell has us ignore (Ctrl-C is not for jobs in
     its background) stays ignored."""
-    raised, last = [-UNWINDING], [int(signal.SIGINT)]
+    raised = [-UNWINDING]
+    last = [int(signal.SIGINT)]
 
     def interrupt(number: int, _: FrameType | None) -> None:
         if time.monotonic() - raised[0] >= UNWINDING:
-            raised[0], last[0] = time.monotonic(), number
+            raised[0] = time.monotonic()
+            last[0] = number
             raise KeyboardInterrupt
 
     def vanished(lost: "sys.UnraisableHookArgs") -> None:

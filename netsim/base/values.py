@@ -99,14 +99,17 @@ def _compiled_init(kind: Any) -> Callable[..., None]:
     It is compiled because it is called often: a closure over the fields takes several times as
     long."""
     namespace: dict[str, Any] = {"_set": object.__setattr__, "_missing": _MISSING}
-    positional, keyword_only, body = ["self"], list[str](), list[str]()
+    positional = ["self"]
+    keyword_only = list[str]()
+    body = list[str]()
     for field in dataclasses.fields(kind):
         name, value = field.name, field.name
         default = "" if field.default is _MISSING else f"=_default_{name}"
         namespace[f"_default_{name}"] = field.default
         if field.default_factory is not _MISSING:
             namespace[f"_new_{name}"] = field.default_factory
-            default, value = "=_missing", f"_new_{name}() if {name} is _missing else {name}"
+            default = "=_missing"
+            value = f"_new_{name}() if {name} is _missing else {name}"
         if field.init:
             (keyword_only if field.kw_only else positional).append(name + default)
         elif not default:
@@ -119,7 +122,8 @@ def _compiled_init(kind: Any) -> Callable[..., None]:
     parameters = ", ".join(positional + ["*"] * bool(keyword_only) + keyword_only)
     exec(f"def __init__({parameters}):\n" + "\n".join(body or [" pass"]), namespace)
     init: Callable[..., None] = namespace["__init__"]
-    init.__qualname__, init.__module__ = f"{kind.__qualname__}.__init__", kind.__module__
+    init.__qualname__ = f"{kind.__qualname__}.__init__"
+    init.__module__ = kind.__module__
     return init
 
 

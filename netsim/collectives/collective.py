@@ -387,10 +387,12 @@ def collective_of(
         step = max(1, ALIGNMENT // element_bytes)
         count = count // ranks // step * step
     if name == "alltoallv":
-        matrix, count = scaled(matrix or [[1] * ranks] * ranks, count), 0
+        matrix = scaled(matrix or [[1] * ranks] * ranks, count)
+        count = 0
     if name == "barrier":
         count = 0
-    blocks, ends = tuple(map(tuple, matrix)), tuple((s, d) for s, d in pairs)
+    blocks = tuple(map(tuple, matrix))
+    ends = tuple((s, d) for s, d in pairs)
     return Collective(name, ranks, count, element_bytes, root, in_place, blocks, ends)
 
 

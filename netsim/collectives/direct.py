@@ -21,7 +21,8 @@ TO_SLOT = Style(src_buffer=IN, dst_buffer=SCRATCH)
 def all_gather(collective: Collective) -> Schedule:
     """Everyone sends its block to all others."""
     lanes = Lanes(collective).keep()
-    n, block = collective.ranks, collective.count
+    n = collective.ranks
+    block = collective.count
     piece = lanes.builder.pieces(np.full(n, block), 0, np.arange(n) * block)
     send_to_all(lanes, Style(src_buffer=IN), np.tile(piece, n - 1), 0)
     return lanes.close()
@@ -30,7 +31,8 @@ def all_gather(collective: Collective) -> Schedule:
 def all_reduce(collective: Collective) -> Schedule:
     """Everyone sends its whole input to all others, and adds up what it gets."""
     lanes = Lanes(collective).keep()
-    n, count = collective.ranks, collective.count
+    n = collective.ranks
+    count = collective.count
     zero = np.zeros(n, np.int64)
     exchange_and_add(lanes, zero, zero, np.full(n, count), overwrites=collective.in_place)
     return lanes.close()
@@ -39,7 +41,8 @@ def all_reduce(collective: Collective) -> Schedule:
 def reduce_scatter(collective: Collective) -> Schedule:
     """Everyone sends each block to its owner, who adds up what it gets."""
     lanes = Lanes(collective).keep()
-    n, block = collective.ranks, collective.count
+    n = collective.ranks
+    block = collective.count
     exchange_and_add(lanes, np.arange(n) * block, np.zeros(n, np.int64), np.full(n, block))
     return lanes.close()
 
@@ -70,7 +73,8 @@ def exchange_and_add(
 ) -> Rows:
     """Let rank q sum up `count[q]` elements at `source[q]` of all inputs at `target[q]` of OUT.
     `overwrites`: the sums go where others' messages are read from. Returns the last row by rank."""
-    n, builder = lanes.ranks, lanes.builder
+    n = lanes.ranks
+    builder = lanes.builder
     if n == 1:
         return np.full(1, -1, np.int32)
     _, dst = everyone_else(n)
@@ -80,7 +84,8 @@ def exchange_and_add(
     sent = builder.rows(TO_SLOT, src, dst, into, step=0)
     table = sent.reshape(n - 1, n)
     blockers = [(row, IN_ORDER) for row in table] if overwrites else []
-    ranks, last = np.arange(n), np.full(n, -1, np.int32)
+    ranks = np.arange(n)
+    last = np.full(n, -1, np.int32)
     for s in range(1, n):
         own_pieces = builder.pieces(count, slot[(s - 1) * n], target, source)
         style = Style(
@@ -118,7 +123,8 @@ def pairwise(collective: Collective) -> Schedule:
 
 def exchange(lanes: Lanes, src: Rows, dst: Rows, *, paired: bool) -> None:
     """Row (s-1)·n + r is the message of rank r in step s."""
-    n, blocks = lanes.ranks, lanes.collective.blocks()
+    n = lanes.ranks
+    blocks = lanes.collective.blocks()
     if n == 1:
         return
     place = (blocks.count[src, dst], blocks.in_offset[src, dst], blocks.out_offset[src, dst])
@@ -169,7 +175,8 @@ def barrier(collective: Collective) -> Schedule:
     """In round s everyone signals, without bytes, the rank 2^s on (Hensgen et al., 1988)."""
     lanes = Lanes(collective)
     n = collective.ranks
-    ranks, signal = np.arange(n), np.repeat(lanes.builder.pieces(0), n)
+    ranks = np.arange(n)
+    signal = np.repeat(lanes.builder.pieces(0), n)
     for s in range(ceil_log2(n)):
         part = MessagePart(lanes.builder.style(DIRECT) + np.zeros(n, np.int32), signal)
         lanes.send(ranks, (ranks + (1 << s)) % n, [part], s)
@@ -196,7 +203,9 @@ def linear_gather(collective: Collective) -> Schedule:
 def linear_scatter(collective: Collective) -> Schedule:
     """The root sends everyone its block, one after the other."""
     lanes = Lanes(collective).keep()
-    n, root, block = collective.ranks, collective.root, collective.count
+    n = collective.ranks
+    root = collective.root
+    block = collective.count
     others = (root + np.arange(1, n)) % n
     pieces = lanes.builder.pieces(np.full(n - 1, block), others * block, 0)
     first = len(lanes.builder)
@@ -214,11 +223,14 @@ def linear_scatter(collective: Collective) -> Schedule:
 def binomial_gather(collective: Collective) -> Schedule:
     """Blocks move up the tree, 1, 2, 4 … at a time."""
     lanes = Lanes(collective).keep()
-    n, root, block = collective.ranks, collective.root, collective.count
+    n = collective.ranks
+    root = collective.root
+    block = collective.count
     for step in range(ceil_log2(n)):
         distance = 1 << step
         v = np.arange(distance, n, 2 * distance)
-        rank, to = (v + root) % n, np.where(v == distance, OUT, SCRATCH)
+        rank = (v + root) % n
+        to = np.where(v == distance, OUT, SCRATCH)
         own_pieces = lanes.builder.pieces(np.full(len(v), block), 0, rank * block)
         parts = [MessagePart(lanes.styles(IN, to), own_pieces)]
         parts += _rest(lanes, rank, np.minimum(distance, n - v), lanes.styles(SCRATCH, to))
@@ -229,11 +241,14 @@ def binomial_gather(collective: Collective) -> Schedule:
 def binomial_scatter(collective: Collective) -> Schedule:
     """Blocks move down the tree, half of what is left at a time."""
     lanes = Lanes(collective).keep()
-    n, root, block = collective.ranks, collective.root, collective.count
+    n = collective.ranks
+    root = collective.root
+    block = collective.count
     for step, s in enumerate(reversed(range(ceil_log2(n)))):
         distance = 1 << s
         v = np.arange(0, n - distance, 2 * distance)
-        rank, source = (v + distance + root) % n, np.where(v == 0, IN, SCRATCH)
+        rank = (v + distance + root) % n
+        source = np.where(v == 0, IN, SCRATCH)
         number = np.minimum(distance, n - v - distance)
         own_pieces = lanes.builder.pieces(np.full(len(v), block), rank * block, 0)
         parts = _rest(lanes, rank, number, lanes.styles(source, SCRATCH))
@@ -255,7 +270,9 @@ def _rest(lanes: Lanes, rank: Ints, number: Ints, styles: Rows) -> list[MessageP
 
 def server_all_reduce(collective: Collective, *, root: int = 0, sharded: bool = False) -> Schedule:
     """Push to the server `root`, or with `sharded` to all ranks as servers; then pull."""
-    n, count, lanes = collective.ranks, collective.count, Lanes(collective).keep()
+    n = collective.ranks
+    count = collective.count
+    lanes = Lanes(collective).keep()
     root = writing.rank_of("root", root, n)
     if not flag("sharded", sharded):
         others = ((root + distance) % n for distance in range(n - 1, 0, -1))

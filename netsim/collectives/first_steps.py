@@ -90,7 +90,8 @@ class FirstSteps(RowWriter):
 
     def end(self, schedule: Schedule) -> None:
         """Check that all steps of a ring move equally much in the same way."""
-        styles, counts = schedule.styles, schedule.pieces.count
+        styles = schedule.styles
+        counts = schedule.pieces.count
         for style_numbers, first, size in self._rings:
             ways = {
                 replace(styles[number], src_buffer=0, dst_buffer=0, op=0, channel=0)

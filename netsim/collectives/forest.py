@@ -83,7 +83,9 @@ def links_of(topology: Topology, gpus: NDArray[np.int32]) -> TreeLinks:
     A pair of GPUs has a connection for each distinct route that its channels take, without those
     that cross another GPU.
     """
-    n, wires, nodes = len(gpus), topology.links, topology.gpu_nodes[gpus]
+    n = len(gpus)
+    wires = topology.links
+    nodes = topology.gpu_nodes[gpus]
     if n > MOST_RANKS:
         message = f"ways are listed between up to {MOST_RANKS} ranks, not {n}"
         raise CollectiveError("algorithm", message)
@@ -96,7 +98,8 @@ def links_of(topology: Topology, gpus: NDArray[np.int32]) -> TreeLinks:
         through |= wires.bandwidth[routes.link] <= 0
         for pair, seconds in enumerate(routes.latency.tolist()):
             hops = slice(routes.ptr[pair], routes.ptr[pair + 1])
-            link, part = wires.resource[routes.link[hops]], routes.fraction[hops]
+            link = wires.resource[routes.link[hops]]
+            part = routes.fraction[hops]
             draws = tuple(zip(link.tolist(), part.tolist(), strict=True))
             if not through[hops].any():
                 ends = int(src[pair]), int(dst[pair])
@@ -153,12 +156,11 @@ class Pipes:
     def _move(self, op: int, hop: Hop, source: Place, target: Place, waits: list[int]) -> list[int]:
         """Add a move; return its number as a list."""
         tree, src, dst, channel, queue = hop
-        kind, share = (
-            schedule.LOCAL_COPY if src == dst else schedule.TRANSFER,
-            float(self.weights[tree]),
-        )
+        kind = schedule.LOCAL_COPY if src == dst else schedule.TRANSFER
+        share = float(self.weights[tree])
         style = schedule.Style(kind, op, source[0], target[0], channel=channel, share=share)
-        before, number = self.queues.get(queue, -1), len(self.moves)
+        before = self.queues.get(queue, -1)
+        number = len(self.moves)
         step = 1 + max((self.moves[one][0] for one in (*waits, before) if one >= 0), default=-1)
         if queue >= 0:
             self.queues[queue] = number
@@ -175,16 +177,16 @@ class Pipes:
         """
         self.parts.append(parts)
         self.weights += forest.weights
-        ready, children = dict[tuple[int, int], list[int]](), dict[tuple[int, int], int]()
+        ready = dict[tuple[int, int], list[int]]()
+        children = dict[tuple[int, int], int]()
         for tree, parent, child, channel, queue in reversed(forest.hops):
-            receiver, above, up = (
-                (tree, child),
-                (tree, parent),
-                (tree, child, parent, channel, queue),
-            )
+            receiver = (tree, child)
+            above = (tree, parent)
+            up = (tree, child, parent, channel, queue)
             number = children[above] = children.get(above, -1) + 1
             target = (OUT, OWN) if parent == forest.roots[tree] else (buffer, WHOLE)
-            source, slot = (buffer if receiver in ready else IN, WHOLE), (SCRATCH, OWN + number)
+            source = (buffer if receiver in ready else IN, WHOLE)
+            slot = (SCRATCH, OWN + number)
             waits = ready.get(receiver, [])
             if number == 0:
                 ready[above] = self._move(REDUCE_INPUT, up, source, target, waits)
@@ -204,7 +206,8 @@ class Pipes:
         ready = {(tree, root): self.sums.get(root, []) for tree, root in enumerate(forest.roots)}
         for tree, parent, child, channel, queue in forest.hops:
             source = (buffer, OWN) if parent == forest.roots[tree] else (OUT, WHOLE)
-            hop, waits = (first + tree, parent, child, channel, queue), ready[tree, parent]
+            hop = (first + tree, parent, child, channel, queue)
+            waits = ready[tree, parent]
             ready[tree, child] = self._move(COPY, hop, source, (OUT, WHOLE), waits)
 
     def write(self) -> Schedule:
@@ -216,7 +219,8 @@ class Pipes:
         input_offset, own_offset, count = (
             np.hstack(column)[:, tree] for column in zip(*self.parts, strict=True)
         )
-        pieces, size = len(input_offset), lanes.collective.input_count(lanes.collective.root)
+        pieces = len(input_offset)
+        size = lanes.collective.input_count(lanes.collective.root)
         row = len(builder) + np.arange(pieces * width).reshape(pieces, width)
         waits = np.full((max(map(len, self.waits)), width), -1)
         for move, row_numbers in enumerate(self.waits):
@@ -263,7 +267,9 @@ def twin_names(n: int) -> list[int]:
 
 def double_tree(n: int) -> Forest:
     """Return both trees, hop by hop from their roots."""
-    hops, reached, children = list[Hop](), [0], dict[int, list[int]]()
+    hops = list[Hop]()
+    reached = [0]
+    children = dict[int, list[int]]()
     rename = twin_names(n)
     for rank, parent in enumerate(parents(n).tolist()):
         children.setdefault(parent, []).append(rank)
@@ -278,11 +284,13 @@ def double_tree_all_reduce(
     collective: Collective, *, chunks: int | None = None, chunk_bytes: int | str | None = None
 ) -> Schedule:
     """Return an all-reduce: sums go up and results come down, in `chunks` pieces per tree."""
-    half, element = (collective.count + 1) // 2, collective.element_bytes
+    half = (collective.count + 1) // 2
+    element = collective.element_bytes
     k = piece_count(half, element, chunks, chunk_bytes)
     bounds = edges(collective.count, 2 * k)
     offset, count = (part.reshape(2, k).T for part in (bounds[:-1], np.diff(bounds)))
-    lanes, forest = Lanes(collective).keep(), double_tree(collective.ranks)
+    lanes = Lanes(collective).keep()
+    forest = double_tree(collective.ranks)
     return up_and_down(lanes, forest, (offset, offset, count))
 
 
@@ -294,9 +302,12 @@ def chain(
     With k pieces on n ranks it takes (n-1)·α + (n-2+k)·S/(kB): a rank sends the next piece as soon
     as the last one has left, so only the first piece pays the latency of every hop.
     """
-    n, root, way = collective.ranks, collective.root, -1 if collective.reducing else 1
+    n = collective.ranks
+    root = collective.root
+    way = -1 if collective.reducing else 1
     k = piece_count(collective.count, collective.element_bytes, chunks, chunk_bytes)
-    bounds, pipes = edges(collective.count, k)[:, None], Pipes(Lanes(collective).keep())
+    bounds = edges(collective.count, k)[:, None]
+    pipes = Pipes(Lanes(collective).keep())
     line = ((root + way * np.arange(n)) % n).tolist()
     forest = Forest((root,), (1,), tuple((0, *hop, 0, -1) for hop in pairwise(line)))
     write, buffer = (pipes.collect, SCRATCH) if collective.reducing else (pipes.spread, IN)
@@ -322,10 +333,12 @@ def _along(
 
     With `pieces` of 0, the number of pieces follows from their least size and a limit on rows.
     """
-    n, everywhere = c.ranks, c.name == "all_reduce"
+    n = c.ranks
+    everywhere = c.name == "all_reduce"
     if links is not None and not isinstance(links, TreeLinks):
         raise CollectiveError("links", f"follow from the cluster; leave them out, got {links!r}")
-    connections, pipes = links or mesh(n), Pipes(Lanes(c).keep())
+    connections = links or mesh(n)
+    pipes = Pipes(Lanes(c).keep())
     up = [find(connections.back)] if c.reducing and n > 1 else []
     down = [find(connections)] if (everywhere or not c.reducing) and n > 1 else []
     small = c.count * c.element_bytes // LEAST_PIECE
@@ -341,11 +354,14 @@ def _along(
 
 def _parts(collective: Collective, forest: Forest, pieces: int) -> Parts:
     """Divide every piece of a block among the trees of its root, in proportion to their weights."""
-    n, everywhere, roots = collective.ranks, collective.name == "all_reduce", np.array(forest.roots)
+    n = collective.ranks
+    everywhere = collective.name == "all_reduce"
+    roots = np.array(forest.roots)
     bounds = edges(collective.count, n) if everywhere else np.arange(n + 1) * collective.count
     first = bounds[roots] * (collective.name not in ROOTED)
     same = (roots[:, None] == roots) * np.array(forest.weights)
-    high, total = np.where(np.tri(len(roots)), same, 0).sum(axis=1), same.sum(axis=1)
+    high = np.where(np.tri(len(roots)), same, 0).sum(axis=1)
+    total = same.sum(axis=1)
     piece = np.diff(bounds)[roots] * np.arange(pieces + 1)[:, None] // pieces
     start, stop = (
         piece[:-1] + np.diff(piece, axis=0) * at // total for at in (high - np.diag(same), high)
@@ -363,8 +379,10 @@ def packed(
     """Return a collective along trees that fill the links, in `chunks` pieces or pieces of
     `chunk_bytes`.
     """
-    n, chunking = collective.ranks, (chunks, chunk_bytes)
-    size, pieces = collective.element_bytes, 0
+    n = collective.ranks
+    chunking = (chunks, chunk_bytes)
+    size = collective.element_bytes
+    pieces = 0
     if chunking != (None, None):
         pieces = piece_count(collective.count, size, *chunking)
     supply = tuple(int(r == collective.root or collective.name not in ROOTED) for r in range(n))
@@ -377,7 +395,8 @@ def searched(collective: Collective, *, links: TreeLinks | None = None, seed: in
     """
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise CollectiveError("seed", f"expected a whole number from 0 up, got {seed!r}")
-    n, blocks = collective.ranks, collective.ranks if collective.name == "all_reduce" else 1
+    n = collective.ranks
+    blocks = collective.ranks if collective.name == "all_reduce" else 1
     block = collective.count * collective.element_bytes / blocks
     parts = max(1, min(int(block) // LEAST_PIECE, MOST_PARTS, MOST_SEARCHED // (n * n)))
 
@@ -416,7 +435,8 @@ def _short(links: TreeLinks, supply: Ints, rates: Ints) -> list[Sides]:
     """Return the cuts across which connections with integer rates carry less than the roots
     send.
     """
-    roots, n = np.flatnonzero(supply), links.ranks
+    roots = np.flatnonzero(supply)
+    n = links.ranks
     hops = [(links.src, links.dst, rates), (np.full(len(roots), n), roots, supply[roots])]
     flows = [flow(hops, n, sink) for sink in range(n)]
     return [side[:n] for value, side in flows if value < supply.sum()]
@@ -428,15 +448,19 @@ def _best(links: TreeLinks, supply: Ints, cuts: Sequence[Sides]) -> Floats:
     Rates are relative to the fastest link; the last value is the rate of a root. The solution is a
     corner of the linear program: few connections are used.
     """
-    ways, src, dst = len(links.src), np.array(links.src), np.array(links.dst)
+    ways = len(links.src)
+    src = np.array(links.src)
+    dst = np.array(links.dst)
     draws = [(link, way, part) for way, over in enumerate(links.over) for link, part in over]
     link, way, part = (np.array(column) for column in zip(*draws, strict=True))
-    sparse, rate = scipy_part("sparse"), np.array(links.rate) / _fastest(links)
+    sparse = scipy_part("sparse")
+    rate = np.array(links.rate) / _fastest(links)
     use = sparse.csr_array((part, (link, way)), shape=(len(rate), ways))
     over = np.array([np.where(cut[src] & ~cut[dst], -1.0, 0.0) for cut in cuts])
     wanted = np.array([[float(supply[cut].sum())] for cut in cuts])
     table = sparse.bmat([[use, None], [over, wanted]], format="csr")
-    most, gain = np.concatenate([rate, np.zeros(len(cuts))]), np.r_[np.zeros(ways), -1.0]
+    most = np.concatenate([rate, np.zeros(len(cuts))])
+    gain = np.r_[np.zeros(ways), -1.0]
     corner: Floats = scipy_part("optimize").linprog(gain, A_ub=table, b_ub=most).x
     if not corner[-1] > 0:
         raise CollectiveError("algorithm", "not all ranks are joined by links")
@@ -453,7 +477,8 @@ def _rates(links: TreeLinks, supply: Ints) -> tuple[float, list[Floats]]:
 
     The first choice uses all connections equally, if that reaches the rate; the last one uses few.
     """
-    users, rate = np.zeros(len(links.rate)), np.array(links.rate)
+    users = np.zeros(len(links.rate))
+    rate = np.array(links.rate)
     for link, part in (one for over in links.over for one in over):
         users[link] += part
     used = [[link for link, _ in over] for over in links.over]
@@ -461,7 +486,8 @@ def _rates(links: TreeLinks, supply: Ints) -> tuple[float, list[Floats]]:
     cuts = [~one for one in np.eye(links.ranks, dtype=bool) if supply[~one].any()]
     while True:
         corner = _best(links, supply, cuts)
-        unit, fitting = corner[-1] * supply.sum() / UNITS * (1 - 1e-5), list[Floats]()
+        unit = corner[-1] * supply.sum() / UNITS * (1 - 1e-5)
+        fitting = list[Floats]()
         for rates in (equal, corner[:-1]):
             capacity = np.minimum(rates / unit, UNITS).astype(np.int64)
             new = _short(links, supply * (UNITS // supply.sum()), capacity)
@@ -477,7 +503,8 @@ def _packed(links: TreeLinks, supply: Ints) -> list[Group]:
     If all ranks are connected equally, the trees are known: a star from each root, or from a single
     root over every other rank.
     """
-    n, roots = links.ranks, np.flatnonzero(supply).tolist()
+    n = links.ranks
+    roots = np.flatnonzero(supply).tolist()
     if links == mesh(n):  # connections are sorted by source and destination
         stars = np.arange(n * (n - 1)).reshape(n, n - 1).tolist()
         if len(roots) == n:
@@ -507,7 +534,8 @@ def _packed(links: TreeLinks, supply: Ints) -> list[Group]:
             way, most = _next(links, free, (reached, width, ways), todo)
             if most < width:
                 todo.append(([*reached], width - most, [*ways]))
-            width, free[way] = most, free[way] - most
+            width = most
+            free[way] = free[way] - most
             reached.append(links.dst[way])
             ways.append(way)
         done.append((reached, width, ways))
@@ -533,7 +561,8 @@ def _by_hosts(links: TreeLinks, supply: Ints) -> list[Group]:
 
     def star(root: int, several: int) -> list[int]:
         (members,) = (host for host in hosts if root in host)
-        ways, here = [way[root, rank] for rank in members if rank != root], members.index(root)
+        ways = [way[root, rank] for rank in members if rank != root]
+        here = members.index(root)
         for host in sorted(hosts - {members}):
             near = [way[root, host[(here + k) % len(host)]] for k in range(len(host))]
             first = sorted(near, key=lambda k: float(seconds[k]))
@@ -578,13 +607,15 @@ def _next(links: TreeLinks, free: Ints, group: Group, others: list[Group]) -> tu
     """Return a connection out of what trees have reached, near their root, and how many trees
     may use it.
     """
-    src, dst = np.array(links.src), np.array(links.dst)
+    src = np.array(links.src)
+    dst = np.array(links.dst)
     inside = np.isin(np.arange(links.ranks), group[0])
     for rank in group[0]:
         for way in np.flatnonzero((src == rank) & ~inside[dst] & (free > 0)).tolist():
             hops: list[tuple[Any, Any, Any]] = [(src, dst, free)]
             for number, (reached, width, _) in enumerate(others, links.ranks):
-                lone, widths = len(reached) == 1, np.full(len(reached), width)
+                lone = len(reached) == 1
+                widths = np.full(len(reached), width)
                 hops.append((rank, reached[0] if lone else number, width))
                 hops += [] if lone else [(np.full(len(reached), number), reached, widths)]
             room = flow(hops, rank, links.dst[way])[0] - sum(width for _, width, _ in others)
@@ -599,7 +630,8 @@ def _trees(links: TreeLinks, supply: tuple[int, ...]) -> Forest:
     groups = sorted(_packed(links, np.array(supply)))
     ways = [(tree, way) for tree, group in enumerate(groups) for way in group[2]]
     hops = [(tree, links.src[way], links.dst[way], links.channel[way], -1) for tree, way in ways]
-    roots, weights = tuple(group[0][0] for group in groups), tuple(group[1] for group in groups)
+    roots = tuple(group[0][0] for group in groups)
+    weights = tuple(group[1] for group in groups)
     return Forest(roots, weights, tuple(hops))
 
 
@@ -608,7 +640,9 @@ def _trees(links: TreeLinks, supply: tuple[int, ...]) -> Forest:
 # a part that its source has and its destination lacks, that which fewest ranks have first. Run
 # backwards, a rank that spreads a block sums it.
 
-TRIES, MOST_PARTS, MOST_SEARCHED = 4, 8, 1 << 13
+TRIES = 4
+MOST_PARTS = 8
+MOST_SEARCHED = 1 << 13
 
 
 def _search_hops(
@@ -617,14 +651,19 @@ def _search_hops(
     """Search once; return the seconds that the result takes, and the hops in order of their
     start.
     """
-    src, dst, hops = np.array(links.src), np.array(links.dst), list[Hop]()
+    src = np.array(links.src)
+    dst = np.array(links.dst)
+    hops = list[Hop]()
     seconds = np.array([nbytes * links.seconds(way) for way in range(len(src))])
     users: dict[int, list[int]] = {}
     for way, over in enumerate(links.over):
         for link, _ in over:
             users.setdefault(link, []).append(way)
-    held, free = np.tile(np.eye(links.ranks, dtype=bool), parts), np.zeros(len(src))
-    claimed, events, now = held.copy(), [(0.0, 0, 0)], 0.0
+    held = np.tile(np.eye(links.ranks, dtype=bool), parts)
+    free = np.zeros(len(src))
+    claimed = held.copy()
+    events = [(0.0, 0, 0)]
+    now = 0.0
     while events:
         now = events[0][0]
         while events and events[0][0] <= now * (1 + 1e-12):
@@ -636,7 +675,8 @@ def _search_hops(
             if free[way] > now or not len(wanted):
                 continue
             have = claimed[:, wanted].sum(axis=0) + random.random(len(wanted))
-            tree, end = int(wanted[have.argmin()]), now + float(seconds[way])
+            tree = int(wanted[have.argmin()])
+            end = now + float(seconds[way])
             claimed[dst[way], tree] = True
             for link, _ in links.over[way]:
                 free[users[link]] = np.maximum(free[users[link]], end)

@@ -39,8 +39,10 @@ def core_of(n: int) -> Core:
 
 def all_reduce(collective: Collective, *, writer: RowWriter | None = None) -> Schedule:
     """Halve down to one chunk a member of the core, then double back: 2·log2(n) steps."""
-    lanes, core = Lanes(collective, writer=writer).keep(), core_of(collective.ranks)
-    size, odd = len(core.members), len(core.extras)
+    lanes = Lanes(collective, writer=writer).keep()
+    core = core_of(collective.ranks)
+    size = len(core.members)
+    odd = len(core.extras)
     bounds = writing.edges(collective.count, size)
     all_data = np.repeat(lanes.builder.pieces(collective.count), odd)
     outer = MessagePart(lanes.styles(np.full(odd, IN), OUT, REDUCE_INPUT), all_data)
@@ -64,8 +66,11 @@ def all_reduce(collective: Collective, *, writer: RowWriter | None = None) -> Sc
 
 def all_gather(collective: Collective, *, writer: RowWriter | None = None) -> Schedule:
     """Partners exchange all they have (recursive doubling): log2(n) steps."""
-    lanes, core = Lanes(collective, writer=writer).keep(), core_of(collective.ranks)
-    n, block, odd = collective.ranks, collective.count, len(core.extras)
+    lanes = Lanes(collective, writer=writer).keep()
+    core = core_of(collective.ranks)
+    n = collective.ranks
+    block = collective.count
+    odd = len(core.extras)
     bounds = np.arange(n + 1) * block
     own_block = lanes.builder.pieces(np.full(n, block), 0, bounds[:-1])
     outer = MessagePart(lanes.styles(np.full(odd, IN), OUT), own_block[core.extras])
@@ -83,7 +88,8 @@ def all_gather(collective: Collective, *, writer: RowWriter | None = None) -> Sc
     step = _double(
         lanes, core, bounds[core.first], [2 << k for k in range(size.bit_length() - 2)], step + 1
     )
-    low, high = np.zeros(odd, np.int64), np.full(odd, n)
+    low = np.zeros(odd, np.int64)
+    high = np.full(odd, n)
     styles = lanes.styles(np.full(odd, OUT), OUT)
     parts = writing.range_parts(lanes, writing.around(low, high, core.extras), bounds, styles)
     lanes.send(core.members[:odd], core.extras, parts, step)
@@ -92,8 +98,11 @@ def all_gather(collective: Collective, *, writer: RowWriter | None = None) -> Sc
 
 def reduce_scatter(collective: Collective, *, writer: RowWriter | None = None) -> Schedule:
     """Partners hand each other the half that is the other's (recursive halving): log2(n) steps."""
-    lanes, core = Lanes(collective, writer=writer).keep(), core_of(collective.ranks)
-    n, odd, size = collective.ranks, len(core.extras), len(core.members)
+    lanes = Lanes(collective, writer=writer).keep()
+    core = core_of(collective.ranks)
+    n = collective.ranks
+    odd = len(core.extras)
+    size = len(core.members)
     everything = (np.zeros(odd, np.int64), np.full(odd, n))
     inputs = np.full(odd, IN)
     parts = _summands(lanes, core.members[:odd], *everything, inputs, np.full(odd, REDUCE_INPUT))
@@ -161,8 +170,10 @@ def _summands(
 def bruck_all_gather(collective: Collective) -> Schedule:
     """The number of blocks that everyone has doubles every step."""
     lanes = Lanes(collective).keep()
-    n, block = collective.ranks, collective.count
-    ranks, bounds = np.arange(n), np.arange(n + 1) * block
+    n = collective.ranks
+    block = collective.count
+    ranks = np.arange(n)
+    bounds = np.arange(n + 1) * block
     for s in range(writing.ceil_log2(n)):
         if s == 0:
             own_block = lanes.builder.pieces(np.full(n, block), 0, bounds[:-1])
@@ -180,7 +191,8 @@ def bruck_alltoall(collective: Collective) -> Schedule:
     """Few messages, but each block is sent up to log2(n) times: for small blocks."""
     lanes = Lanes(collective).keep()
     n = collective.ranks
-    ranks, blocks = np.arange(n), collective.blocks()
+    ranks = np.arange(n)
+    blocks = collective.blocks()
     for s in range(writing.ceil_log2(n)):
         moving = [j for j in range(1, n) if j >> s & 1]
         parts = [_moved(lanes, blocks, j, s) for j in moving]
@@ -241,14 +253,16 @@ def _spread(lanes: Lanes, root: int, from_buffer: int, step: int) -> int:
         part = MessagePart(
             lanes.styles(np.where(v == 0, from_buffer, OUT), OUT), np.repeat(piece, len(v))
         )
-        source, target = (v + root) % n, (v + (1 << s) + root) % n
+        source = (v + root) % n
+        target = (v + (1 << s) + root) % n
         lanes.send(source, target, [part], step + s, blocking=True)
     return step + writing.ceil_log2(n)
 
 
 def _collect(lanes: Lanes, root: int, elsewhere: int) -> int:
     """Sum up into OUT at the root and into the buffer `elsewhere` on the others."""
-    n, rounds = lanes.ranks, writing.ceil_log2(lanes.ranks)
+    n = lanes.ranks
+    rounds = writing.ceil_log2(lanes.ranks)
     piece = lanes.builder.pieces(lanes.collective.count)
     summed = np.zeros(n, bool)  # by distance from the root: holds more than its own input
     buffer = np.where(np.arange(n) == 0, OUT, elsewhere)

@@ -20,8 +20,10 @@ from netsim.collectives.writing import KEEP, Ints, Lanes, Rows, ceil_log2, edges
 from netsim.schedule import schedule
 from netsim.schedule.schedule import ARRIVED, IN, IN_ORDER, OUT, REDUCE_INPUT, SCRATCH, Schedule
 
-FIRST, SUM = (IN, OUT, REDUCE_INPUT), (OUT, OUT, REDUCE_INPUT)
-ADD, HAND_ON = (OUT, OUT, schedule.REDUCE), (OUT, OUT, schedule.COPY)
+FIRST = (IN, OUT, REDUCE_INPUT)
+SUM = (OUT, OUT, REDUCE_INPUT)
+ADD = (OUT, OUT, schedule.REDUCE)
+HAND_ON = (OUT, OUT, schedule.COPY)
 
 
 def all_reduce(
@@ -68,13 +70,16 @@ def _rings(
 
 def broadcast(collective: Collective) -> Schedule:
     """Scatter along a binomial tree, then all-gather around a ring."""
-    lanes, root, n = Lanes(collective), collective.root, collective.ranks
+    lanes = Lanes(collective)
+    root = collective.root
+    n = collective.ranks
     bounds = edges(collective.count, n)
     chunks = lanes.builder.pieces(np.diff(bounds), bounds[:-1])
     for step, s in enumerate(reversed(range(ceil_log2(n)))):
         distance = 1 << s
         v = np.arange(0, n - distance, 2 * distance)
-        low, high = v + distance, np.minimum(v + 2 * distance, n)
+        low = v + distance
+        high = np.minimum(v + 2 * distance, n)
         piece = lanes.builder.pieces(bounds[high] - bounds[low], bounds[low])
         part = MessagePart(lanes.styles(np.where(v == 0, IN, OUT), OUT), piece)
         lanes.send((v + root) % n, (low + root) % n, [part], step, blocking=True)
@@ -89,7 +94,9 @@ def broadcast(collective: Collective) -> Schedule:
 
 def reduce(collective: Collective) -> Schedule:
     """Reduce-scatter around a ring, then gather along a binomial tree."""
-    lanes, root, n = Lanes(collective).keep(), collective.root, collective.ranks
+    lanes = Lanes(collective).keep()
+    root = collective.root
+    n = collective.ranks
     bounds = edges(collective.count, n)
     chunks = lanes.builder.pieces(np.diff(bounds), bounds[:-1])
     buffers = np.full((n, n), SCRATCH)
@@ -97,7 +104,8 @@ def reduce(collective: Collective) -> Schedule:
     buffers[-1, 0] = OUT  # the last step ends at the root in its output
     styles = [lanes.styles(a[0], b, REDUCE_INPUT) for a, b in pairwise(buffers)]
     receiver = np.array(styles, np.int32).reshape(n - 1, n)
-    ranks, first = (np.arange(n) + root) % n, np.full(n - 1, chunks[0])
+    ranks = (np.arange(n) + root) % n
+    first = np.full(n - 1, chunks[0])
     pass_around(lanes, ranks, np.roll(receiver, -1, 1), first, -1)
     for s in range(ceil_log2(n)):
         v = np.arange(1 << s, n, 2 << s)
@@ -156,7 +164,8 @@ class Staging:
         """What a rank's group has for its peer in group b."""
         if self.tables is None:
             return np.full(np.broadcast(rank, b).shape, self.m * self.block)
-        group, to = rank // self.m * self.m, b * self.m + rank % self.m
+        group = rank // self.m * self.m
+        to = b * self.m + rank % self.m
         return _long(sum(self.tables[0][group + i, to] for i in range(self.m)))
 
 
@@ -200,7 +209,8 @@ def _describe(sketch: TextbookSketch, collective: Collective, g: int, m: int) ->
     if m == 1:
         sketch.refused = "groups have one rank each"
         return
-    n, rank = g * m, np.arange(g * m)
+    n = g * m
+    rank = np.arange(g * m)
     group, place = np.divmod(rank, m)
     sketch.distinguish(rank, np.zeros(n, np.int64), rows=2 * g - 1)
     for t in range(m - 1):
@@ -228,7 +238,8 @@ def distances(g: int, n: int) -> tuple[set[int], set[int]]:
 def _staging(collective: Collective, g: int, m: int) -> Staging:
     if collective.name == "alltoall":
         return Staging(g, m, collective.count)
-    blocks, n = collective.blocks(), g * m
+    blocks = collective.blocks()
+    n = g * m
     count = blocks.count.reshape(g, m, g, m).transpose(0, 3, 2, 1).copy()  # group, place, b, i
     count[np.arange(g), :, np.arange(g), :] = 0
     flat = count.reshape(n, n)
@@ -251,12 +262,15 @@ def _stage_own(lanes: Lanes, s: Staging, ranks: Ints) -> Rows:
 def _inside(lanes: Lanes, s: Staging, ranks: Ints) -> Rows:
     """Blocks for the peers of every other rank of the group go to that rank; row by (t, u, rank),
     where t - 1 is the distance inside the group, u that between the groups."""
-    g, m, k = s.g, s.m, len(ranks)
+    g = s.g
+    m = s.m
+    k = len(ranks)
     shape = (m - 1, g, k)
     t, u, number = (x.ravel() for x in np.indices(shape))
     rank = ranks[number]
     group, place = np.divmod(rank, m)
-    to, b = group * m + (place + t + 1) % m, (group + u) % g
+    to = group * m + (place + t + 1) % m
+    b = (group + u) % g
     final = b * m + to % m
     target = np.where(u == 0, s.output_offset(rank, final), s.staged(to, b, place))
     piece = lanes.builder.pieces(s.count(rank, final), s.input_offset(rank, final), target)
@@ -278,7 +292,9 @@ def _inside(lanes: Lanes, s: Staging, ranks: Ints) -> Rows:
 
 def _across(lanes: Lanes, s: Staging, ranks: Ints, copies: Rows, inside: Rows) -> None:
     """What a group's ranks have for one rank of another group crosses in one message."""
-    g, m, k = s.g, s.m, len(ranks)
+    g = s.g
+    m = s.m
+    k = len(ranks)
     if g == 1:
         return
     number = np.full(g * m, -1)

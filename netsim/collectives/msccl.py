@@ -89,7 +89,8 @@ def _algo(name: str, text: str) -> BlockPlan:
     gpus = sorted(root.findall("gpu"), key=lambda gpu: _number(gpu, "id"))
     if [_number(gpu, "id") for gpu in gpus] != list(range(_number(root, "ngpus"))):
         raise ValueError(f"expected a gpu for each of 0..{_number(root, 'ngpus') - 1}")
-    protocol, chunks = root.get("proto", "Simple"), _number(root, "nchunksperloop")
+    protocol = root.get("proto", "Simple")
+    chunks = _number(root, "nchunksperloop")
     if protocol not in plans.WIRE or chunks < 1:
         raise ValueError(
             f"expected a proto of {', '.join(plans.WIRE)} and nchunksperloop from 1 up, "
@@ -126,8 +127,12 @@ def _block(
     ways: set[tuple[str, int, int, int]],
 ) -> Block:
     """Read a thread block; `ways` are the connections that earlier blocks use."""
-    rank, number, channel = _number(gpu, "id"), _number(tb, "id"), _number(tb, "chan")
-    where, send, receive = f"gpu {rank}, tb {number}", _number(tb, "send"), _number(tb, "recv")
+    rank = _number(gpu, "id")
+    number = _number(tb, "id")
+    channel = _number(tb, "chan")
+    where = f"gpu {rank}, tb {number}"
+    send = _number(tb, "send")
+    receive = _number(tb, "recv")
     ends = (rank, send), (receive, rank)
     ops = tuple(_step(where, step, rank, ends, channel) for step in tb.findall("step"))
     for name, peer, used in (
@@ -147,12 +152,14 @@ def _step(
     where: str, step: ElementTree.Element, rank: int, ends: Sequence[tuple[int, int]], channel: int
 ) -> PlanOperation:
     """Read a step with what it reads and writes, including FIFOs."""
-    where, kind = f"{where}, step {step.get('s')}", step.get("type", "")
+    where = f"{where}, step {step.get('s')}"
+    kind = step.get("type", "")
     buffers = step.get("srcbuf", "i"), step.get("dstbuf", "o")
     if kind not in STEPS or set(buffers) - set(BUFFERS):
         expected = f"a type of {', '.join(STEPS)} and buffers i, o, s"
         raise ValueError(f"{where}: expected {expected}, got {kind!r}, {buffers}")
-    count, does = _number(step, "cnt"), STEPS[kind]
+    count = _number(step, "cnt")
+    does = STEPS[kind]
     chunks = _number(step, "srcoff"), _number(step, "dstoff")
     if kind != "nop" and min(*chunks, count - 1) < 0:
         raise ValueError(f"{where}: expected chunks from 0 up, at least one")
@@ -160,10 +167,8 @@ def _step(
     places = {"s": source, "d": target, "n": (plans.NEW_SCRATCH, 0)}
     memory = {letter: Ref((rank,), place, count) for letter, place in places.items()}
     written, read = ({**memory, "f": Ref(ways, (plans.FIFO, channel), count)} for ways in ends)
-    sources, targets = (
-        (read[letter] for letter in does.reads),
-        (written[letter] for letter in does.writes),
-    )
+    sources = (read[letter] for letter in does.reads)
+    targets = (written[letter] for letter in does.writes)
     after = _number(step, "depid"), _number(step, "deps")
     return PlanOperation(kind, does, tuple(sources), tuple(targets), (after,) * (after[0] >= 0))
 
@@ -315,7 +320,8 @@ class _Reader:
                 ]
             for references in block.remote_buffer_refs:
                 remote_memory[references.kind] += [self._entry(k, memory) for k in references.ids]
-            where, ops = self.where, list[PlanOperation]()
+            where = self.where
+            ops = list[PlanOperation]()
             for number, op in enumerate(block.ops):
                 self.where = f"{where}, op {number}"
                 ops.append(self._operation(op, own_channels, remote_memory))
@@ -328,7 +334,8 @@ class _Reader:
             inner = tuple(self._operation(item, own_channels, remote_memory) for item in op.ops)
             sizes = op.iter_context.get("unit_size", 1), op.iter_context.get("num_chunks", 1)
             return PlanOperation(op.name, does, inner=inner, sizes=sizes)
-        switches, memory = own_channels["switch"], remote_memory[op.channel_type]
+        switches = own_channels["switch"]
+        memory = remote_memory[op.channel_type]
         sources = tuple(self._ref(item, switches, memory) for item in op.src_buff)
         targets = tuple(self._ref(item, switches, memory) for item in op.dst_buff)
         ways = list[Way]()
@@ -407,7 +414,9 @@ class AlgorithmFile:
     names: Mapping[str, str]  # of collectives, by ours
 
     def __init__(self, name: str, schedule: Schedule, collective: Collective) -> None:
-        self.name, self.schedule, self.collective = name, schedule, collective
+        self.name = name
+        self.schedule = schedule
+        self.collective = collective
         if collective.name not in self.names:
             raise CollectiveError("collective", f"{self.tool} has no {collective.name}")
         kinds = set(schedule.kind.tolist())
@@ -435,12 +444,16 @@ class AlgorithmFile:
 
     def _add(self, row: int) -> None:
         """Add the steps of a row: one on each side of a transfer, one or two of a copy."""
-        s, piece = self.schedule, int(self.schedule.piece[row])
-        style, src, dst = s.styles[int(s.style[row])], int(s.src[row]), int(s.dst[row])
+        s = self.schedule
+        piece = int(self.schedule.piece[row])
+        style = s.styles[int(s.style[row])]
+        src = int(s.src[row])
+        dst = int(s.dst[row])
         source = self._place(src, style.src_buffer, int(s.pieces.src_offset[piece]), piece)
         target = self._place(dst, style.dst_buffer, int(s.pieces.dst_offset[piece]), piece)
         own_place = self._place(dst, IN, int(s.pieces.own_offset[piece]), piece)
-        count, channel = int(s.pieces.count[piece]) // self.chunk, self.channel[style.channel]
+        count = int(s.pieces.count[piece]) // self.chunk
+        channel = self.channel[style.channel]
         if style.kind == TRANSFER:
             self._step((src, "s", dst, channel), row, "s", source, target, count)
             kind = "r" if style.op == COPY else "rrc"
@@ -467,7 +480,8 @@ class AlgorithmFile:
         """Add a step to a block, after the steps of other blocks on this GPU that its row waits
         for.
         """
-        rank, block = key[0], self.blocks.setdefault(key, [])
+        rank = key[0]
+        block = self.blocks.setdefault(key, [])
         waits = {
             self.steps[awaited, rank]
             for awaited, _ in self.waits(row)
@@ -507,11 +521,13 @@ class AlgorithmFile:
 class AlgoFile(AlgorithmFile):
     """An algorithm in MSCCL's XML."""
 
-    tool, names = "MSCCL", MSCCL_NAMES
+    tool = "MSCCL"
+    names = MSCCL_NAMES
 
     def text(self) -> str:
         """Return the contents of the file."""
-        c, sizes = self.collective, [self.sizes(rank) for rank in range(self.collective.ranks)]
+        c = self.collective
+        sizes = [self.sizes(rank) for rank in range(self.collective.ranks)]
         root = ElementTree.Element(
             "algo",
             {
@@ -553,7 +569,8 @@ class AlgoFile(AlgorithmFile):
     def _block(self, gpu: ElementTree.Element, key: Key, needed: Container[object]) -> None:
         """Write a thread block; `needed` are steps that others wait for."""
         rank, way, peer, channel = key
-        keys, ends = self.of(rank), [str(peer if way == letter else -1) for letter in "sr"]
+        keys = self.of(rank)
+        ends = [str(peer if way == letter else -1) for letter in "sr"]
         about = {"id": str(keys.index(key)), "send": ends[0], "recv": ends[1], "chan": str(channel)}
         block = ElementTree.SubElement(gpu, "tb", about)
         for number, step in enumerate(self.blocks[key]):
@@ -572,6 +589,8 @@ class AlgoFile(AlgorithmFile):
 # GPU wait for each other by semaphores, one per pair: the k-th acquire takes the k-th release.
 
 SIGNAL = {"channel_ids": [0], "channel_type": plans.MEMORY}
+# MSCCL++'s names of the collectives, by ours: `allreduce` of `all_reduce`.
+PLAN_NAMES = {collective: collective.replace("_", "") for collective in KINDS.values()}
 
 
 class PlanFile(AlgorithmFile):
@@ -579,7 +598,8 @@ class PlanFile(AlgorithmFile):
     block.
     """
 
-    tool, names = "MSCCL++", {ours: ours.replace("_", "") for ours in KINDS.values()}
+    tool = "MSCCL++"
+    names = PLAN_NAMES
     longest = 0
 
     def text(self) -> str:
@@ -616,7 +636,8 @@ class PlanFile(AlgorithmFile):
 
     def _gpu(self, rank: int) -> Json:
         """The entry of a GPU."""
-        keys, sizes = self.of(rank), self.sizes(rank)
+        keys = self.of(rank)
+        sizes = self.sizes(rank)
         pairs = [pair for pair in self.needed if pair[0][0] == rank]
         peers = sorted({key[2:] for key in keys if key[1] != "l"})
         places = {
@@ -658,7 +679,9 @@ class PlanFile(AlgorithmFile):
 
     def _ops(self, key: Key, pairs: list[tuple[Key, Key]], places: list[int]) -> list[Json]:
         """The operations of a block, with `nop` around signals, which synchronizes its threads."""
-        ops, acquired, nop = list[Json](), Counter[Key](), {"name": "nop"}
+        ops = list[Json]()
+        acquired = Counter[Key]()
+        nop = {"name": "nop"}
         released_steps = {k: self.needed[pair] for k, pair in enumerate(pairs) if pair[0] == key}
         for number, step in enumerate(self.blocks[key]):
             if step.after:
@@ -683,7 +706,8 @@ class PlanFile(AlgorithmFile):
 
     def _work(self, step: FileStep, places: list[int]) -> list[Json]:
         """The operations that do a step."""
-        landing, into = self._landing(step), _chunk(step.target, step.count)
+        landing = self._landing(step)
+        into = _chunk(step.target, step.count)
         if step.kind == "s":
             there = {"buffer_id": places.index(landing[0]), "index": landing[1]}
             put = _op("put", step, [step.source], {**there, "size": step.count})

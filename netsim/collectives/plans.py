@@ -43,8 +43,11 @@ from netsim.schedule.schedule import (
 FIFO = -1  # in place of a buffer: the FIFO of a connection
 NEW_SCRATCH = -2  # in place of a buffer: scratch memory that is not used yet
 PIPELINE = "pipeline"
-SEMAPHORE, BARRIER = "semaphore", "barrier"
-MEMORY, PORT = "memory", "port"  # kinds of channels; puts over a port are made by a proxy
+SEMAPHORE = "semaphore"
+BARRIER = "barrier"
+# kinds of channels; puts over a port are made by a proxy
+MEMORY = "memory"
+PORT = "port"
 WIRE = {"Simple": 1.0, "LL": 2.0, "LL128": 16 / 15}  # bytes on the wire per byte of data
 SLOTS = 8  # messages that the FIFO of a connection holds (NCCL_STEPS)
 ANSWERED = Lag(0.0, 2)  # a get is answered: request and data have crossed the path
@@ -88,7 +91,8 @@ def _operations(tool: str) -> dict[str, OperationKind]:
     }
 
 
-STEPS, OPERATIONS = _operations("MSCCL"), _operations("MSCCL++")
+STEPS = _operations("MSCCL")
+OPERATIONS = _operations("MSCCL++")
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +256,8 @@ class _Machine:
     """Writes the rows of a plan: blocks advance in turn until none can."""
 
     def __init__(self, plan: BlockPlan, collective: Collective) -> None:
-        self.plan, self.collective = plan, collective
+        self.plan = plan
+        self.collective = collective
         self.builder = Builder(collective.ranks, collective.element_bytes, (collective.name,))
         blocks = collective.ranks if collective.name in DIVIDED else 1
         self.block_chunks = plan.chunks // blocks  # chunks of a block
@@ -334,7 +339,10 @@ class _Machine:
         """Write the rows of a block's next operation; return False if it must wait for another
         block.
         """
-        op, at, first, before = turn.ops[turn.at], turn.at, len(self.builder), turn.before
+        op = turn.ops[turn.at]
+        at = turn.at
+        first = len(self.builder)
+        before = turn.before
         me = turn.block.gpu
         awaited = [self.done.get((me, *step)) for step in op.after]
         if None in awaited:
@@ -391,7 +399,8 @@ class _Machine:
         if len(tokens) < len(op.ways):
             return False
         if op.does.action == "acquire":
-            tokens, turn.flying = [*tokens, ([], turn.flying)], []
+            tokens = [*tokens, ([], turn.flying)]
+            turn.flying = []
         self.taken.update(op.ways)
         self._meet(turn, tokens)
         return True
@@ -404,10 +413,8 @@ class _Machine:
     def _meet(self, turn: _Turn, tokens: Sequence[Token]) -> None:
         """Continue when the rows of some signals have ended or arrived."""
         finished, arrived = ([rows for token in tokens for rows in token[k]] for k in (0, 1))
-        turn.before, turn.recent = (
-            [self._mark(turn.block.gpu, [*turn.before, *finished], arrived)],
-            {},
-        )
+        turn.before = [self._mark(turn.block.gpu, [*turn.before, *finished], arrived)]
+        turn.recent = {}
 
     def _flush(self, turn: _Turn, op: PlanOperation) -> bool:
         """Wait until proxies have sent what they were given."""
@@ -443,7 +450,9 @@ class _Machine:
         arrived = self._arrived(turn, op)
         if arrived is None:
             return False
-        me, turn.recent, adds = turn.block.gpu, {}, op.does.action == "sum"
+        me = turn.block.gpu
+        turn.recent = {}
+        adds = op.does.action == "sum"
         sources = self._gathered(turn, op, arrived)
         if adds:
             sources = [self._summed(turn, op, sources)]
@@ -512,9 +521,12 @@ class _Machine:
 
     def _moved(self, turn: _Turn, op: PlanOperation, k: int, source: _Source) -> Rows:
         """Write the copy to a target: memory of a GPU, of a group behind a switch, or a FIFO."""
-        ref, me, ways = op.targets[k], turn.block.gpu, op.ways
+        ref = op.targets[k]
+        me = turn.block.gpu
+        ways = op.ways
         target = self._part(op, ref, op.sources[min(k, len(op.sources) - 1)])
-        packets, fifo = ref.packets(op.does.writes, k), ref.in_fifo
+        packets = ref.packets(op.does.writes, k)
+        fifo = ref.in_fifo
         port = ways[k] if ways and ways[0][0] == PORT else None
         waits = [*turn.before, self.posted.get(port, NOTHING) if port else NOTHING]
         ranks, dst, kind = self._reached(ref, me, op.sources[0], source.rank)
@@ -565,11 +577,14 @@ class _Machine:
         """The sources of an operation; remote ones that it sums, and sums of a switch, are
         fetched first.
         """
-        me, gathered, fetched = turn.block.gpu, list[_Source](), list[Rows]()
+        me = turn.block.gpu
+        gathered = list[_Source]()
+        fetched = list[Rows]()
         adds = op.does.action == "sum"
         size_of = op.sources[0] if adds else None
         for ref, arrived_rows in zip(op.sources, arrived, strict=True):
-            span, is_remote = self._part(op, ref, size_of), ref.ranks != (me,) and not ref.in_fifo
+            span = self._part(op, ref, size_of)
+            is_remote = ref.ranks != (me,) and not ref.in_fifo
             if not (ref.switched or (adds and is_remote)):
                 gathered.append(_Source(ref.ranks[-1], span, arrived_rows))
                 continue
@@ -587,14 +602,14 @@ class _Machine:
         """Sum the sources into the first target in order of arrival: what is there first, a
         message last.
         """
-        me, target_ref, fused = turn.block.gpu, op.targets[0], op.sources[0].in_fifo
+        me = turn.block.gpu
+        target_ref = op.targets[0]
+        fused = op.sources[0].in_fifo
         ordered = sorted(
             zip(op.sources, addends, strict=True), key=lambda a: (a[0] != target_ref, a[0].in_fifo)
         )
-        target, (first, *more) = (
-            self._part(op, target_ref, op.sources[0]),
-            [addend for _, addend in ordered],
-        )
+        target = self._part(op, target_ref, op.sources[0])
+        (first, *more) = [addend for _, addend in ordered]
         target_is_source = target_ref in op.sources
         own_input = first.span if fused and more and first.span.buffer == IN else None
         if own_input is not None:
@@ -608,7 +623,8 @@ class _Machine:
             style = Style(LOCAL_COPY, operation, addend.span.buffer, target.buffer, uses=uses)
             spans = addend.span, target, own_input
             turn.before = [self._rows(style, me, me, spans, turn.before, addend.arrived)]
-            operation, own_input = REDUCE, None
+            operation = REDUCE
+            own_input = None
         return _Source(me, target, NOTHING)
 
     # **** Where it is ****
@@ -691,9 +707,11 @@ class _Machine:
         sizes = self.chunk_sizes[within]
         offset = block * self.collective.count + self.edges[within]
         if buffer == IN and self.has_one_buffer:
-            buffer, offset = OUT, offset + self._home(rank)
+            buffer = OUT
+            offset = offset + self._home(rank)
         elif buffer == IN and self.copies_input:
-            buffer, offset = SCRATCH, offset + self.input_copy_at[rank]
+            buffer = SCRATCH
+            offset = offset + self.input_copy_at[rank]
         return _Span(buffer, offset, sizes)
 
     def _rows(
@@ -710,7 +728,8 @@ class _Machine:
         lags = np.full(len(waits), self.builder.lag(IN_ORDER), np.int16)
         if arrived is not None:
             arrival_lags = np.full(len(arrived), self.builder.lag(ARRIVED), np.int16)
-            waits, lags = np.concatenate([waits, arrived]), np.concatenate([lags, arrival_lags])
+            waits = np.concatenate([waits, arrived])
+            lags = np.concatenate([lags, arrival_lags])
         source, target, own_input = spans
         offset = None if own_input is None else own_input.offset
         piece = self.builder.pieces(source.count, source.offset, target.offset, offset)

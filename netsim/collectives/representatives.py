@@ -46,7 +46,8 @@ class RepresentativeWriter(RowWriter):
 
     def part(self, builder: Builder, part: MessagePart, sender: Numbers) -> MessagePart:
         """The part without the messages of lanes that are not written."""
-        style, which = part.style, EVERY if part.which is None else part.which
+        style = part.style
+        which = EVERY if part.which is None else part.which
         written_places = self.written(sender[which])
         style = style if isinstance(style, Style) else style[written_places]
         if part.which is None:

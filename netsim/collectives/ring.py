@@ -26,7 +26,8 @@ def all_reduce(
     """Return the ring all-reduce: chunks travel around once as sums and once as results, 2(n-1)
     steps.
     """
-    n, k = collective.ranks, channel_count(channels)
+    n = collective.ranks
+    k = channel_count(channels)
     lanes = Lanes(collective, k, writer).keep()
     bounds = edges(collective.count, k * n)
     first = lanes.builder.pieces(np.diff(bounds), bounds[:-1])[0]
@@ -41,7 +42,8 @@ def all_gather(
     collective: Collective, *, channels: int = 1, writer: RowWriter | None = None
 ) -> Schedule:
     """Return the ring all-gather: every block travels around once, n-1 steps."""
-    n, k = collective.ranks, channel_count(channels)
+    n = collective.ranks
+    k = channel_count(channels)
     lanes = Lanes(collective, k, writer).keep()
     part, offset, count = _block_offsets(collective, k)
     first = lanes.builder.pieces(count, part, offset)[0]
@@ -56,7 +58,8 @@ def reduce_scatter(
     collective: Collective, *, channels: int = 1, writer: RowWriter | None = None
 ) -> Schedule:
     """Return the ring reduce-scatter: block c starts after its owner and ends there, n-1 steps."""
-    n, k = collective.ranks, channel_count(channels)
+    n = collective.ranks
+    k = channel_count(channels)
     lanes = Lanes(collective, k, writer).keep()
     part, offset, count = _block_offsets(collective, k)
     inner = lanes.builder.pieces(count, offset)[0]
@@ -108,7 +111,8 @@ def pass_around(
     at step 0 rank p sends chunk p, at step 1 chunk p - 1, which it has just received. With
     `channels`, the ranks of a single ring are in one ring on each channel."""
     ring = np.tile(np.asarray(members, np.int32), (channels, 1))
-    steps, (rings, length) = len(styles), ring.shape
+    steps = len(styles)
+    (rings, length) = ring.shape
     if steps == 0 or length == 1:
         return step
     channel = np.repeat(np.arange(rings) * (channels > 1), length)
@@ -141,7 +145,8 @@ class _Places:
     """The positions of rings that are written: their lanes, the next ones and the ones before."""
 
     def __init__(self, lanes: Lanes, lane: Ints, after: Ints, lanes_here: Ints) -> None:
-        writer, n = lanes.writer, lanes.ranks
+        writer = lanes.writer
+        n = lanes.ranks
         self.lanes: Ints = lane[lanes_here]
         self.next = writer.representatives(after[lanes_here])
         before = np.full(lanes.channels * n, -1)
@@ -257,12 +262,15 @@ def bucket(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[Ri
 
 def _rings(at: Ints, extents: Sequence[int], order: list[int], way: int) -> RingPlan:
     """Rings along the dimensions in an order; `at` are the coordinates of ranks."""
-    ranks, steps = at.shape[1], []
-    number, low = np.zeros(extents, np.int64), np.zeros(ranks, np.int64)
+    ranks = at.shape[1]
+    steps = []
+    number = np.zeros(extents, np.int64)
+    low = np.zeros(ranks, np.int64)
     number[tuple(at)] = np.arange(ranks)
     size = ranks
     for stage, axis in enumerate(order):
-        k, place = extents[axis], at[axis]
+        k = extents[axis]
+        place = at[axis]
         size //= k
         there = at.copy()
         there[axis] = (place + way) % k
@@ -294,7 +302,8 @@ def _cycles(extents: tuple[int, ...]) -> list[Ints]:
     ranks = prod(extents)
     if len(extents) == 1:
         return [np.arange(ranks)]
-    long, short = max(extents), min(extents)
+    long = max(extents)
+    short = min(extents)
     if len(extents) > 2 or long % short or gcd(long, short - 1) > 1:
         grid = " x ".join(map(str, extents))
         raise CollectiveError(
@@ -347,7 +356,8 @@ def _halved(partners: list[Ints]) -> RingPlan:
     reach = [np.arange(ranks)]  # by step, the least rank that the later steps of a rank reach
     for partner in reversed(partners):
         reach.insert(0, np.minimum(reach[0], reach[0][partner]))
-    low, steps = np.zeros(ranks, np.int64), []
+    low = np.zeros(ranks, np.int64)
+    steps = []
     for s, partner in enumerate(partners):
         size = ranks >> (s + 1)
         low = low + size * (reach[s + 1] != reach[s])
@@ -378,12 +388,15 @@ class _Port:
 
     def blocks(self, hop: RingStep, op: int) -> Iterator[MessagePart]:
         """The message of a step block by block, as blocks are not adjacent."""
-        size, n = self.lanes.collective.count, self.lanes.ranks
+        size = self.lanes.collective.count
+        n = self.lanes.ranks
         first, end = edges(size, self.ports)[self.port : self.port + 2]
         for place in range(hop.size):
             block = self.plan.owner[hop.low + place]
-            is_receivers, offset = block == hop.to, block * size + first
-            alone, count = np.where(is_receivers, first, offset), np.full(n, end - first)
+            is_receivers = block == hop.to
+            offset = block * size + first
+            alone = np.where(is_receivers, first, offset)
+            count = np.full(n, end - first)
             if op == COPY:
                 piece = self.lanes.builder.pieces(count, alone, offset)
                 yield self._part(np.where(is_receivers, IN, OUT), OUT, op, piece)

@@ -139,7 +139,9 @@ class TextbookSketch(RowWriter):
         """The skeleton of the algorithm, with or without messages that only the end waits for.
 
         `turn` is, by rank, what distinguishes it besides its place."""
-        kind, hops, next_label = np.zeros(self.lanes, np.int64), [], 1
+        kind = np.zeros(self.lanes, np.int64)
+        hops = []
+        next_label = 1
         for event in self._events:
             if not isinstance(event, _Messages):
                 lanes, values = event
@@ -170,7 +172,8 @@ class TextbookSketch(RowWriter):
             np.concatenate([np.zeros(0, np.int64), *column])
             for column in zip(*hops, (np.zeros(0, np.int64),) * 3, strict=True)
         )
-        channel_of_hop, by_channel = src // self.ranks, []
+        channel_of_hop = src // self.ranks
+        by_channel = []
         for channel in range(self.lanes // self.ranks):
             on_channel = np.flatnonzero(channel_of_hop == channel)
             ends = src[on_channel].astype(np.int32), dst[on_channel].astype(np.int32)

@@ -255,7 +255,8 @@ class Own:
 
         def note(frame: FrameType, event: str, _: object) -> None:
             if event == "call" and frame.f_code is Builder.rows.__code__:
-                first, above = len(frame.f_locals["self"]), frame.f_back
+                first = len(frame.f_locals["self"])
+                above = frame.f_back
                 while above is not None and above.f_code.co_filename != self.file:
                     above = above.f_back
                 lines.extend([(first, above.f_lineno)] if above else [])
@@ -306,7 +307,8 @@ def refuse_wrong(collective: Collective, algorithm: str, parameters: Mapping[str
         verify(made, collective)
         check_races(made, collective)
     except (VerificationError, RaceError) as error:
-        own_algorithm, row = _OWN[algorithm], re.search(r"\brow (\d+) \(", str(error))
+        own_algorithm = _OWN[algorithm]
+        row = re.search(r"\brow (\d+) \(", str(error))
         at = own_algorithm.place_of(int(row[1]) if row else -1, collective, parameters)
         where = f"{collective.name} of {collective.count} elements on {collective.ranks} ranks"
         where += ", in place" if collective.in_place else ""

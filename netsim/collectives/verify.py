@@ -196,7 +196,9 @@ class BufferContents:
         while i < len(first) and j < len(second):
             stop = min(first[i][1], second[j][1])
             result.append((at, stop, self._sum(row, first[i][2], second[j][2])))
-            i, j, at = i + (first[i][1] == stop), j + (second[j][1] == stop), stop
+            i = i + (first[i][1] == stop)
+            j = j + (second[j][1] == stop)
+            at = stop
         return result
 
     def _sum(self, row: int, first: Cell, second: Cell) -> Cell:
@@ -307,7 +309,8 @@ def _verify_barrier(schedule: Schedule, rows: list[int], members: Sequence[int])
         sender = int(schedule.src[row])
         heard[row] = 1 << sender
         for earlier, lag in schedule.dependencies(row):
-            from_rank, to_rank = int(schedule.src[earlier]), int(schedule.dst[earlier])
+            from_rank = int(schedule.src[earlier])
+            to_rank = int(schedule.dst[earlier])
             if sender == from_rank or (lag.arrival and sender == to_rank):
                 heard[row] |= heard.get(earlier, 0)
         last[sender] = row
@@ -376,7 +379,8 @@ def _accesses(schedule: Schedule, row: int, number: dict[int, int]) -> Iterator[
     style = schedule.styles[int(schedule.style[row])]
     if style.kind in (COMPUTE, MARK):
         return
-    piece, pieces = int(schedule.piece[row]), schedule.pieces
+    piece = int(schedule.piece[row])
+    pieces = schedule.pieces
     late = style.kind != LOCAL_COPY
     sources, targets = schedule.members(row)
     outside = [member for member in (*sources, *targets) if member not in number]
@@ -425,7 +429,8 @@ class _Past:
             self._waiting[earlier] -= 1
             if not self._waiting[earlier]:
                 del self._histories[earlier]
-        self.ended, self.arrived = ended, arrived
+        self.ended = ended
+        self.arrived = arrived
         if self._waiting[row]:
             self._histories[row] = ended, arrived, arrived | along
 

@@ -48,13 +48,12 @@ class Lanes:
         local_data = self.collective.local_data()
         if self.collective.in_place or not len(local_data.rank):
             return self
-        piece, rank = (
-            self.builder.pieces(local_data.count, local_data.in_offset, local_data.out_offset),
-            local_data.rank,
-        )
+        piece = self.builder.pieces(local_data.count, local_data.in_offset, local_data.out_offset)
+        rank = local_data.rank
         self.writer.distinguish(rank, local_data.count, rows=1)
         is_written = self.writer.written(rank)
-        rank, piece = rank[is_written], piece[is_written]
+        rank = rank[is_written]
+        piece = piece[is_written]
         if len(rank):
             style = self.writer.styles_of_copies(self.builder, KEEP, rank)
             self.copies[rank] = rows = self.builder.rows(style, rank, rank, piece)
@@ -97,12 +96,14 @@ class Lanes:
         `ready`: not before the receiver has received what was sent to it before (it reduces into
         the same place). `blocking`: not before the sender's last message has arrived."""
         base = np.asarray(channel) * self.ranks
-        sender, receiver = base + src, base + dst
+        sender = base + src
+        receiver = base + dst
         ends = np.full(len(src), -1, np.int32)
         self.writer.message(self.builder, sender, receiver, parts)
         written = self.writer.written(sender)
         parts = [self.writer.part(self.builder, part, sender) for part in parts]
-        sender, receiver = sender[written], self.writer.representatives(receiver[written])
+        sender = sender[written]
+        receiver = self.writer.representatives(receiver[written])
         if not len(sender):
             return ends
         after = [(column[sender], lag) for column, lag in self._open]
@@ -297,13 +298,15 @@ def wrapped(start: ArrayLike, count: ArrayLike, n: int) -> list[Range]:
     """The ranges of blocks start … start+count-1 (mod n): up to n, and from 0 on."""
     first, number = np.broadcast_arrays(np.asarray(start) % n, count)
     stop = first + number
-    low, high = np.flatnonzero(number > 0), np.flatnonzero(stop > n)
+    low = np.flatnonzero(number > 0)
+    high = np.flatnonzero(stop > n)
     return [(low, first[low], np.minimum(stop, n)[low]), (high, 0 * high, stop[high] - n)]
 
 
 def around(low: Ints, high: Ints, block: Ints) -> list[Range]:
     """The ranges of blocks low … high-1 before and after one of them."""
-    before, after = np.flatnonzero(block > low), np.flatnonzero(block + 1 < high)
+    before = np.flatnonzero(block > low)
+    after = np.flatnonzero(block + 1 < high)
     return [(before, low[before], block[before]), (after, block[after] + 1, high[after])]
 
 

@@ -147,7 +147,8 @@ class Simulation:
 
     def __post_init__(self) -> None:
         program, schedule = self.program, self.program.schedule
-        self.env, self.choices = simpy.Environment(), program.paths.choices
+        self.env = simpy.Environment()
+        self.choices = program.paths.choices
         self.path, self.path_latency = program.path.tolist(), program.path_latency.tolist()
         self.tolerance = TOLERANCE if self.choices is None else COARSE
         self.mail: dict[Address, list[Letter]] = {}
@@ -219,7 +220,8 @@ class Simulation:
             yield self._sleep("gpu", rank)
 
     def _link(self, link: int) -> Process:
-        load, since = 0.0, 0.0
+        load = 0.0
+        since = 0.0
         self.carried[link] = 0.0
         while True:
             for _, message, value, when in self._letters("link", link):
@@ -228,7 +230,8 @@ class Simulation:
                     self.touched.add(link)
                 else:
                     self.carried[link] += load * (when - since)
-                    load, since = value, when
+                    load = value
+                    since = when
             yield self._sleep("link", link)
 
     def _fabric(self) -> Process:
@@ -319,7 +322,8 @@ class Simulation:
 
         Links that all the alternative paths share do not count.
         """
-        choices, full = self.choices, 0.0
+        choices = self.choices
+        full = 0.0
         assert choices is not None
         for entry in range(*choices.ptr[path : path + 2].tolist()):
             if choices.apart[entry]:
@@ -336,7 +340,8 @@ class Simulation:
                 self.messages[slot] = self.messages.get(slot, 0) + more
 
     def _join(self, row: int) -> None:
-        draws, style = self._draws(row), self.style[row]
+        draws = self._draws(row)
+        style = self.style[row]
         demand = Demand(draws, self.caps[style], self.shares[style])
         later = max(0.0, self._moves(row) - self.now) if self.program.instant else 0.0
         self.flows[row] = _Flow(demand, self.amount[row], self.now, later)
@@ -348,10 +353,13 @@ class Simulation:
         self._count(row, 1)
 
     def _draws(self, row: int) -> tuple[tuple[int, float], ...]:
-        path, paths = self.path[row], self.program.paths
+        path = self.path[row]
+        paths = self.program.paths
         if path not in self.draws:
             span = slice(int(paths.ptr[path]), int(paths.ptr[path + 1]))
-            links, weights, active = paths.link[span], paths.weight[span], paths.active[span]
+            links = paths.link[span]
+            weights = paths.weight[span]
+            active = paths.active[span]
             pairs = zip(links[active].tolist(), weights[active].tolist(), strict=True)
             self.draws[path] = tuple(pairs)
         return self.draws[path]
@@ -410,7 +418,8 @@ class Simulation:
                 continue
             if flow.rate > 0:
                 flow.left = max(0.0, flow.left - flow.rate * (self.now - flow.since))
-            flow.since, flow.rate = self.now, rate
+            flow.since = self.now
+            flow.rate = rate
             flow.version += 1
             if rate > 0:
                 heappush(self.agenda, (self.now + flow.left / rate, row, LEAVE, flow.version))
@@ -433,7 +442,8 @@ class Simulation:
             self.capacity[link] = self.healthy[link] / (1 + table.incast * max(0, busy - 1))
 
     def _connected(self) -> tuple[list[int], list[int]]:
-        links, rows = set(self.touched), set(self.loners)
+        links = set(self.touched)
+        rows = set(self.loners)
         fresh = list(self.touched)
         while fresh:
             for row in self.users.get(fresh.pop(), ()):

@@ -40,14 +40,16 @@ def all_rows(question: MethodInput) -> Offer | Refusal:
 
 def offer_in_full(form: Form, budget: Budget) -> Offer | Refusal:
     """Offer to simulate all loops of a form, unless these are too many rows."""
-    schedules, thresholds = form.loop_schedule, budget.thresholds
+    schedules = form.loop_schedule
+    thresholds = budget.thresholds
     most_ring_rows = thresholds.min_hop_fraction * thresholds.max_ring_rows
     if form.ring_rows > most_ring_rows:
         return Refusal(f"{form.ring_rows:.2g} rows of rings are more than {most_ring_rows:.2g}")
     if thresholds.max_rows_in_full < np.inf:
         has_loops_to_spare = schedules.has_loops_to_spare(budget)
         if has_loops_to_spare and schedules.rows() > thresholds.max_rows_in_full:
-            rows, most = schedules.rows(), thresholds.max_rows_in_full
+            rows = schedules.rows()
+            most = thresholds.max_rows_in_full
             return Refusal(f"{rows:.2g} rows are more than {most:.2g}")
     elif reason := _misfit(form, budget):
         return Refusal(reason)

@@ -49,7 +49,8 @@ SHAKEN_RUNS = 2
 
 def channels_apart(question: MethodInput) -> Offer | Refusal:
     """Offer to simulate one channel of a tree for all that share no link which can saturate."""
-    form, budget = question.form, question.budget
+    form = question.form
+    budget = question.budget
     thresholds = budget.thresholds
     if budget.is_exact or not form.is_tree:
         return Refusal("channels that share no busy link are left out of large trees only")
@@ -80,7 +81,8 @@ def _one_channel(bench: Bench, form: Form, budget: Budget) -> OneOperation:
     largest difference of their time from that of the usual run. For where queues are full, even the
     rounding of a sum grows from loop to loop. Operations back to back are not extrapolated from
     this run, as their channels do not stay in step; its error is not needed then."""
-    operation, ranks = run_in_full(bench, form.loop_schedule, budget), form.collective.ranks
+    operation = run_in_full(bench, form.loop_schedule, budget)
+    ranks = form.collective.ranks
     run = operation.run
     runs = SHAKEN_RUNS if form.task.is_single else 0
     partition = form.extent.partition

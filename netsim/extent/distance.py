@@ -64,8 +64,10 @@ def ring_distances(collective: Collective, plan: Plan, min_step: int) -> Iterato
     The hops that are left out are always a multiple of the step. Chunks that are shorter than the
     others (`shorter_chunks`) fit into the first distance.
     """
-    ranks, full = len(plan.nodes[0]), len(plan.node) - 1
-    unit, first = ranks * -(-min_step // ranks), shorter_chunks(collective, plan)
+    ranks = len(plan.nodes[0])
+    full = len(plan.node) - 1
+    unit = ranks * -(-min_step // ranks)
+    first = shorter_chunks(collective, plan)
     return _distances(first + (full - first) % unit or unit, unit, full)
 
 

@@ -112,7 +112,8 @@ def ends_of(program: Program, timeline: Timeline, *, apart: bool = False) -> Flo
     """When each channel (first axis) of each rank is done: all sent has left, all has arrived.
 
     `apart`: by the rank's own rows only, not by those of ranks that it represents."""
-    schedule, latency = program.schedule, program.path_latency
+    schedule = program.schedule
+    latency = program.path_latency
     first = np.array([style.channel for style in schedule.styles], np.int64) * schedule.ranks
     ends = np.zeros((int(first.max(initial=0)) // schedule.ranks + 1, schedule.ranks))
 
@@ -166,7 +167,8 @@ class BackToBackRun:
     def _one_by_one(self, times: int) -> Floats | None:
         """None if they overlap after all, or if ranks wait for the host."""
         launched = self.launch.times(times, self.standalone.schedule.ranks)
-        row, busy = self._apart, self.standalone.busy
+        row = self._apart
+        busy = self.standalone.busy
         if not row:
             row.append(launched[0] + self.standalone.first)
         for begin in launched[len(row) :]:
@@ -232,7 +234,8 @@ class LoopRuns:
 
     def has_lanes(self, loops: int) -> bool:
         """Whether rows of a run can be separated by loops."""
-        schedule, shortest = self.schedules.schedule(loops), self.schedules.shortest
+        schedule = self.schedules.schedule(loops)
+        shortest = self.schedules.shortest
         return lanes_of(schedule, shortest, loops - self.schedules.least) is not None
 
     def recurs(self, loops: int, run: StandaloneRun | None = None) -> Recurrence | None:

@@ -58,7 +58,8 @@ TOO_DIFFERENT = Refusal("what a few hops add differs too much to extrapolate the
 
 def fewer_hops(question: MethodInput) -> Offer | Refusal:
     """Offer to extrapolate long rings of NCCL's from chunks that travel a few hosts far."""
-    form, budget = written_form(question.form, question.budget), question.budget
+    form = written_form(question.form, question.budget)
+    budget = question.budget
     thresholds = budget.thresholds
     if not (question.form.may_fold or budget.has_equal_hops):
         return RANKS_MAY_DIFFER
@@ -85,7 +86,8 @@ def rows_of_longest_run(form: Form, budget: Budget) -> int:
 
     `form` is the one that is written. It is all of its rows if the method is not asked, or if they
     are so few that they are simulated in full where hops do not agree."""
-    thresholds, rows = budget.thresholds, form.ring_rows
+    thresholds = budget.thresholds
+    rows = form.ring_rows
     ranks = form.collective.ranks
     most_rows = thresholds.max_ring_rows
     if ranks * thresholds.max_hop_error < MAX_DOUBTFUL_RANKS:

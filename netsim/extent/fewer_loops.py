@@ -36,8 +36,10 @@ from netsim.metrics.links import needed
 
 def fewer_loops(question: MethodInput) -> Offer | Refusal:
     """Offer to extrapolate loops that recur within a run with some of them."""
-    form, budget = written_form(question.form, question.budget), question.budget
-    schedules, thresholds = form.loop_schedule, budget.thresholds
+    form = written_form(question.form, question.budget)
+    budget = question.budget
+    schedules = form.loop_schedule
+    thresholds = budget.thresholds
     if budget.is_exact:
         return Refusal("extrapolating loops is not exact")
     if form.ring_rows > thresholds.max_ring_rows:
@@ -64,7 +66,8 @@ def fewer_loops(question: MethodInput) -> Offer | Refusal:
 
 def _extrapolate(runs: LoopRuns, budget: Budget) -> OneOperation | Refusal:
     """One operation from the shortest run that has reached a steady state."""
-    schedules, thresholds = runs.schedules, budget.thresholds
+    schedules = runs.schedules
+    thresholds = budget.thresholds
     size = schedules.first
     largest = thresholds.max_loop_fraction * schedules.loops
     is_pace_enough = schedules.rows() > thresholds.min_rows_for_pace
@@ -99,14 +102,17 @@ def _at_last_rate(
 
 def _recurring(runs: LoopRuns, size: int) -> OneOperation | None:
     """One operation with all loops, from a run with the first of them in which they recur."""
-    all_loops, recurrence, last = runs.schedules.loops, runs.recurs(size), size
+    all_loops = runs.schedules.loops
+    recurrence = runs.recurs(size)
+    last = size
     if recurrence is not None:
         last = size - (size - all_loops) % recurrence.loops
     if last != size:
         recurrence = runs.recurs(last)  # a verdict at another phase
     if recurrence is None or (all_loops - last) % recurrence.loops:
         return None
-    ends, seconds = runs.ends(last), recurrence.seconds / recurrence.loops
+    ends = runs.ends(last)
+    seconds = recurrence.seconds / recurrence.loops
     takes_part = ends > runs.bench.launch.kernel
     added = np.where(takes_part, (all_loops - last) * seconds, 0.0)
     return _with_all_loops(runs, last, steady_state.later_ends(ends, added, recurrence.spread))
@@ -135,7 +141,8 @@ def _with_all_loops(
     """One operation from the finish times of all loops, unless a link needs longer for them."""
     if extended is None:
         return None
-    schedules, run = runs.schedules, runs[last]
+    schedules = runs.schedules
+    run = runs[last]
     by_rank = extended.ends.reshape(run.ends.shape).max(axis=0)[run.busy]
     use = runs.use_of_all(last, extended.seconds)
     if extended.seconds < needed(use, run.program.links)[0] * (1 - steady_state.AGREE):

@@ -19,7 +19,8 @@ from netsim.schedule.repeat import Launch
 
 def clock_of(form: Form, run: StandaloneRun) -> Clock:
     """The rule that turns finish times of the ranks into the time that nccl-tests prints."""
-    back_to_back, gpus_per_process = form.task.back_to_back, form.task.gpus_per_process
+    back_to_back = form.task.back_to_back
+    gpus_per_process = form.task.gpus_per_process
     assert back_to_back is not None
     return Clock(back_to_back, run.taking_part // gpus_per_process)
 
@@ -48,7 +49,8 @@ def last_like_first(question: MethodInput) -> Floats:
     """The finish time in seconds of the last operation, by rank, if no two operations overlap and
     each takes as long as the first.
     """
-    operation, launch = question.operation, question.form.task.launch
+    operation = question.operation
+    launch = question.form.task.launch
     further_operations = question.form.iterations - 1
     return launch.host + further_operations * max(operation.seconds, launch.period) + operation.ends
 
@@ -59,7 +61,8 @@ def operation_counts(rows: int, question: MethodInput) -> list[int]:
     The smallest is always tried; larger ones, up to all operations, if they have few enough rows.
     Empty if even the smallest has too many.
     """
-    thresholds, iterations = question.budget.thresholds, question.form.iterations
+    thresholds = question.budget.thresholds
+    iterations = question.form.iterations
     counts = {min(times, iterations) for times in (*thresholds.operation_counts, iterations)}
     fewest, *more = sorted(counts)
     if fewest * rows > thresholds.max_rows_of_fewest_operations:
@@ -74,7 +77,8 @@ def last_of_all(follow: Follow, question: MethodInput, rows: int) -> Floats | No
     It is simulated, or extrapolated if the simulated operations repeat. None if neither is
     possible.
     """
-    iterations, launch = question.form.iterations, launch_of(question)
+    iterations = question.form.iterations
+    launch = launch_of(question)
     for times in operation_counts(rows, question):
         ends, is_apart = follow(launch, times)
         if times == iterations:

@@ -41,7 +41,9 @@ def why_not_fit(task: Task, budget: Budget) -> str:
     if not task.is_nccl:
         size = textbook_size(task, budget)
         return "" if size is None else memory.misfit(*size, len(task.gpus))
-    collective, plan, loops = form.collective, form.plans[0], 1
+    collective = form.collective
+    plan = form.plans[0]
+    loops = 1
     if collective.name == "alltoall" and collective.count:
         loops = form.loop_schedule.least
         runs = rows_of_first_runs(form, budget, INCREMENTS + 1)  # which it mostly takes
@@ -159,7 +161,8 @@ def _bytes_per_row(form: Form) -> int:
 
 def _rows_per_loop(form: Form) -> float:
     """About how many rows a loop of all channels has, of schedules other than rings."""
-    plan, ranks = form.plans[0], form.collective.ranks
+    plan = form.plans[0]
+    ranks = form.collective.ranks
     if plan.transfers is not None:
         sends_to_all = form.collective.name in ("alltoall", "alltoallv")
         transfers_per_step = ranks * ranks if sends_to_all else ranks
@@ -174,7 +177,8 @@ def _rows_per_loop(form: Form) -> float:
 
 
 def _bytes_of_rings(form: Form, budget: Budget, bytes_per_row: int) -> int:
-    rows, thresholds = rows_of_longest_run(form, budget), budget.thresholds
+    rows = rows_of_longest_run(form, budget)
+    thresholds = budget.thresholds
     if rows > thresholds.min_hop_fraction * thresholds.max_ring_rows:
         return bytes_per_row * rows
     return _bytes(rows, bytes_per_row, form, budget)

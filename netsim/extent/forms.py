@@ -333,7 +333,8 @@ def joined(schedules: Sequence[Schedule], task: Task) -> Schedule:
 
 def nccl_loops(task: Task, extent: Extent) -> LoopSchedule:
     """What NCCL runs for one collective on several communicators, joined."""
-    collective, plans = task.collective, task.plans
+    collective = task.collective
+    plans = task.plans
     loops_by_plan = [loops_of(collective, plan) for plan in plans]
     loops = max(map(max, loops_by_plan))
     fewest = min(map(min, loops_by_plan))

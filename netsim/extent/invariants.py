@@ -23,7 +23,8 @@ from netsim.metrics.links import LinkUse, link_amounts, link_use, needed
 from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule
 
-ALWAYS, IN_TESTS = "every answer", "tests"
+ALWAYS = "every answer"
+IN_TESTS = "tests"
 ROUNDING = 1e-9
 """The relative difference that rounding may make."""
 MAX_DIFFERENCE_OF_LOOPS = 0.01
@@ -100,8 +101,10 @@ def delivered(schedule: Schedule) -> float:
         return float(brought.sum())
     rows = np.flatnonzero(grouped[schedule.style])
     cast = schedule.kind[rows] == MULTICAST
-    src, dst = schedule.src[rows].astype(np.int64), schedule.dst[rows]
-    group, single = np.where(cast, dst, src), np.where(cast, src, dst)
+    src = schedule.src[rows].astype(np.int64)
+    dst = schedule.dst[rows]
+    group = np.where(cast, dst, src)
+    single = np.where(cast, src, dst)
     by_pair = np.bincount(group * schedule.ranks + single, brought[rows])
     ends = (divmod(pair, schedule.ranks) for pair in np.flatnonzero(by_pair).tolist())
     others = [len(schedule.groups[g]) - (rank in schedule.groups[g]) for g, rank in ends]
@@ -112,7 +115,8 @@ def delivered(schedule: Schedule) -> float:
 def least_delivered(collective: Collective) -> float:
     """The bytes that must reach ranks from other ranks with any algorithm. The contribution of each
     rank to a sum must reach another rank, and each rank must get what it is to have and lacks."""
-    ranks, block = collective.ranks, float(collective.count * collective.element_bytes)
+    ranks = collective.ranks
+    block = float(collective.count * collective.element_bytes)
     if collective.name == "alltoallv":
         others = np.array(collective.matrix, np.float64)
         return float((others.sum() - np.trace(others)) * collective.element_bytes)
@@ -130,10 +134,12 @@ def least_delivered(collective: Collective) -> float:
 
 
 def _bytes(answer: Answer) -> str:
-    program, use = answer.program, answer.use
+    program = answer.program
+    use = answer.use
     if program is None or use is None or answer.collective is None:
         return ""
-    least, brought = least_delivered(answer.collective), delivered(program.schedule)
+    least = least_delivered(answer.collective)
+    brought = delivered(program.schedule)
     if brought >= least * (1 - ROUNDING):
         return ""
     # Loops, steps or hops may be left out of the rows, but not of the use of links.
@@ -148,7 +154,8 @@ def _bytes(answer: Answer) -> str:
 
 
 def _bounds(answer: Answer) -> str:
-    seconds, uncertainty = answer.seconds, answer.uncertainty
+    seconds = answer.seconds
+    uncertainty = answer.uncertainty
     if not (isfinite(seconds) and seconds >= 0.0):
         return f"{seconds!r} seconds are no time"
     if not (isfinite(uncertainty) and uncertainty >= 0.0):
@@ -185,7 +192,8 @@ def _engines(answer: Answer) -> str:
     worst = int(np.argmax(differences)) if len(differences) else 0
     if not len(differences) or differences[worst] <= ROUNDING * simpy.makespan:
         return ""
-    by_simpy, by_compiled = simpy.end[worst], compiled.end[worst]
+    by_simpy = simpy.end[worst]
+    by_compiled = compiled.end[worst]
     return (
         f"row {worst} ends at {by_simpy!r} s by SimPy's engine, {by_compiled!r} s by the compiled"
     )

@@ -40,7 +40,8 @@ step: these are simulated unless they are too many rows."""
 
 def lockstep(question: MethodInput) -> Offer | Refusal:
     """Offer to simulate one rank of a textbook algorithm in which all keep step."""
-    form, thresholds = question.form, question.budget.thresholds
+    form = question.form
+    thresholds = question.budget.thresholds
     factor = 1 if form.task.is_single else BACK_TO_BACK_FACTOR
     sketch = sketched(form)
     if sketch is None:
@@ -66,7 +67,8 @@ def ends_of_all(form: Form, run: StandaloneRun, spread: float) -> Floats:
 
     A message that one rank sends to another, all others send as far. Latencies differ between
     ranks by up to `spread` seconds."""
-    schedule, timeline = run.schedule, run.timeline
+    schedule = run.schedule
+    timeline = run.timeline
     ranks = np.arange(schedule.ranks)
     # Rows of a hierarchical all-to-all that cross between groups.
     is_crossing = (schedule.style_column("src_buffer") == SCRATCH) & (schedule.kind == TRANSFER)
@@ -76,7 +78,8 @@ def ends_of_all(form: Form, run: StandaloneRun, spread: float) -> Floats:
     late = timeline.end[is_crossing].max() - spread
     for row in np.flatnonzero(is_crossing & (timeline.end >= late)).tolist():
         sender = (ranks - schedule.dst[row] + schedule.src[row]) % len(ranks)
-        src, dst = form.task.gpus[sender], form.task.gpus[ranks]
+        src = form.task.gpus[sender]
+        dst = form.task.gpus[ranks]
         routes = form.topology.routes(src, dst, np.zeros(len(src), np.int32))
         ends = np.maximum(ends, timeline.end[row] + routes.latency)
     return ends

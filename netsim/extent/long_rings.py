@@ -61,7 +61,8 @@ def long_rings(question: MethodInput) -> Offer | Refusal:
 
 def _first_steps(bench: Bench, rings: LongRings) -> OneOperation:
     """One operation whose first steps are simulated."""
-    program, launch = rings.program, bench.launch
+    program = rings.program
+    launch = bench.launch
     engine = choose(program, bench.engine)
     runs = simulator(program, engine)
     timeline = runs.timeline(progress=bench.progress)

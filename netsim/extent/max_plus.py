@@ -92,13 +92,15 @@ def _greatest(values: Floats, first: NDArray[np.int64], last: NDArray[np.int64])
     `table` holds the greatest of each `width` values in a row, for widths of 1, 2, 4, …"""
     result = np.full(len(first), -np.inf)
     length = last - first + 1
-    table, width = values, 1
+    table = values
+    width = 1
     while True:
         fits = np.flatnonzero((length >= width) & (length < 2 * width))
         result[fits] = np.maximum(table[first[fits]], table[last[fits] - width + 1])
         if 2 * width > length.max(initial=0):
             return result
-        table, width = np.maximum(table[:-width], table[width:]), 2 * width
+        table = np.maximum(table[:-width], table[width:])
+        width = 2 * width
 
 
 # **** The time of every row, if no row is ever slowed by another ****
@@ -149,15 +151,18 @@ def _lanes(program: Program, first_steps: FirstSteps) -> Ints:
 def _crowded(program: Program, lane: Ints, rates: Floats) -> str:
     """The most overloaded link if all lanes are under way at once, as a clause; empty if none is
     overloaded."""
-    paths, links = program.paths, program.links
+    paths = program.paths
+    links = program.links
     moving = np.flatnonzero((lane >= 0) & (program.path >= 0))
     pairs = np.unique(lane[moving] * len(paths) + program.path[moving], return_index=True)[1]
     moving = moving[pairs]
     number, entry = entries_of(paths.ptr, program.path[moving])
     owner = moving[number]
     bounded = np.isfinite(links.capacity[paths.link[entry]])
-    entry, owner = entry[bounded], owner[bounded]
-    link, demand = paths.link[entry], paths.weight[entry] * rates[owner]
+    entry = entry[bounded]
+    owner = owner[bounded]
+    link = paths.link[entry]
+    demand = paths.weight[entry] * rates[owner]
     # A lane has one row under way at a time: its demand on a link is the largest of its rows.
     key = lane[owner] * len(links) + link
     order = np.lexsort((demand, key))
@@ -188,7 +193,8 @@ def ends_of_ranks(
             _send(state, call, times, begin[rank])
         else:
             # Whatever else its steps wait for, its first step has waited for already.
-            steps, flight = call.written if short else call.steps, times.flight[call.rows]
+            steps = call.written if short else call.steps
+            flight = times.flight[call.rows]
             took = times.took[call.rows]
             end = ends_after_steps(state.last[call.lanes], took, flight, steps)
             state.arrived[call.lanes] = np.roll(end + flight, 1, axis=-1)
@@ -204,12 +210,14 @@ class _LaneTimes:
     """By lane: the end of its last row, and the last arrival that its next row waits for."""
 
     def __init__(self, last: Floats, arrived: Floats) -> None:
-        self.last, self.arrived = last, arrived
+        self.last = last
+        self.arrived = arrived
 
 
 def _send(state: _LaneTimes, call: Message, times: RowTimes, begin: Floats) -> None:
     """Note one message of each sending lane."""
-    sender, receiver = call.lanes, call.receiver
+    sender = call.lanes
+    receiver = call.receiver
     start = np.maximum(state.last[sender], state.arrived[sender])
     start = np.maximum(start, begin[receiver])  # a receiver may begin later than its sender
     if call.ready:
@@ -288,7 +296,8 @@ def causes_of(work: LongRings) -> Causes:
 
     The time is a sum of row times and latencies. How many of these are in it follows from how much
     it grows if they are raised by a small fraction."""
-    begin, times = np.zeros(work.first_steps.ranks), work.times
+    begin = np.zeros(work.first_steps.ranks)
+    times = work.times
     seconds = work.seconds
 
     def seconds_due_to(took: Floats, flight: Floats) -> float:
@@ -299,7 +308,8 @@ def causes_of(work: LongRings) -> Causes:
         return growth / SMALL_FRACTION
 
     def transfers() -> dict[str, float]:
-        rows, seconds_by_kind = work.first_steps.rows, {}
+        rows = work.first_steps.rows
+        seconds_by_kind = {}
         path, place = np.unique(work.program.path[rows], return_inverse=True)
         example = np.zeros(len(path), np.int64)
         example[place] = rows
@@ -317,7 +327,8 @@ def causes_of(work: LongRings) -> Causes:
 
 def ends_back_to_back(work: LongRings, launch: Launch, operations: int) -> Floats:
     """`ends[operation, rank]` of operations back to back, for the ranks that take part."""
-    done, busy = np.zeros(work.first_steps.ranks), taking_part(work.schedule)
+    done = np.zeros(work.first_steps.ranks)
+    busy = taking_part(work.schedule)
     ends = list[Floats]()
     for launched in launch.times(operations, work.first_steps.ranks):
         begin = np.maximum(done, launched) + launch.kernel

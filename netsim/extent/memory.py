@@ -31,10 +31,12 @@ EXACT_UP_TO = 256
 
 def estimated_rows(ranks: int, rows_at: Callable[[int], int], multiple: int = 1) -> int:
     """Rows at many ranks, from how they grow between two smaller numbers (of a `multiple`)."""
-    fewer, more = 4 * multiple * -(-16 // multiple), 8 * multiple * -(-16 // multiple)
+    fewer = 4 * multiple * -(-16 // multiple)
+    more = 8 * multiple * -(-16 // multiple)
     if ranks <= max(EXACT_UP_TO, more):
         return rows_at(ranks)
-    low, high = rows_at(fewer), rows_at(more)
+    low = rows_at(fewer)
+    high = rows_at(more)
     exponent = log2(high / low) if low else 0.0
     return int(high * (ranks / more) ** exponent)
 

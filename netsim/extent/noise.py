@@ -52,7 +52,8 @@ def disturbed(program: Program, noise: NoiseDraws, engine: str) -> Floats:
 
 def sampled(program: Program, noise: NoiseDraws, engine: str) -> Iterator[Timeline]:
     """A program as each of the samples runs it."""
-    paths, links = program.paths, program.links
+    paths = program.paths
+    links = program.links
     # With noise, capacities that were all the same differ, so that any finite one may limit.
     active = paths.active | np.isfinite(links.capacity)[paths.link]
     program = replace(program, paths=replace(paths, active=active))

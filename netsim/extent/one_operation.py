@@ -56,7 +56,8 @@ CAN_BE_RUN = Refusal("operations back to back can be simulated")
 def one_operation(question: MethodInput) -> Offer | Refusal:
     """Offer the time of one operation if it is the only one, or ends on all ranks at one
     instant; exact."""
-    task, operation = question.form.task, question.operation
+    task = question.form.task
+    operation = question.operation
     launch = task.launch
     if task.back_to_back is None:
         seconds = launch.host + operation.seconds
@@ -71,7 +72,9 @@ def one_operation(question: MethodInput) -> Offer | Refusal:
 def trees_end_together(question: MethodInput) -> Offer | Refusal:
     """Offer one operation for all of a tree whose ranks end at about the same time, if operations
     back to back are too many rows."""
-    form, budget, operation = question.form, question.budget, question.operation
+    form = question.form
+    budget = question.budget
+    operation = question.operation
     thresholds = budget.thresholds
     if budget.is_exact or not form.is_tree:
         return Refusal("one operation is taken for all of trees only, and not if exact")
@@ -101,7 +104,9 @@ def busy_link(question: MethodInput) -> Offer | Refusal:
 
     Back to back, operations gain no more than the link idles as they begin and end, and lose no
     more where they meet; trees half of that (`python -m tests.bench.rounds 700 busy`)."""
-    form, operation, thresholds = question.form, question.operation, question.budget.thresholds
+    form = question.form
+    operation = question.operation
+    thresholds = question.budget.thresholds
     if question.budget.is_exact or not form.task.is_nccl:
         return Refusal("one operation is taken for all of NCCL's only, and not if exact")
     are_trees = all("Tree" in plan.algorithm for plan in form.plans)

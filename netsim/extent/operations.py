@@ -81,7 +81,8 @@ def _some_operations(bench: Bench, solver: Solver, question: MethodInput) -> Res
         # Runs with fewer loops do not decide how operations overlap: all loops are simulated.
         in_full = run_in_full(bench, operation.fewer_loops.schedules, question.budget)
         return solver.back_to_back(replace(question, standalone=in_full))
-    launch, iterations = launch_of(question), question.form.iterations
+    launch = launch_of(question)
+    iterations = question.form.iterations
     thresholds = question.budget.thresholds
     counts = operation_counts(operation.rows, question)
     if operation.follow is None or not counts:
@@ -117,7 +118,8 @@ def _some_operations(bench: Bench, solver: Solver, question: MethodInput) -> Res
 def _more_operations(question: MethodInput, times: int) -> int:
     """How many operations are simulated after `times` of them: twice as many, or all of them if
     that is little more; of three that are many rows, four."""
-    rows, thresholds = question.operation.rows, question.budget.thresholds
+    rows = question.operation.rows
+    thresholds = question.budget.thresholds
     iterations = question.form.iterations
     if times == 3:
         are_many_rows = 4 * rows > thresholds.max_rows_of_few_operations

@@ -47,7 +47,8 @@ def _with_overlap(bench: Bench, question: MethodInput) -> Result | Refusal:
     assert runs is not None
     overlaps = dict[int, Floats]()
     schedules, loops, standalone = runs.schedules, runs.schedules.first, question.operation.seconds
-    iterations, launch = question.form.iterations, launch_of(question)
+    iterations = question.form.iterations
+    launch = launch_of(question)
 
     def times_of(run: StandaloneRun) -> Floats:
         """The time of operations with fewer loops, and that of their slowest process."""

@@ -29,7 +29,8 @@ NO_CLASSES = Refusal("no two ranks or channels are equal in everything that deci
 
 def representatives(question: MethodInput) -> Offer | Refusal:
     """Offer to simulate one member of each class of equal ranks and channels."""
-    form, budget = question.form, question.budget
+    form = question.form
+    budget = question.budget
     if form.task.is_nccl:
         if form.ring_rows < budget.thresholds.min_folded_ring_rows:
             return Refusal("it has few rows")

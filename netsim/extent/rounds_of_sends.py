@@ -50,14 +50,17 @@ def rounds_of_sends(question: MethodInput) -> Offer | Refusal:
 
 def sends_to_all(question: MethodInput) -> Form | Refusal:
     """The form of sends to all that can be extrapolated from a few rounds."""
-    form, budget = written_form(question.form, question.budget), question.budget
+    form = written_form(question.form, question.budget)
+    budget = question.budget
     if budget.is_exact:
         return Refusal("extrapolating rounds of sends is not exact")
     if not question.form.may_fold:
         return RANKS_MAY_DIFFER
     if len(form.plans) != 1:
         return Refusal("only sends of a single communicator are extrapolated from a few rounds")
-    plan, sends, ranks = form.plans[0], form.plans[0].transfers, form.collective.ranks
+    plan = form.plans[0]
+    sends = form.plans[0].transfers
+    ranks = form.collective.ranks
     if sends is None or form.collective.name != "alltoall" or form.extent.distance:
         return Refusal("only sends to all have rounds to leave out")
     if len({len(nodes) for nodes in plan.nodes}) > 1:
@@ -78,7 +81,8 @@ def first_rounds(form: Form, runs: int) -> list[int]:
 
 def rows_of_rounds(form: Form, rounds: int) -> float:
     """About how many rows some rounds of sends to all have, with the fewest loops."""
-    ranks, share = form.collective.ranks, written_share(form.extent.partition)
+    ranks = form.collective.ranks
+    share = written_share(form.extent.partition)
     return ROWS_PER_SEND * form.loop_schedule.least * rounds * ranks * share
 
 
@@ -105,7 +109,8 @@ def _from_first_rounds(
         last_run[rounds] = operation
         return operation.seconds
 
-    sends, all_rounds = form.plans[0].transfers, form.collective.ranks
+    sends = form.plans[0].transfers
+    all_rounds = form.collective.ranks
     assert sends is not None
     rounds = send_rounds(sends, form.loop_schedule.least)
     tolerances = ROUNDS_TOLERANCE, ROUNDS_TOLERANCE

@@ -22,13 +22,15 @@ from netsim.workloads.task import Task
 
 def shown_schedule(task: Task, budget: Budget = USUAL_BUDGET) -> tuple[Schedule, str]:
     """The rows of an operation to look at, and a note which they are; empty if they are all."""
-    form, rows = form_of(task, budget), rows_in_full(task, budget)
+    form = form_of(task, budget)
+    rows = rows_in_full(task, budget)
     if rows <= budget.max_shown_rows:
         return form.loop_schedule.schedule(), ""
     for method in (long_rings, representatives, all_rows):
         offer = method(MethodInput(form, budget.in_full))
         if isinstance(offer, Offer) and offer.schedule is not None:
-            schedule, note = offer.schedule.schedule(), offer.note
+            schedule = offer.schedule.schedule()
+            note = offer.note
             break
     else:
         raise InputError(f"about {rows:.2g} rows are too many to show")
@@ -75,7 +77,8 @@ def are_same(first: Task, second: Task, budget: Budget = USUAL_BUDGET) -> bool:
         has_same_shape = first_ends.shape == second_ends.shape
         return has_same_shape and np.allclose(first_ends, second_ends, AGREE, 0.0)
     schedules = [written_schedule(form, budget) for form in forms]
-    loops, least = schedules[0].loops, schedules[0].least
+    loops = schedules[0].loops
+    least = schedules[0].least
     if (loops, least) != (schedules[1].loops, schedules[1].least):
         return False
     compared_loops = least if schedules[0].has_loops_to_spare(budget) else loops

@@ -137,7 +137,8 @@ class AlgorithmSketch:
 def sketched(form: Form) -> AlgorithmSketch | None:
     """The sketch of a textbook algorithm; None if it has no classes of equal lanes."""
     task = form.task
-    collective, algorithm = task.collective, task.algorithm
+    collective = task.collective
+    algorithm = task.algorithm
     if not form.may_fold or task.is_nccl:
         return None
     if not folds(collective.name, algorithm) or collective.ranks == 1:

@@ -64,7 +64,8 @@ def extrapolate_increments(
     ends = {k: np.atleast_1d(np.asarray(ends_of(k), np.float64)) for k in set(chain(*pairs))}
     lengths = np.array([last - first for first, last in pairs])
     added = np.stack([(ends[last] - ends[first]) / (last - first) for first, last in pairs])
-    most, longest = float(added.max()), pairs[0][1]
+    most = float(added.max())
+    longest = pairs[0][1]
     if added.min() < 0 or most <= 0:
         return None
     spread = float(np.ptp(added, axis=0).max()) / most
@@ -84,7 +85,8 @@ def extrapolate_rate(
     quarter to half of `last`. None if it takes more or less by the fraction `tolerance`, or if the
     loops delay another rank or channel by more than that one.
     """
-    ends, half = ends_of(last), ends_of(last // 2)
+    ends = ends_of(last)
+    half = ends_of(last // 2)
     added = float(ends.max() - half.max())
     expected = need * (last - last // 2)
     if not expected:
@@ -167,7 +169,8 @@ def lanes_of(schedule: Schedule, short: Schedule, loops: int) -> list[LoopLane] 
 
     None if rows cannot be separated by loops.
     """
-    edges, fewer = _edges(schedule), _edges(short)
+    edges = _edges(schedule)
+    fewer = _edges(short)
     if len(edges) != len(fewer) or loops <= 0:
         return None
     more = np.diff(edges) - np.diff(fewer)
@@ -216,7 +219,8 @@ class _Run:
 
     def __init__(self, program: Program, timeline: Timeline, lanes: Sequence[LoopLane]) -> None:
         self.lanes = lanes
-        self.start, self.end = timeline.start, timeline.end
+        self.start = timeline.start
+        self.end = timeline.end
         self.until = min(float(lane.by_loop(self.start)[-1].min()) for lane in lanes)
         # A row that ended longer ago than this can no longer delay another row; a row that has not
         # ended began within this time.
@@ -233,7 +237,8 @@ class _Run:
         if not 0 < seconds < since:
             return None
         tolerance = AGREE * seconds
-        low, high = seconds, seconds
+        low = seconds
+        high = seconds
         for lane in self.lanes:
             ends = lane.by_loop(self.end)
             now = ends[period:-1]
@@ -254,8 +259,10 @@ class _Run:
         """
         tolerance = AGREE * seconds
         ends = lane.by_loop(self.end)
-        now, before = ends[period:-1], ends[: -1 - period]
-        is_old, is_under_way = now <= since, now > self.until
+        now = ends[period:-1]
+        before = ends[: -1 - period]
+        is_old = now <= since
+        is_under_way = now > self.until
         first_rows = [lane.before_loops(self.end), ends[:period].ravel()]
         next_starts = lane.by_loop(self.start)[-1 - period]
         begin = self.until - seconds - tolerance

@@ -51,7 +51,8 @@ ERROR_BY_FOURFOLD_WIDTH = 1.5
 
 def wide_instants(question: MethodInput) -> Offer | Refusal:
     """Offer to solve the rates of many grouped sends once for each short time."""
-    form, budget = written_form(question.form, question.budget), question.budget
+    form = written_form(question.form, question.budget)
+    budget = question.budget
     thresholds = budget.thresholds
     if budget.is_exact or not any(plan.transfers is not None for plan in form.plans):
         return Refusal("rates are solved less often for grouped sends only")
@@ -59,7 +60,8 @@ def wide_instants(question: MethodInput) -> Offer | Refusal:
         return Refusal("one representative is simulated for each class of equal ranks")
     if form.topology.changes:
         return Refusal("links change while the operation runs")
-    min_rows, schedules = thresholds.min_crowded_rows / len(form.task.gpus), form.loop_schedule
+    min_rows = thresholds.min_crowded_rows / len(form.task.gpus)
+    schedules = form.loop_schedule
     if schedules.rows() < min_rows:
         return Refusal("its sends are few enough to solve their rates at every event")
     if (
@@ -74,7 +76,8 @@ def wide_instants(question: MethodInput) -> Offer | Refusal:
 def loops_in_wide_instants(form: Form, budget: Budget, rows_per_loop: float) -> int | None:
     """About how many loops the method simulates, if a loop has some rows; None if it refuses the
     form. It writes nothing, unlike the method itself."""
-    thresholds, schedules = budget.thresholds, form.loop_schedule
+    thresholds = budget.thresholds
+    schedules = form.loop_schedule
     has_sends = any(plan.transfers is not None for plan in form.plans)
     share = written_share(form.extent.partition)
     if budget.is_exact or not has_sends or share < thresholds.min_written_share:
@@ -113,7 +116,8 @@ def _in_wide_instants(
     instant = thresholds.wide_instant * len(program) * need
     run = bench.standalone(program.schedule, replace(program, instant=instant))
     fourfold, double = (run.simulator.timeline(instant=n * instant).makespan for n in (4, 2))
-    timeline, narrowest = run.timeline, instant / MAX_NARROWING
+    timeline = run.timeline
+    narrowest = instant / MAX_NARROWING
     while True:
         seconds = timeline.makespan
         error = max(
@@ -123,7 +127,8 @@ def _in_wide_instants(
         )
         if error <= LARGE_ERROR * seconds or instant <= narrowest:
             break
-        fourfold, double = double, seconds
+        fourfold = double
+        double = seconds
         instant /= 2
         timeline = run.simulator.timeline(instant=instant)
     ends = ends_of(program, timeline) + bench.launch.kernel

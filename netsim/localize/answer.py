@@ -42,7 +42,8 @@ class LocalizeResult:
 
 def as_values(result: LocalizeResult) -> dict[str, Any]:
     """The answer as the values of the JSON file."""
-    verdict, hosts = result.verdict, result.hosts
+    verdict = result.verdict
+    hosts = result.hosts
     ranking = verdict.ranking
     return {
         "suspects": [_suspect_values(result, group, ranking) for group in ranking],
@@ -216,7 +217,8 @@ def common_deviations(result: LocalizeResult) -> list[tuple[str, float]]:
 
 def text_lines(result: LocalizeResult) -> Iterator[str]:
     """The answer in a few sentences."""
-    search, verdict = result.search, result.verdict
+    search = result.search
+    verdict = result.verdict
     count = len({node for timed in search.tests for node in timed.test.nodes})
     yield (
         f"# {len(search.tests)} tests of {count} of {result.predictor.node_count} nodes; "
@@ -349,7 +351,8 @@ def pair_ratios(search: FaultSearch) -> dict[tuple[int, int], float]:
         start += count
         if timed.test.collective == COMPUTE or timed.test.node_count > 2:
             continue
-        first, last = min(timed.test.nodes), max(timed.test.nodes)
+        first = min(timed.test.nodes)
+        last = max(timed.test.nodes)
         ratio = float(np.exp(deviation.max()))
         ratios[first, last] = max(ratios.get((first, last), 0.0), ratio)
     return ratios

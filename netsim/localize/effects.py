@@ -257,7 +257,8 @@ def interpolated(strains: Floats, table: Floats, steps: Floats) -> tuple[Floats,
     """
     upper = np.clip(np.searchsorted(strains, steps), 1, len(strains) - 1)
     part = ((steps - strains[upper - 1]) / (strains[upper] - strains[upper - 1]))[:, None]
-    low, high = table[upper - 1], table[upper]
+    low = table[upper - 1]
+    high = table[upper]
     line = low + part * (high - low)
     rising = high - (strains[upper] - steps)[:, None]
     least = np.minimum(np.maximum(rising, low), line)

@@ -221,7 +221,8 @@ class Evidence:
 
     def _class_term(self, residual: Floats, effects: Floats, number: int, spread: int) -> Floats:
         """The log density of the center of a class, integrated by Laplace's method."""
-        prior, variance = self._spread(number, spread) ** 2, self._variance(number)
+        prior = self._spread(number, spread) ** 2
+        variance = self._variance(number)
         center = self._center(self._medians(residual, effects), number, spread)
         posterior = prior * variance / (prior + variance)
         term: Floats = -0.5 * center**2 / prior

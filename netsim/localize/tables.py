@@ -206,7 +206,8 @@ def _json_matrix(path: Path, text: str, collective: str | None, size: int | None
         raise InputError(
             f"{path}: expected one object with hosts and busbw_gbps, got {type(value).__name__}"
         )
-    hosts, rates = value.get("hosts"), value.get("busbw_gbps")
+    hosts = value.get("hosts")
+    rates = value.get("busbw_gbps")
     if not isinstance(hosts, list) or not isinstance(rates, list) or len(hosts) != len(rates):
         raise InputError(
             f"{path}: expected hosts, a list, and busbw_gbps with one list for each host"
@@ -245,7 +246,8 @@ def _steps(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> 
         values = dict(zip(header, (cell.strip() for cell in cells), strict=True))
         if not values["rank"].isdecimal():
             raise InputError(f"{path}:{line}: rank: expected a number, got {values['rank']!r}")
-        rank, host = int(values["rank"]), values["host"]
+        rank = int(values["rank"])
+        host = values["host"]
         if rank not in numbers.setdefault(host, []):
             numbers[host].append(rank)
         value = _number(values[column], f"{path}:{line}: {column}")

@@ -79,7 +79,9 @@ def _in_loops(
 ) -> tuple[Work, ...]:
     """Where all channels get the same, and before 2.22: all channels shared every loop over the
     data; what a channel has of all loops is one part here, in chunks of the same sizes."""
-    n, nbytes, named = used.n_channels, count * element, (choice.algorithm, choice.protocol)
+    n = used.n_channels
+    nbytes = count * element
+    named = (choice.algorithm, choice.protocol)
     total = nbytes * _scale(comm, function)
     chunk = split.chunk_bytes(comm, function, *named, total, n_channels=n)
     if split.evenly_split(comm, choice.algorithm):
@@ -140,7 +142,8 @@ def check_wishes(collective: str, wishes: Wishes) -> None:
 
 def busiest_sender(collective: Collective) -> tuple[int, Ints, Ints]:
     """The rank that sends most, every rank it sends to, and the bytes to each."""
-    ranks, nbytes = collective.ranks, collective.count * collective.element_bytes
+    ranks = collective.ranks
+    nbytes = collective.count * collective.element_bytes
     if collective.name == "barrier":
         raise InputError("NCCL has no barrier", hint="choose a textbook algorithm")
     if collective.name == "alltoallv":
@@ -148,11 +151,13 @@ def busiest_sender(collective: Collective) -> tuple[int, Ints, Ints]:
         rank = int(rows.sum(axis=1).argmax())
         peers = np.flatnonzero(rows[rank])
         return rank, peers, rows[rank, peers]
-    rank, peers = 0, np.arange(ranks)
+    rank = 0
+    peers = np.arange(ranks)
     if collective.name == "sendrecv":
         peers = np.array([1 % ranks])
     elif collective.name == "gather":
-        rank, peers = (collective.root + 1) % ranks, np.array([collective.root])
+        rank = (collective.root + 1) % ranks
+        peers = np.array([collective.root])
     elif collective.name == "p2p":
         rank = collective.pairs[0][0]
         peers = np.array([target for source, target in collective.pairs if source == rank])

@@ -50,7 +50,12 @@ class TunerRule:
 
 
 # NCCL's numbers for the shape of a channel.
-BALANCED_TREE, SPLIT_TREE, TREE, RING, NVLS, COLLNET_DIRECT = 1, 2, 3, 4, 5, 6
+BALANCED_TREE = 1
+SPLIT_TREE = 2
+TREE = 3
+RING = 4
+NVLS = 5
+COLLNET_DIRECT = 6
 
 
 @dataclass(frozen=True)

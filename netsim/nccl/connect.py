@@ -27,7 +27,9 @@ class PeriodicSequence(Sequence[T], Generic[T]):
     """
 
     def __init__(self, count: int, period: int, make: Callable[[int], T]) -> None:
-        self.length, self.period, self.make = count, period, make
+        self.length = count
+        self.period = period
+        self.make = make
         self._values: dict[int, T] = {}
 
     def __len__(self) -> int:
@@ -179,7 +181,8 @@ def planted(seats: Seats, pattern: int, children: Ints) -> Tree:
 
     NCCL: connectTrees, setTreeUp and setTreeDown in src/graph/connect.cc.
     """
-    ranks, start = seats.ranks, seats.start
+    ranks = seats.ranks
+    start = seats.start
     up = np.full(len(ranks), -1, np.int64)
     inner = np.ones(len(ranks), bool)
     inner[start[:-1]] = False  # the first GPU of a chain has no parent in its node

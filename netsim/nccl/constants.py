@@ -106,7 +106,8 @@ def cxi(settings: Settings) -> Plugin:
         handling = replace(handling, read=value("cxi.alternative_read"))
     if not settings.cxi_software_match:
         return Plugin(replace(CXI, handling=handling))
-    eager, copied = value("cxi.software.eager"), int(value("cxi.software.copied_bytes"))
+    eager = value("cxi.software.eager")
+    copied = int(value("cxi.software.copied_bytes"))
     rate = value("cxi.software.copy_rate")
     handling = replace(handling, eager=eager, copy_rate=rate, copied_bytes=copied)
     path = replace(CXI, rendezvous=value("cxi.software.rendezvous"), handling=handling)
@@ -114,7 +115,8 @@ def cxi(settings: Settings) -> Plugin:
 
 
 # The library of EFA sends a control message for each message, and writes on every NIC of a GPU.
-VERBS, EFA = Plugin(), Plugin(post=value("efa.post"))
+VERBS = Plugin()
+EFA = Plugin(post=value("efa.post"))
 
 
 def plugin_of(transport: str, settings: Settings) -> Plugin:
@@ -262,7 +264,9 @@ class Mechanism:
 # GPU generations by compute capability. 89 (Ada) and 120 (RTX Blackwell) are those with GDDR memory
 # and a higher clock than the data-center GPUs 80, 90 and 100.
 GENERATIONS = (70, 80, 89, 90, 100, 120)
-NVLINK_WIRE, PCIE_WIRE = 2 * value("wire.nvlink"), 3 * value("wire.pcie")  # of a hop, as laid out
+# of a hop, as laid out
+NVLINK_WIRE = 2 * value("wire.nvlink")
+PCIE_WIRE = 3 * value("wire.pcie")
 
 
 def _by_protocol(name: str) -> ByProtocol:
@@ -375,7 +379,8 @@ def mechanism_of(
     newest = max((sm for sm in MECHANISMS if sm <= min_cc), default=min(MECHANISMS))
     mechanism = MECHANISMS[newest]
     # The cost of messages with a plugin of its own.
-    post, late = mechanism.network.post, mechanism.network.delivery
+    post = mechanism.network.post
+    late = mechanism.network.delivery
     network = replace(
         mechanism.network,
         path=plugin.path,

@@ -144,8 +144,10 @@ class NicNames:
 def nic_names(text: str) -> NicNames:
     """Read the value of NCCL_IB_HCA or NCCL_SOCKET_IFNAME."""
     rest = text.strip()
-    excluded, rest = rest.startswith("^"), rest.removeprefix("^")
-    exact, rest = rest.startswith("="), rest.removeprefix("=")
+    excluded = rest.startswith("^")
+    rest = rest.removeprefix("^")
+    exact = rest.startswith("=")
+    rest = rest.removeprefix("=")
     names = []
     for word in rest.split(","):
         name, colon, port = word.strip().partition(":")
@@ -246,7 +248,8 @@ def settings_from(variables: Mapping[str, str], version: Version = NEWEST) -> Se
         earlier = fields.get(setting)
         fields[setting] = {**earlier, **value} if isinstance(earlier, dict) else value
     settings = replace(NO_SETTINGS, **fields)
-    least, most = settings.min_channels, settings.max_channels
+    least = settings.min_channels
+    most = settings.max_channels
     if least is not None and most is not None and least > most:
         raise InputError(f"NCCL_MIN_NCHANNELS {least} is larger than NCCL_MAX_NCHANNELS {most}")
     return replace(settings, **_policy(variables.get("NCCL_NETDEVS_POLICY", "")))
@@ -285,7 +288,8 @@ def _policy(text: str) -> dict[str, Any]:
 
 def _whole_number(least: int, most: int, multiple: int = 1) -> Callable[[str, Facts], int]:
     def read(text: str, facts: Facts) -> int:
-        digits, number = text.removeprefix("-"), None
+        digits = text.removeprefix("-")
+        number = None
         with suppress(ValueError):
             number = int(text, 0) if digits.isascii() and digits.isalnum() else None
         if number is None or not least <= number <= most:

@@ -85,7 +85,8 @@ class LinksInside(Mapping[Pair, str]):
     """The kind of link between two ranks of one node; stored once for each kind of node."""
 
     def __init__(self, seats: connect.Seats, kinds: Sequence[Mapping[Pair, str]]) -> None:
-        self.seats, self.kinds = seats, kinds
+        self.seats = seats
+        self.kinds = kinds
         self._kind: list[Mapping[Pair, str]] = [kinds[kind] for kind in seats.kind.tolist()]
         self._node: list[int] = seats.node.tolist()
         self._place: list[int] = seats.place.tolist()
@@ -124,7 +125,8 @@ def _kind(comm: Communicator, table: PathTable, a: int, b: int, level: int) -> s
 
     `level` is the worst type of path on which peers access each other's memory.
     """
-    path_type, staged = table.type_of(a, b), "net" if comm.settings.shm_disabled else "shm"
+    path_type = table.type_of(a, b)
+    staged = "net" if comm.settings.shm_disabled else "shm"
     if comm.facts.rank(path_type) > level:
         return staged
     if path_type in ("NVL", "NVB"):
@@ -156,7 +158,10 @@ class RoutesBetweenNodes(Mapping[Hop, str]):
         graphs: Sequence[ChannelGraph],
         hops: connect.PeriodicSequence[tuple[Ints, Ints]],
     ) -> None:
-        self.seats, self.views, self.graphs, self.hops = seats, views, graphs, hops
+        self.seats = seats
+        self.views = views
+        self.graphs = graphs
+        self.hops = hops
         # All nodes have as many channels as the one with the fewest, and repeat those.
         self.channels = min(graph.n_channels for graph in graphs)
         self.period = lcm(hops.period, self.channels)
@@ -194,7 +199,8 @@ class RoutesBetweenNodes(Mapping[Hop, str]):
         between_nodes = np.flatnonzero(node[src] != node[dst])
         if not len(between_nodes):
             return {}
-        src, dst = src[between_nodes], dst[between_nodes]
+        src = src[between_nodes]
+        dst = dst[between_nodes]
         searched_channel = channel % self.channels
         nics_of_kind = [
             _nics_of_gpus(*kind, searched_channel)
@@ -233,9 +239,11 @@ def _nics_of_gpus(view: NodeView, graph: ChannelGraph, channel: int) -> list[tup
 
     With PXN another GPU, next to the NIC, relays the data.
     """
-    table, searched_channel = view.table, graph.channels[channel]
+    table = view.table
+    searched_channel = graph.channels[channel]
     assert searched_channel.nics is not None  # searched as one of several nodes
-    system, nics = table.graph, []
+    system = table.graph
+    nics = []
     for gpu in range(len(table.gpus)):
         net = table.nets[searched_channel.nics[0 if searched_channel.gpus[0] == gpu else 1]]
         relayed = table.type_of(table.gpus[system.local_ranks.index(gpu)], net) == "PXN"
@@ -410,7 +418,8 @@ class Wiring:
         searched = min(graph.n_channels if graph else 0 for graph in graphs)
         if not searched:
             return Heads()
-        orders, nic_routes = [], []
+        orders = []
+        nic_routes = []
         for number in range(searched):
             channels = [graph.channels[number] for graph in graphs if graph]
             orders.append(_of_nodes(self.nodes, self.seats, [channel.gpus for channel in channels]))
@@ -449,7 +458,8 @@ class Wiring:
 
     @cached_property
     def _layout(self) -> connect.ChannelLayout:
-        rings, trees = [view.ring for view in self.views], [view.tree for view in self.views]
+        rings = [view.ring for view in self.views]
+        trees = [view.tree for view in self.views]
         return connect.laid_out(rings, trees, self.seats, self.comm.n_channels)
 
     @cached_property
@@ -629,7 +639,8 @@ def _joined(kinds: Sequence[Communicator], ranks: Sequence[int]) -> Communicator
     first = kinds[0]
     if len(kinds) == 1:
         return first
-    vendors, oldest = {comm.cpu_vendor for comm in kinds}, min(comm.min_cc for comm in kinds)
+    vendors = {comm.cpu_vendor for comm in kinds}
+    oldest = min(comm.min_cc for comm in kinds)
     graphs: dict[str, Any] = dict.fromkeys(GRAPHS)  # None if some node has no such graph
     for name, graphs_of_kinds in (
         (name, [getattr(comm, name) for comm in kinds]) for name in GRAPHS

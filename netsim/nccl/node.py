@@ -92,7 +92,9 @@ def communicator(
     network_collectives: bool = False,
 ) -> Communicator:
     """Return the communicator over `n_nodes` such nodes."""
-    graph, facts, heads = node.table.graph, facts_of(version), node.nvls or node.collnet_direct
+    graph = node.table.graph
+    facts = facts_of(version)
+    heads = node.nvls or node.collnet_direct
     capabilities = [graph.gpu(gpu).sm for gpu in node.table.gpus]
     vendors = {cpu_vendor(graph.cpu(cpu)) for cpu in graph.of_kind("CPU")}
     channels = executed_channels(

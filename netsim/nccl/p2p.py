@@ -104,7 +104,9 @@ def rounds_of(
 
 def quadratic_order(count: int) -> tuple[int, ...]:
     """0, 1, 3, 6, … modulo the next power of two: all numbers below `count`, each once."""
-    power, delta, order = 1 << max(0, count - 1).bit_length(), 0, []
+    power = 1 << max(0, count - 1).bit_length()
+    delta = 0
+    order = []
     for step in range(power):
         if delta < count:
             order.append(delta)
@@ -114,7 +116,8 @@ def quadratic_order(count: int) -> tuple[int, ...]:
 
 def alternating_order(count: int) -> tuple[int, ...]:
     """Distances tried before 2.22: d, -d, and both from half way, outwards from 0."""
-    half, order = count // 2, dict[int, None]()
+    half = count // 2
+    order = dict[int, None]()
     for distance in range(count):
         for delta in (distance, count - distance, half - distance, half + distance):
             order.setdefault(delta % count)
@@ -216,7 +219,8 @@ def p2p_channels(
     NCCL: ncclTopoComputeP2pChannels in src/graph/paths.cc."""
     total = min(n_channels, settings.max_p2p_channels or n_channels)
     total = max(total, settings.min_p2p_channels or 1)
-    few, total = 2 if 2 * n_ranks <= 4 * total else 1, _power_of_two(total)
+    few = 2 if 2 * n_ranks <= 4 * total else 1
+    total = _power_of_two(total)
     pairs = ((gpu, peer) for gpu in table.gpus for peer in table.gpus if gpu != peer)
     counts = [_to_peer(table, *pair) for pair in pairs]
     networked = n_ranks > len(table.gpus)
@@ -255,7 +259,8 @@ def _to_network(table: PathTable, gpu: int, facts: Facts, settings: Settings, fe
 def p2p_chunk(table: PathTable, n_nodes: int, settings: Settings = NO_SETTINGS) -> int:
     """Bytes of one chunk of a send: large inside an NVLink node, small over a network."""
     if n_nodes > 1:
-        cpu, gpu = table.graph.first_cpu, table.graph.gpu(table.gpus[0])
+        cpu = table.graph.first_cpu
+        gpu = table.graph.gpu(table.gpus[0])
         return settings.p2p_net_chunk * (2 if cpu.arch == "arm64" and gpu.sm >= 100 else 1)
     pairs = ((gpu, peer) for gpu in table.gpus for peer in table.gpus if gpu != peer)
     nvlinks = all(table.type_of(one, two) == "NVL" for one, two in pairs)
@@ -275,8 +280,11 @@ class Sends:
 
     def work(self, nbytes: int, base: int, rounds: Rounds, *, over_network: bool) -> P2pWork:
         """The parts of one send or receive of `nbytes` whose round starts at channel `base`."""
-        channels, chunk, settings = self.channels, self.chunk, rounds.settings
-        able, several = not over_network or settings.p2p_net_ll, rounds.n_nodes > 1
+        channels = self.channels
+        chunk = self.chunk
+        settings = rounds.settings
+        able = not over_network or settings.p2p_net_ll
+        several = rounds.n_nodes > 1
         count = channels.used(nbytes, chunk, several_nodes=several)
         counted = {"part": 1, "channels": count, "most_channels": channels.per_peer}[channels.ll_by]
         compared_bytes = ceil(nbytes / count) if channels.ll_by == "part" else nbytes

@@ -49,7 +49,8 @@ def path_table(graph: SystemGraph, settings: Settings = NO_SETTINGS) -> PathTabl
     for kind in ENDS:
         for node in graph.of_kind(kind):
             _paths_to(graph, node, paths, nvb=not settings.nvb_disabled)
-    gpus, nets = tuple(graph.of_kind("GPU")), tuple(graph.of_kind("NET"))
+    gpus = tuple(graph.of_kind("GPU"))
+    nets = tuple(graph.of_kind("NET"))
     table = PathTable(graph, paths, gpus, nets)
     limit = graph.facts.rank(p2p_level(graph, settings))
     for target, source in product(gpus, gpus):  # without P2P through the receiver's CPU
@@ -99,7 +100,8 @@ def _paths_to(graph: SystemGraph, base: int, paths: Paths, *, nvb: bool) -> None
 
 
 def _hop_type(graph: SystemGraph, index: int) -> int:
-    link, rank = graph.links[index], graph.facts.rank
+    link = graph.links[index]
+    rank = graph.facts.rank
     ends = {graph.nodes[link.source].kind, graph.nodes[link.target].kind}
     if ends == {"PCI"}:
         return rank("PXB")
@@ -117,7 +119,8 @@ def reverse_of(graph: SystemGraph, index: int) -> int:
 
 
 def _via(table: PathTable, middle: int, source: int, target: int, least_type: int = 0) -> None:
-    first, second = table.paths.get((source, middle)), table.paths.get((middle, target))
+    first = table.paths.get((source, middle))
+    second = table.paths.get((middle, target))
     if first is None or second is None:
         return
     kind = least_type or max(first.type, second.type)
@@ -162,7 +165,8 @@ def _to_nets(table: PathTable, settings: Settings) -> None:
 
 def _over_chip_link(table: PathTable, gpu: int, net: int) -> None:
     """P2C: a GPU with a chip-to-chip link to its CPU reaches the ports of that CPU by it."""
-    facts, cpu = table.graph.facts, local_cpu(table, gpu)
+    facts = table.graph.facts
+    cpu = local_cpu(table, gpu)
     if "P2C" not in facts.path_types or table.type_of(gpu, cpu) != "C2C":
         return
     to_port = table.paths.get((cpu, net))
@@ -175,8 +179,11 @@ def _through_neighbour(
     table: PathTable, gpu: int, net: int, beside: int, settings: Settings
 ) -> None:
     """PXN: send by the port's own GPU where that is wider or avoids the CPU."""
-    facts, paths = table.graph.facts, table.paths
-    near, across, direct = paths[beside, net], paths.get((gpu, beside)), paths.get((gpu, net))
+    facts = table.graph.facts
+    paths = table.paths
+    near = paths[beside, net]
+    across = paths.get((gpu, beside))
+    direct = paths.get((gpu, net))
     pxn = facts.rank("PXN")
     c2c = "P2C" in facts.path_types and settings.gdr_c2c
     limit = facts.rank("P2C" if c2c else "PXB")
@@ -222,7 +229,8 @@ def ports_of(table: PathTable, gpu: int, settings: Settings) -> list[int]:
     if not ports:
         return []
     sharers = nearest(table, ports[0], table.gpus)
-    count, start = len(ports), table.graph.gpu(gpu).dev
+    count = len(ports)
+    start = table.graph.gpu(gpu).dev
     if count & (count - 1) == 0:  # the bits of its number in reverse order
         start = int(f"{start % count:0{count.bit_length() - 1}b}"[::-1], 2)
     most = {"ALL": count, "MAX": max(1, min(settings.nics_at_most, count))}

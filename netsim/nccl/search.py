@@ -87,7 +87,8 @@ class Arena:
         graph = table.graph
         self.table = table
         self.facts = graph.facts
-        self.gpus, self.nets = table.gpus, table.nets
+        self.gpus = table.gpus
+        self.nets = table.nets
         self.switches = tuple(graph.of_kind("NVS"))
         self.left = [round(link.bandwidth * 1000) for link in graph.links]
         self.port_left = [net_bandwidth(graph.net(net)) for net in self.nets]
@@ -134,7 +135,8 @@ class Arena:
         """Return the remaining capacity of each link out of a GPU that paths up to this type
         may use.
         """
-        graph, rank = self.table.graph, self.facts.rank
+        graph = self.table.graph
+        rank = self.facts.rank
         usable = {"NVL", "C2C", "PCI", "LOC"} if type_intra >= rank("PIX") else {"NVL", "C2C"}
         if type_intra <= rank("NVB"):
             usable = {"NVL"}
@@ -164,11 +166,13 @@ class Arena:
 
         NCCL: ncclTopoSearchTryNvls.
         """
-        switch, flows = self.switches[0], list[tuple[int, int]]()
+        switch = self.switches[0]
+        flows = list[tuple[int, int]]()
         for inwards in (True, False):
             for index, gpu in enumerate(self.gpus):
                 ends = (switch, gpu) if inwards else (gpu, switch)
-                kind, times = self.type_of(*ends), 2 if index == head else 1
+                kind = self.type_of(*ends)
+                times = 2 if index == head else 1
                 if kind == NO_TYPE or (kind > limit and times == 1):
                     return None
                 flows += self.needs(*ends, amount * times)
@@ -179,7 +183,8 @@ class Arena:
 
         NCCL: ncclTopoSearchTryCollnetDirect.
         """
-        node, flows = self.gpus[head], list[tuple[int, int]]()
+        node = self.gpus[head]
+        flows = list[tuple[int, int]]()
         share = amount // max(1, len(self.gpus) - 1)
         others = [gpu for gpu in self.gpus if gpu != node]
         for ends in [(node, gpu) for gpu in others] + [(gpu, node) for gpu in others]:
@@ -221,7 +226,8 @@ class Arena:
         """A key that is equal for ports of one rail: the rail in the file, else the physical
         port.
         """
-        port, host = self.table.graph.net(net), self.table.graph.nodes[net].host
+        port = self.table.graph.net(net)
+        host = self.table.graph.nodes[net].host
         if port.rail is not None:
             return ("", "rail", port.rail)
         card = port.guid if int(port.guid, 16) else f"device {port.dev}"
@@ -230,7 +236,8 @@ class Arena:
     def _same_port(self, net: int) -> tuple[int, ...]:
         """The ports of NICs that are the same physical port."""
         graph = self.table.graph
-        port, host = graph.net(net), graph.nodes[net].host
+        port = graph.net(net)
+        host = graph.nodes[net].host
         if not int(port.guid, 16):
             return (self.nets.index(net),)
         return tuple(
@@ -294,7 +301,8 @@ def next_gpus(
     """
     count = len(arena.gpus)
     if arena.switches:  # all GPUs are equally far; NCCL tries the neighbors by number only
-        before, after = (gpu - 1) % count, (gpu + 1) % count
+        before = (gpu - 1) % count
+        after = (gpu + 1) % count
         first = {
             RING: (before, after),
             communicator.SPLIT_TREE: (after, before),
@@ -315,7 +323,8 @@ def next_gpus(
 
 def _score(arena: Arena, gpu: int, peer: int, entry_port: int) -> Score:
     """The sort key of a peer: the path to the port, then the path to the peer."""
-    source, target = arena.gpus[gpu], arena.gpus[peer]
+    source = arena.gpus[gpu]
+    target = arena.gpus[peer]
     to_net = (0.0, 0.0, 0)
     if entry_port >= 0:
         port = arena.nets[entry_port]
@@ -354,7 +363,8 @@ def most_channels(arena: Arena, attempt: Attempt) -> int:
     """Return an upper bound on the channels of an attempt, from capacities of ports and GPUs
     alone.
     """
-    intra, inter = round(attempt.bw_intra * 1000), round(attempt.bw_inter * 1000)
+    intra = round(attempt.bw_intra * 1000)
+    inter = round(attempt.bw_inter * 1000)
     most = attempt.max_channels
     if arena.nets:
         ports = set(arena.ports)
@@ -374,7 +384,8 @@ def most_channels(arena: Arena, attempt: Attempt) -> int:
 
 def fewest_hops(arena: Arena, attempt: Attempt) -> int:
     """Return a lower bound on the links that one channel crosses."""
-    gpus, nets = arena.gpus, arena.nets
+    gpus = arena.gpus
+    nets = arena.nets
     inside = (arena.hops(source, target) for source in gpus for target in gpus if source != target)
     hop = min((hops for hops in inside if hops), default=0)
     ring = attempt.pattern == RING
@@ -398,7 +409,8 @@ def _outside(arena: Arena, ports: Iterable[int], *, apart: bool) -> int:
 
 def _through_port(arena: Arena, nets: tuple[int, ...], attempt: Attempt, inter: int) -> int:
     """The most channels that fit through a physical port."""
-    whole_bandwidth, links = int(attempt.bw_inter), arena.table.graph.links_out
+    whole_bandwidth = int(attempt.bw_inter)
+    links = arena.table.graph.links_out
     inwards = [sum(arena.left[link] for link in links[arena.nets[net]]) for net in nets]
     most = max(inwards) // inter * len(nets)
     return (
@@ -427,11 +439,15 @@ def present_types(arena: Arena) -> PresentTypes:
     """Return the path types that occur in a system."""
     ends = (*arena.gpus, *arena.switches)
     inside = {arena.type_of(source, target) for source in ends for target in ends}
-    out, into, both_ways, at_starts = set[int](), set[int](), set[int](), set[int]()
+    out = set[int]()
+    into = set[int]()
+    both_ways = set[int]()
+    at_starts = set[int]()
     for port, net in enumerate(arena.nets):
         starts = {0, arena.gpu_of_net[port], *arena.near_gpus[port]}
         for gpu, node in enumerate(arena.gpus):
-            type_out, type_in = arena.type_of(node, net), arena.type_of(net, node)
+            type_out = arena.type_of(node, net)
+            type_in = arena.type_of(net, node)
             out.add(type_out)
             into.add(type_in)
             both_ways.add(max(type_out, type_in))
@@ -452,7 +468,8 @@ def walk_key(arena: Arena, kinds: PresentTypes, attempt: Attempt) -> WalkKey:
     # A plain tree leaves by the port and GPU where it entered, whatever rails it may cross.
     is_plain_tree = attempt.pattern == TREE and not attempt.same_channels
     if is_plain_tree:
-        outside, attempt = kinds.at_starts, replace(attempt, cross_nic=0)
+        outside = kinds.at_starts
+        attempt = replace(attempt, cross_nic=0)
     intra = _widest(kinds.inside, attempt.type_intra)
     inter = _widest(outside, attempt.type_inter)
     return replace(attempt, type_intra=intra, type_inter=inter), tuple(nets)
@@ -464,7 +481,9 @@ def _widest(kinds: frozenset[int], limit: int) -> int:
 
 
 Walk = Iterator["Walk"]
-FREE, IN_ORDER, REPLAY = 0, 1, 2
+FREE = 0
+IN_ORDER = 1
+REPLAY = 2
 REFERENCE_VISITS = 1 << 10
 
 
@@ -494,7 +513,10 @@ class Walker:
     """
 
     def __init__(self, arena: Arena, attempt: Attempt, best: Solution, *, in_full: bool) -> None:
-        self.arena, self.attempt, self.best, self.in_full = arena, attempt, best, in_full
+        self.arena = arena
+        self.attempt = attempt
+        self.best = best
+        self.in_full = in_full
         self.most = most_channels(arena, attempt)
         self.n_gpus = len(arena.gpus)
         self.orders: list[list[int]] = []
@@ -552,7 +574,8 @@ class Walker:
             self._return_port(net)
             self.arena.give_back(entry_hop.needs)
             if visits.complete or visits.settled:
-                budget.left, budget.settled = visits.left, visits.settled
+                budget.left = visits.left
+                budget.settled = visits.settled
         self.orders.pop()
         self.channel_ports.pop()
         self.used.pop()
@@ -573,7 +596,8 @@ class Walker:
 
     def _starts(self, number: int) -> list[Start]:
         """The possible starts of a channel, in NCCL's order."""
-        attempt, everyone = self.attempt, range(self.n_gpus)
+        attempt = self.attempt
+        everyone = range(self.n_gpus)
         last = self.orders[number - 1][0] if number else 0
         if self.arena.nets:
             turns = range(number, number + len(self.all_nets))
@@ -620,7 +644,9 @@ class Walker:
         del path[step:]
         path.append(gpu)
         if step != leave and step < self.n_gpus - 1 and not self.has_heads:
-            used, arena, hops = self.used, self.arena, self.inside[gpu]
+            used = self.used
+            arena = self.arena
+            hops = self.inside[gpu]
             for following in self._following(gpu, step, leave, order):
                 if following not in hops:
                     hops[following] = self._hop(arena.gpus[gpu], following, self.intra)
@@ -668,7 +694,8 @@ class Walker:
 
     def _leave(self, gpu: int, step: int, budget: VisitBudget, order: int) -> Walk:
         """Leave by each port that may be the exit of this channel, then go on inside the node."""
-        arena, ports = self.arena, self.channel_ports[-1]
+        arena = self.arena
+        ports = self.channel_ports[-1]
         is_balanced = self.attempt.pattern == BALANCED_TREE
         amount = self.inter // 2 if is_balanced else self.inter
         for net in self.nets[gpu]:
@@ -728,7 +755,8 @@ class Walker:
             elif not self.in_full and cannot_improve(
                 self.arena, self.attempt, self.most, self.best
             ):
-                budget.left, budget.settled = 0, True
+                budget.left = 0
+                budget.settled = True
         if count < self.attempt.max_channels:
             yield self._channel(budget)
 
@@ -736,7 +764,8 @@ class Walker:
         """Whether the present channels are better than the best solution
         (ncclTopoCompareGraphs).
         """
-        attempt, best = self.attempt, self.best
+        attempt = self.attempt
+        best = self.best
         if count < attempt.min_channels:
             return False
         if attempt.pattern == NVLS:
@@ -785,7 +814,9 @@ def search(arena: Arena, request: Request, settings: Settings = NO_SETTINGS) -> 
     (ncclTopoCompute).
     """
     # NVLS and CollNet have at most one head per GPU.
-    gpus, pattern, most = len(arena.gpus), request.pattern, request.max_channels
+    gpus = len(arena.gpus)
+    pattern = request.pattern
+    most = request.max_channels
     if pattern == NVLS:
         most = min(arena.facts.nvls_heads, gpus)
     if pattern == communicator.COLLNET_DIRECT:
@@ -809,7 +840,8 @@ class _Relaxation:
     """
 
     def __init__(self, arena: Arena, request: Request, settings: Settings) -> None:
-        self.arena, self.request = arena, request
+        self.arena = arena
+        self.request = request
         row = arena.facts.inter_speeds if arena.nets else arena.facts.intra_speeds
         self.speeds = row[architecture(arena.min_cc, row)]
         ends = ((gpu, end) for gpu in arena.gpus for end in arena.nets or arena.gpus if gpu != end)
@@ -839,10 +871,12 @@ class _Relaxation:
 
     def _first_speed(self) -> int:
         """The first speed in NCCL's table that one path and one GPU could carry."""
-        gpus, total = len(self.arena.gpus), self.total
+        gpus = len(self.arena.gpus)
+        total = self.total
         if gpus > 1 and self.request.pattern != RING:
             total *= gpus / (gpus - 1)
-        least, indexes = self.request.min_channels, range(len(self.speeds))
+        least = self.request.min_channels
+        indexes = range(len(self.speeds))
         fits = (
             n for n in indexes if self.speeds[n] <= self.widest and self.speeds[n] * least <= total
         )
@@ -904,7 +938,8 @@ class _Relaxation:
         """Return the next attempt; requirements change like the digits of a counter. None at
         the end.
         """
-        now, start = self.current, self.start
+        now = self.current
+        start = self.start
         if now.same_channels and not self._keeps_channels(now):
             return replace(now, same_channels=False)
         now = replace(now, same_channels=start.same_channels)
@@ -946,7 +981,8 @@ class _Relaxation:
     def double(self) -> None:
         """Split wide channels in two, so that more SMs share the work (ncclTopoDupChannels)."""
         best, count = self.best, self.best.n_channels
-        intra, most = best.attempt.bw_intra, self.request.max_channels
+        intra = best.attempt.bw_intra
+        most = self.request.max_channels
         hopper_full = self.arena.min_cc > 80 and intra < 50 and count > 4
         if not count or self.request.pattern == NVLS or intra < 25 or hopper_full:
             return
@@ -961,7 +997,8 @@ class _Relaxation:
         best = self.best.attempt
         fitting = (rung for rung, speed in enumerate(self.speeds) if speed <= best.bw_inter)
         self.speed_index = next(fitting, len(self.speeds) - 1)
-        speed, count = self.speeds[self.speed_index], self.best.n_channels
+        speed = self.speeds[self.speed_index]
+        count = self.best.n_channels
         self.current = replace(best, bw_intra=speed, bw_inter=speed, min_channels=count)
         self.results.clear()
         budget = VisitBudget(1)
@@ -975,7 +1012,8 @@ class _Relaxation:
 
     def _faster(self, speed: float) -> Attempt | None:
         """The attempt with a higher speed, or None."""
-        now, best = self.current, self.best.attempt
+        now = self.current
+        best = self.best.attempt
         if best.pattern == RING:
             return replace(now, bw_intra=speed, bw_inter=speed)
         if best.pattern == NVLS and now.bw_inter == best.bw_inter < now.bw_intra * 2:
@@ -1011,7 +1049,8 @@ def _graph(arena: Arena, request: Request, solution: Solution) -> ChannelGraph:
     """The graph of a solution; without one, a single slow channel over all GPUs in order, as in
     NCCL.
     """
-    attempt, types = solution.attempt, arena.facts.path_types
+    attempt = solution.attempt
+    types = arena.facts.path_types
     if not solution.n_channels and (request.collnet or request.pattern == NVLS):
         return _no_channels(request)
     if not solution.n_channels:

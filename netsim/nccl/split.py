@@ -81,9 +81,11 @@ def _halvings(
     """Return pairs (c, s): halve the chunk down to s bytes while a channel has fewer than c
     chunks.
     """
-    ppn, hops = comm.ppn, comm.n_nodes.bit_length() - 1
+    ppn = comm.ppn
+    hops = comm.n_nodes.bit_length() - 1
     if algorithm == "CollNetDirect":
-        depth, heads = 2 if comm.local_ranks > 1 else 1, max(1, comm.n_heads)
+        depth = 2 if comm.local_ranks > 1 else 1
+        heads = max(1, comm.n_heads)
         return (
             (64 * depth * heads, 131072),
             (8 * depth * heads, 65536),
@@ -103,7 +105,8 @@ def _halvings(
 
 def _nvls(comm: Communicator, chunk: int, nbytes: int, n_channels: int) -> int:
     """The chunk of NVLS, smaller for few bytes per head and over slow networks."""
-    chunk, lanes = min(chunk, comm.settings.nvls_chunk), n_channels * max(1, comm.n_heads)
+    chunk = min(chunk, comm.settings.nvls_chunk)
+    lanes = n_channels * max(1, comm.n_heads)
     is_slow_network = comm.n_nodes > 1 and (
         algorithm_bandwidth(comm, "AllReduce", "NVLS", "Simple") < SLOW_NVLS
     )
@@ -118,7 +121,8 @@ def _nvls_tree(comm: Communicator, chunk: int, nbytes: int, n_channels: int) -> 
     """The chunk of NVLSTree, smaller for few bytes per head."""
     wide_hopper = comm.n_nodes >= 4 and 90 <= comm.min_cc < 100
     most = comm.settings.nvls_tree_chunk or (65536 if wide_hopper else comm.settings.nvls_chunk)
-    chunk, lanes = min(chunk, comm.settings.nvls_chunk, most), n_channels * max(1, comm.n_heads)
+    chunk = min(chunk, comm.settings.nvls_chunk, most)
+    lanes = n_channels * max(1, comm.n_heads)
     for per_lane, smaller in ((32, 262144), (16, 131072), (4, 65536), (1, 32768)):
         if nbytes < per_lane * lanes * chunk:
             chunk = min(chunk, smaller)
@@ -173,7 +177,8 @@ def split_over_channels(
     using; a channel gets a whole number of cells. `count` is as in NCCL's call (of one rank for
     AllGather). NCCL: scheduleCollTasksToPlan.
     """
-    factor, nbytes = traffic_per_byte(function, n_ranks, protocol), count * element_bytes
+    factor = traffic_per_byte(function, n_ranks, protocol)
+    nbytes = count * element_bytes
     cell = _round_up(_ceil(LEAST_TRAFFIC, factor), ALIGNMENT)
     total = _ceil(nbytes, cell)
     per_channel = _round_up(_ceil(max(LEAST_TRAFFIC, nbytes * factor), n_channels), ALIGNMENT)
@@ -239,8 +244,10 @@ def shared_parts(
     Channels take `spread` consecutive chunks each, or with `in_turn` every `n_channels`-th one.
     """
     earlier = loops.full_loops if loops.last else max(0, loops.full_loops - 1)
-    full, size = earlier * spread * loops.chunk, loops.last or loops.chunk
-    last, left = spread * size, nbytes - n_channels * full
+    full = earlier * spread * loops.chunk
+    size = loops.last or loops.chunk
+    last = spread * size
+    left = nbytes - n_channels * full
     if not in_turn:
         return tuple(full + min(last, max(0, left - c * last)) for c in range(n_channels))
     chunks, rest = divmod(left, size)

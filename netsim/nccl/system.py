@@ -20,7 +20,8 @@ NodeKind = Literal["GPU", "PCI", "NVS", "CPU", "NIC", "NET"]
 LinkKind = Literal["LOC", "NVL", "C2C", "PCI", "SYS", "NET"]
 
 LOCAL = 5000.0  # GB/s that mean "no limit" (NCCL: LOC_BW)
-SWITCH_CLASS, CPU_CLASS = "0x068000", "0x068001"
+SWITCH_CLASS = "0x068000"
+CPU_CLASS = "0x068001"
 LANE_SPEED = {"2.5": 15, "5": 30, "8": 60, "16": 120, "32": 240, "64": 480}  # 100 Mb/s by GT/s
 VENDORS = {
     "GenuineIntel": "Intel",
@@ -212,7 +213,8 @@ class _Builder:
 
     def pci(self, pci: XmlPci, parent: int, cpu: int) -> None:
         """Add a PCI device and what is below it (ncclTopoAddPci)."""
-        host, bandwidth = self.graph.nodes[cpu].host, pci_bandwidth(pci)
+        host = self.graph.nodes[cpu].host
+        bandwidth = pci_bandwidth(pci)
         if pci.gpu is not None:
             self.gpu(pci.gpu, pci.busid, parent, cpu, bandwidth)
         elif pci.nics:
@@ -255,9 +257,11 @@ class _Builder:
 
     def nvlinks(self) -> None:
         """Add NVLinks, C2C links and links between PCIe switches (ncclTopoAddNvLinks)."""
-        graph, switch = self.graph, -1
+        graph = self.graph
+        switch = -1
         for node, cpu, gpu in self.gpus:
-            host, link_bandwidth = graph.nodes[node].host, nvlink_bandwidth(gpu.sm, graph.facts)
+            host = graph.nodes[node].host
+            link_bandwidth = nvlink_bandwidth(gpu.sm, graph.facts)
             for link in gpu.nvlinks:
                 if link.tclass == SWITCH_CLASS:
                     switch = graph.add("NVS", "") if switch < 0 else switch

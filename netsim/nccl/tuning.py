@@ -48,7 +48,8 @@ class CostEntry:
 
     def bandwidth(self) -> float:
         """Return the estimated algorithm bandwidth in GB/s."""
-        comm, gathers = self.comm, self.function in GATHERS
+        comm = self.comm
+        gathers = self.function in GATHERS
         if self.algorithm in ("NVLS", "NVLSTree"):
             bus = self._nvls_bus()
         elif self.algorithm == "PAT":
@@ -73,7 +74,8 @@ class CostEntry:
 
     def _raw_bus(self, *, collnet: bool = False) -> float:
         """Bus bandwidth of all channels before protocol and algorithm reduce it."""
-        comm, graph = self.comm, self.graph
+        comm = self.comm
+        graph = self.graph
         inside = comm.n_nodes <= 2 or collnet
         bus = graph.n_channels * (graph.bw_intra if inside else graph.bw_inter)
         cap = comm.facts.a100_cap if comm.min_cc == 80 else 0.0
@@ -119,7 +121,8 @@ class CostEntry:
 
     def _collnet_direct_bus(self) -> float:
         """Bus bandwidth of CollNetDirect."""
-        comm, graph = self.comm, self.graph
+        comm = self.comm
+        graph = self.graph
         if self.function in GATHERS:
             return comm.ppn * min(graph.bw_intra, 0.9 * graph.bw_inter)
         factor = comm.ppn / graph.n_channels
@@ -129,8 +132,11 @@ class CostEntry:
 
     def _nvls_bus(self) -> float:
         """Bus bandwidth of NVLS and NVLSTree."""
-        comm, graph, tree = self.comm, self.graph, self.algorithm == "NVLSTree"
-        facts, share = comm.facts, (comm.ppn - 1) / comm.ppn
+        comm = self.comm
+        graph = self.graph
+        tree = self.algorithm == "NVLSTree"
+        facts = comm.facts
+        share = (comm.ppn - 1) / comm.ppn
         if not facts.nvls_efficiency:
             by_nic = self.function in GATHERS and facts.nvls_shard_rule == "inter"
             sharded = min(graph.bw_intra * share, 0.9 * graph.bw_inter)
@@ -175,7 +181,8 @@ class CostEntry:
         """Latency of a network hop; a Simple receive also flushes, which is a second trip to
         the NIC.
         """
-        facts, more = self.comm.facts, self.graph.latency_inter
+        facts = self.comm.facts
+        more = self.graph.latency_inter
         lone = self.comm.ppn == 1 and facts.lone_gpu_tree_hops
         hop = self._hop("NET", "Tree" if lone else self.algorithm)
         if facts.net_latency_replaces:
@@ -209,8 +216,11 @@ class CostEntry:
 
     def _others(self) -> float:
         """Latency of all algorithms but rings."""
-        comm, intra, inter = self.comm, self._inside(), self._between()
-        per_node, depth = comm.n_ranks // comm.n_nodes, comm.n_nodes.bit_length() - 1
+        comm = self.comm
+        intra = self._inside()
+        inter = self._between()
+        per_node = comm.n_ranks // comm.n_nodes
+        depth = comm.n_nodes.bit_length() - 1
         if self.algorithm == "Tree":
             return 2 * ((per_node - 1) * intra + depth * inter)
         if self.algorithm == "CollNetDirect":
@@ -339,10 +349,12 @@ def _ll128(comm: Communicator, function: Function, algorithm: Algorithm) -> str:
     """Why LL128 may not run, or "". It needs 128-byte stores that arrive undivided."""
     if "LL128" in comm.settings.protocols.get(function, ()):
         return ""
-    graph, facts = comm.graph(algorithm), comm.facts
+    graph = comm.graph(algorithm)
+    facts = comm.facts
     if graph is None:
         return ""
-    is_uniform, widest = comm.min_cc == comm.max_cc, "NVB" if facts.ll128_wide else "NVL"
+    is_uniform = comm.min_cc == comm.max_cc
+    widest = "NVB" if facts.ll128_wide else "NVL"
     if not facts.ll128_wide and not (is_uniform and comm.min_cc in (70, 80)):
         return "LL128 needs all GPUs V100 or all A100"
     if comm.min_cc < 70:
@@ -563,7 +575,8 @@ def _rings(comm: Communicator, call: TunedCall) -> AlgorithmChoice:
 
     Before 2.22 this may be a protocol that NCCL_PROTO or the rules of LL128 forbid.
     """
-    function, protocols = call.function, PROTOCOLS
+    function = call.function
+    protocols = PROTOCOLS
     if comm.facts.bad_choice == "fall_back_within":
         reason_of_protocol = {
             protocol: _protocol_refusal(comm, function, "Ring", protocol) for protocol in PROTOCOLS
@@ -610,7 +623,8 @@ def fallback_reason(comm: Communicator, call: TunedCall) -> str:
 
 def time_us(comm: Communicator, call: TunedCall, cost: Cost) -> float:
     """Return NCCL's estimate of the time of a call in microseconds (ncclTopoGetAlgoTime)."""
-    latency, bandwidth = cost.latency_us, cost.bandwidth * _correction(comm, call, cost)
+    latency = cost.latency_us
+    bandwidth = cost.bandwidth * _correction(comm, call, cost)
     if _on_plateau(comm, call, cost):
         latency *= 1.4 if comm.facts.plateau_by_channel and comm.min_cc >= 80 else 1.9
     ops = call.n_pipe_ops if cost.algorithm == "Ring" else -(-call.n_pipe_ops // BATCH)
@@ -623,7 +637,8 @@ def time_us(comm: Communicator, call: TunedCall, cost: Cost) -> float:
 
 def _timed_cost(comm: Communicator, call: TunedCall, cost: Cost) -> TimedCost:
     """An entry with its time, or why it is disabled for this call."""
-    disabled, adds_up = cost.disabled, call.function != "AllGather"
+    disabled = cost.disabled
+    adds_up = call.function != "AllGather"
     switched = cost.algorithm in ("NVLS", "NVLSTree")
     if not disabled and switched and adds_up and call.data_type not in NVLS_SUMS:
         disabled = f"NVLink SHARP cannot reduce {call.data_type} by sum"
@@ -661,7 +676,8 @@ def _reasons(comm: Communicator, timed: tuple[TimedCost, ...]) -> str:
     """The rules that forbid what the user admits, without those that hold on any machine if
     possible.
     """
-    settings, reasons = comm.settings, dict[str, bool]()
+    settings = comm.settings
+    reasons = dict[str, bool]()
     for entry in timed:
         cost = entry.cost
         algorithms = settings.algorithms.get(cost.function, ALGORITHMS)
@@ -731,7 +747,8 @@ def parse_tuner(text: str, source: str = "<tuner>") -> tuple[TunerRule, ...]:
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        cells, column = [cell.strip() for cell in next(csv.reader([line]))], ""
+        cells = [cell.strip() for cell in next(csv.reader([line]))]
+        column = ""
         try:
             if not REQUIRED <= len(cells) <= len(COLUMNS):
                 raise ValueError(f"{REQUIRED} to {len(COLUMNS)} columns, got {len(cells)}")

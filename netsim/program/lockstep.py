@@ -72,7 +72,8 @@ def find_lockstep(
         return None
     wires = np.where(level >= 0, mixed(level.astype(np.uint64)), coloring.wires)
     partition = partition_of(skeleton, replace(coloring, wires=wires))
-    latest, soonest = max(load.latest for load in loads), min(load.soonest for load in loads)
+    latest = max(load.latest for load in loads)
+    soonest = min(load.soonest for load in loads)
     return Lockstep(partition, min(load.rate for load in loads), latest - soonest)
 
 
@@ -103,8 +104,10 @@ def _load_of_step(
 ) -> _StepLoad | None:
     """The messages of a step; None if together they are slower than alone, or one is slower than
     another."""
-    routes, bandwidth = topology.routes(src, dst, 0 * src), topology.links.bandwidth
-    wire, latency = topology.links.resource[routes.link], routes.latency
+    routes = topology.routes(src, dst, 0 * src)
+    bandwidth = topology.links.bandwidth
+    wire = topology.links.resource[routes.link]
+    latency = routes.latency
     rate_alone = np.minimum.reduceat(bandwidth[wire] / routes.fraction, routes.ptr[:-1])
     load = np.bincount(wire, routes.fraction, len(bandwidth)).astype(np.float64)
     rate = float(rate_alone.min())

@@ -42,7 +42,8 @@ def _odd_parts(topology: Topology, device: NDArray[np.int32]) -> Iterator[str]:
 
 def _odd_links(topology: Topology) -> Iterator[str]:
     """Links are of one kind if they join the same kinds of nodes."""
-    links, kinds = topology.links, topology.node_kinds.astype(np.int64)
+    links = topology.links
+    kinds = topology.node_kinds.astype(np.int64)
     kind = links.kind.astype(np.int64) * len(NODE_KINDS) + kinds[links.tail]
     kind = kind * len(NODE_KINDS) + kinds[links.head]
     bandwidth = links.bandwidth[links.resource]

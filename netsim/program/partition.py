@@ -113,14 +113,16 @@ def refine(
     nothing is sent."""
     if not skeleton.hops:
         return None
-    edges, coloring = _edges(skeleton, placement, saturable), _first_coloring(skeleton, placement)
+    edges = _edges(skeleton, placement, saturable)
+    coloring = _first_coloring(skeleton, placement)
     if saturable is not None:
         coloring.blocks = _mix(coloring.blocks, coloring.ranks[skeleton.rank])
     count = coloring.color_count
     entries = len(edges.wire) + len(coloring.wires) + len(coloring.blocks)
     for _ in range(min(max_rounds, max(MIN_ROUNDS, MAX_WORK // entries))):
         coloring = _next_coloring(skeleton, edges, coloring, saturable)
-        count_before, count = count, coloring.color_count
+        count_before = count
+        count = coloring.color_count
         if count == count_before:
             return coloring
     return None
@@ -165,7 +167,8 @@ def _next_coloring(
 
     A member's new color combines its old one with the colors of the hops that touch it."""
     hops = _hop_colors(edges, coloring)
-    n_blocks, n_ranks = len(coloring.blocks), len(coloring.ranks)
+    n_blocks = len(coloring.blocks)
+    n_ranks = len(coloring.ranks)
     sent, received = (_sum_by(end, mixed(hops + STEP), n_blocks) for end in (edges.src, edges.dst))
     blocks_before = coloring.blocks
     if saturable is None:
@@ -217,7 +220,8 @@ def _edges(
     is_nic = topology.node_kinds == NODE_KINDS.index("nic")
     rank_at = np.full(len(topology.nodes), -1)
     rank_at[topology.gpu_nodes[device]] = np.arange(len(device))
-    parts, first_hop = [], 0
+    parts = []
+    first_hop = 0
     for hops in skeleton.hops:
         src, dst = (skeleton.rank[end] for end in (hops.src, hops.dst))
         channel = np.full(len(src), hops.channel, np.int32)
@@ -227,12 +231,14 @@ def _edges(
         relay = src.astype(np.int64)
         leaves_rank = rank_at[tail] >= 0
         relay[hop[leaves_rank]] = rank_at[tail[leaves_rank]]
-        out_nic, in_nic = np.full(len(src), -1), np.full(len(src), -1)
+        out_nic = np.full(len(src), -1)
+        in_nic = np.full(len(src), -1)
         out_nic[hop[is_nic[head]][::-1]] = head[is_nic[head]][::-1]  # the first NIC of a route
         in_nic[hop[is_nic[tail]]] = tail[is_nic[tail]]  # the last one
         served = np.full(len(src), -1)
         if saturable is not None:
-            served[in_nic >= 0], relay[out_nic < 0] = dst[in_nic >= 0], -1
+            served[in_nic >= 0] = dst[in_nic >= 0]
+            relay[out_nic < 0] = -1
         color = _mix(hops.label.astype(np.uint64), _rounded_bits(routes.latency))
         wire = topology.links.resource[routes.link]
         part = _mix(_rounded_bits(routes.fraction))
@@ -319,7 +325,8 @@ def find_partition_of_channels(
         return None
     # A link that never saturates has only an amount of data. Within a host, all such links of a
     # kind share the mean of their amounts.
-    links, loose = placement.topology.links, ~saturable.wires
+    links = placement.topology.links
+    loose = ~saturable.wires
     is_inside = loose & (links.kind < LINK_KINDS.index("nic"))
     edges = _edges(skeleton, placement)
     hops = _hop_colors(edges, coloring)

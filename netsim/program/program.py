@@ -210,16 +210,19 @@ class Timeline:
 
 def _met(program: Program, timeline: Timeline) -> dict[int, Steps]:
     """For each link at which several senders met: the times at which its capacity changed."""
-    table, schedule = program.links, program.schedule
+    table = program.links
+    schedule = program.schedule
     into = np.full(len(table), -1)
     into[[*table.senders]] = [*table.senders.values()]
     rows = np.flatnonzero((program.path >= 0) & (schedule.amount > 0))
     number, entry = entries_of(program.paths.ptr, program.path[rows])
     counted = into[program.paths.link[entry]] >= 0
-    row, sender = rows[number[counted]], program.paths.link[entry[counted]]
+    row = rows[number[counted]]
+    sender = program.paths.link[entry[counted]]
     late = program.style_values("latency")[schedule.style[row]]
     begin = np.minimum(timeline.start[row] + late, timeline.end[row])
-    when, more = np.append(begin, timeline.end[row]), np.repeat([1, -1], len(row))
+    when = np.append(begin, timeline.end[row])
+    more = np.repeat([1, -1], len(row))
     senders, when, more, busy = _counted(np.append(sender, sender), when, more)
     first_or_last = busy == (more > 0)
     columns = (into[senders], when, more)
@@ -310,7 +313,8 @@ def released(program: Program, begins: Floats) -> Program:
 
 def earliest(schedule: Schedule, begins: Floats) -> Floats:
     """The earliest start of every row in seconds, where `begins` is that of every rank."""
-    times, held = _last_of_ranks(schedule, begins), schedule.release_row
+    times = _last_of_ranks(schedule, begins)
+    held = schedule.release_row
     times[held] = np.maximum(times[held], schedule.release_time)
     return times
 
@@ -325,7 +329,8 @@ def _last_of_ranks(schedule: Schedule, begins: Floats) -> Floats:
     of_group = np.zeros(len(schedule.groups))
     np.maximum.at(of_group, place, begins[member])
     # Ranks and groups side by side: at one end of rows of one kind there is a group.
-    both, kind = np.concatenate([begins, of_group]), schedule.kind
+    both = np.concatenate([begins, of_group])
+    kind = schedule.kind
     src = schedule.src + schedule.ranks * (kind == SWITCH_REDUCE)
     dst = schedule.dst + schedule.ranks * (kind == MULTICAST)
     last: Floats = np.maximum(both[src], both[dst])
@@ -341,7 +346,8 @@ def stalled(
     """The error for a simulation in which rows have started and no longer move.
 
     `start` and `end` are seconds by row, infinite if not reached; `now` is the time."""
-    begun, over = np.asarray(start) < inf, np.asarray(end) < inf
+    begun = np.asarray(start) < inf
+    over = np.asarray(end) < inf
     stuck = np.flatnonzero(begun & ~over)
     waiting = int((~begun).sum())
     schedule = program.schedule
@@ -350,7 +356,8 @@ def stalled(
     capacity = program.links.capacity.copy()
     for _, link, value in program.links.changes:
         capacity[link] = value
-    paths, dead = program.paths, set()
+    paths = program.paths
+    dead = set()
     for path in different(program.path[stuck]):
         crossed = paths.link[paths.ptr[path] : paths.ptr[path + 1]]
         dead.update(crossed[capacity[crossed] == 0].tolist())

@@ -160,7 +160,8 @@ class Builder:
         columns = [np.asarray(values, np.int32) for values in (number, src, dst, piece, step)]
         shape = np.broadcast_shapes((1,), *(x.shape for x in columns))
         block = tuple(x if x.shape == shape else np.broadcast_to(x, shape) for x in columns)
-        first, size = self._rows, shape[0]
+        first = self._rows
+        size = shape[0]
         if first + size > MAX_ROWS:
             raise ValueError(f"a schedule has at most {MAX_ROWS} rows, got {first + size}")
         self._check(block)
@@ -261,7 +262,8 @@ class Builder:
     def _joins(
         self, joins: Joins, size: int
     ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int16]]:
-        ptr, rows = np.asarray(joins[0], np.int64), np.asarray(joins[1], np.int32)
+        ptr = np.asarray(joins[0], np.int64)
+        rows = np.asarray(joins[1], np.int32)
         if len(ptr) != size + 1 or ptr[0] != 0 or ptr[-1] != len(rows):
             raise ValueError(f"joins: pointers do not fit {size} rows and {len(rows)} dependencies")
         stated_lags = joins[2]

@@ -55,8 +55,10 @@ def framed(schedule: Schedule, kernel: float) -> Schedule:
     inner[first + np.arange(len(gates.row)) - np.searchsorted(gates.row, gates.row)] = False
     dep_row = np.empty(len(inner), np.int32)
     dep_lag = np.empty(len(inner), np.int16)
-    dep_row[inner], dep_lag[inner] = schedule.dep_row + ranks, schedule.dep_lag
-    dep_row[~inner], dep_lag[~inner] = gates.rank, in_order
+    dep_row[inner] = schedule.dep_row + ranks
+    dep_lag[inner] = schedule.dep_lag
+    dep_row[~inner] = gates.rank
+    dep_lag[~inner] = in_order
     at = np.searchsorted(closing.rank, everyone)  # the place of the rank's own start mark
     last = np.insert(closing.row + ranks, at, everyone)
     last_lag = np.insert(np.where(closing.receives, arrived, in_order), at, in_order)

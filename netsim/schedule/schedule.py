@@ -29,7 +29,8 @@ def spelled_out(
     """
     sizes = np.array([len(group) for group in groups], np.int64)
     flat = np.array([rank for group in groups for rank in group], np.int64)
-    first, times = (np.cumsum(sizes) - sizes)[which], sizes[which]
+    first = (np.cumsum(sizes) - sizes)[which]
+    times = sizes[which]
     place = np.repeat(np.arange(len(which)), times)
     within = np.arange(len(place)) - np.repeat(np.cumsum(times) - times, times)
     return place, flat[first[place] + within]
@@ -282,7 +283,8 @@ class Schedule:
     def members(self, row: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The ranks that one row reads from, and those that it writes to."""
         kind = self.styles[int(self.style[row])].kind
-        src, dst = int(self.src[row]), int(self.dst[row])
+        src = int(self.src[row])
+        dst = int(self.dst[row])
         if kind == MULTICAST:
             return (src,), self.groups[dst]
         if kind == SWITCH_REDUCE:

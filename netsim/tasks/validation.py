@@ -77,7 +77,8 @@ def range_of_launches_us(resolved: ResolvedCell) -> tuple[float, float]:
     if costs.launch_low is None or costs.launch_high is None:
         return 0.0, 0.0
     launches = resolved.gpus_per_process
-    less, more = costs.launch - costs.launch_low, costs.launch_high - costs.launch
+    less = costs.launch - costs.launch_low
+    more = costs.launch_high - costs.launch
     return launches * less * 1e6, launches * more * 1e6
 
 

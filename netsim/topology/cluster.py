@@ -208,7 +208,8 @@ def _host_links(plan: HostPlan, first_node: graph.Ints) -> dict[str, NDArray[Any
 def _with_fabric(
     columns: dict[str, NDArray[Any]], fabric: Fabric, ends: graph.Ints
 ) -> dict[str, NDArray[Any]]:
-    count, before = len(fabric.tail), len(columns["tail"])
+    count = len(fabric.tail)
+    before = len(columns["tail"])
     kind = np.full(count, graph.LINK_KINDS.index("fabric"), np.int8)
     outside = np.minimum(fabric.tail, fabric.head) < fabric.ports
     kind[outside] = graph.LINK_KINDS.index("nic")
@@ -290,7 +291,8 @@ class _Parts:
     """
 
     def __init__(self, config: ClusterConfig, transport: Transport) -> None:
-        self.config, self.transport = config, transport
+        self.config = config
+        self.transport = transport
         self.plan = self._plan(NO_DAMAGE)
         plan = self.plan
         described = config.network or usual_fabric(int(plan.ports.rail.max(initial=0)) + 1)
@@ -322,8 +324,10 @@ class _Parts:
         Dead links stay in it, but no route crosses them. Other faults are not applied: all rates
         and latencies are the healthy ones, or those of `overrides`.
         """
-        config, transport = self.config, self.transport
-        plan, fabric = self.plan, self.fabric
+        config = self.config
+        transport = self.transport
+        plan = self.plan
+        fabric = self.fabric
         policy = policy_of(self.described, transport)
         if config.sites is not None and self.described.window is None:
             # Only between sites is the round trip so long that connections wait for the window.
@@ -369,7 +373,8 @@ def _fabric(
 
     `key` is where the fabric stands in the file, for error messages.
     """
-    total, sites = len(plan.host_class), config.sites
+    total = len(plan.host_class)
+    sites = config.sites
     hosts = () if sites is None else sites.hosts(total)
     inside = np.cumsum(hosts)[:-1]
     if len(inside) and (plan.domain[inside] == plan.domain[inside - 1]).any():
@@ -434,10 +439,14 @@ def _domains(hosts: tuple[Host, ...], host_class: graph.Ints) -> graph.Ints:
     """
     sizes = np.array([h.machine.scale_up.hosts if h.machine.scale_up else 1 for h in hosts])
     domain = np.zeros(len(host_class), np.int32)
-    number, hosts_left, last_size = -1, 0, 0
+    number = -1
+    hosts_left = 0
+    last_size = 0
     for host, size in enumerate(sizes[host_class].tolist()):
         if not hosts_left or size != last_size:
-            number, hosts_left, last_size = number + 1, size, size
+            number = number + 1
+            hosts_left = size
+            last_size = size
         domain[host] = number
         hosts_left -= 1
     return domain
@@ -498,7 +507,8 @@ class _Classes:
         if group.p2p is not None:
             machine = machine.model_copy(update={"p2p": group.p2p})
         if isinstance(self.config.fabric, NvlinkDomain):
-            scale_up, hosts = machine.scale_up, self.config.fabric.hosts
+            scale_up = machine.scale_up
+            hosts = self.config.fabric.hosts
             if scale_up is None or scale_up.switches is None:
                 message = "an NVLink domain needs a machine with NVSwitches"
                 raise FieldError(message, "fabric", "kind")

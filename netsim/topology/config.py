@@ -142,7 +142,8 @@ def check_gpus(machine: Machine, per_node: int | None, gpus: tuple[int, ...] | N
             raise FieldError(f"GPU {gpu} twice", "gpus", number)
 
 
-MOST_GPUS, MOST_MESHED = 262_144, 2048
+MOST_GPUS = 262_144
+MOST_MESHED = 2048
 GpuCount = Annotated[int, Field(ge=1, le=MOST_GPUS)]
 NodeKind = Literal["gpu", "nvswitch", "pcie", "cpu", "nic", "switch", "memory"]
 LinkKind = Literal["nvlink", "xgmi", "c2c", "pcie", "upi", "hostmem", "nic", "fabric"]

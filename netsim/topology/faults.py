@@ -418,7 +418,8 @@ def links_named(topology: Topology, text: str, field_name: str) -> Longs:
     ends, lane = _ends_and_cable(text)
     links = topology.links
     for tail, head in ends:
-        near, far = nodes_named(topology, tail), nodes_named(topology, head)
+        near = nodes_named(topology, tail)
+        far = nodes_named(topology, head)
         hit = near[links.tail] & far[links.head]
         if "->" not in text:
             hit |= far[links.tail] & near[links.head]
@@ -451,7 +452,8 @@ def _is_pattern(name: str) -> bool:
 
 def _why_no_link(topology: Topology, text: str, ends: list[tuple[str, str]]) -> str:
     """Why no link has a name, with names that are near or the key that was meant."""
-    nodes, links = topology.node_number, topology.links
+    nodes = topology.node_number
+    links = topology.links
     if text in nodes:
         kind = NODE_KINDS[int(topology.node_kinds[nodes[text]])]
         key = {"nic": "nic", "switch": "switch", "nvswitch": "switch"}.get(kind)
@@ -618,7 +620,8 @@ def _struck(effects: Sequence[Effect], healthy: Topology, damaged: Topology) -> 
 def with_overrides(topology: Topology, overrides: Sequence[Any], usable: float) -> Topology:
     """The topology with other line rates and latencies of links that are named."""
     layout, links = topology.layout, topology.layout.links
-    bandwidth, latency = links.bandwidth.copy(), links.latency.copy()
+    bandwidth = links.bandwidth.copy()
+    latency = links.latency.copy()
     cables = np.isin(links.kind, (FABRIC_LINK, NIC_LINK))
     for number, override in enumerate(overrides):
         if override.link is None:

@@ -63,7 +63,8 @@ def gpu_bandwidth(cluster: Cluster) -> tuple[Floats, Floats]:
     """Return the bytes per second that each GPU can send, over NVLink or xGMI and over its
     share of NICs.
     """
-    links, topology = cluster.topology.links, cluster.topology
+    links = cluster.topology.links
+    topology = cluster.topology
     wide = np.isin(links.kind, GPU_LINKS)
     up = _summed(links.tail[wide], links.bandwidth[wide], len(topology.nodes))
     out = _summed(cluster.ports.owner, cluster.ports.rate, len(cluster.host_class))
@@ -104,7 +105,8 @@ def loads_by_routing(cluster: Cluster, src: Ints, dst: Ints) -> dict[str, tuple[
     assert router.selection is not None
     now = router.selection
     grouped = () if now.fabric.groups is None else ("minimal", "valiant")
-    between, loads = links_of_fabric(cluster.topology), {}
+    between = links_of_fabric(cluster.topology)
+    loads = {}
     sprayed = () if now.policy.in_order else ("spray",)
     names = ("static", "ecmp", *sprayed, "adaptive", *grouped)
     for routing in dict.fromkeys((now.policy.routing, *names)):
@@ -121,7 +123,8 @@ def _bisection(made: Fabric, ports: Ports) -> tuple[float, float]:
     """
     order = np.unique(ports.host)
     first = np.isin(ports.host, order[: max(1, len(order) // 2)])
-    source, sink = made.ports + len(made.switches), made.ports + len(made.switches) + 1
+    source = made.ports + len(made.switches)
+    sink = made.ports + len(made.switches) + 1
     out = made.tail < made.ports
     rate = _summed(made.tail[out], made.bandwidth[out], made.ports)
     ends = np.arange(made.ports)
@@ -145,7 +148,8 @@ def _flow(tail: Longs, head: Longs, capacity: Floats, unit: float, ends: tuple[i
 
 def _diameter(made: Fabric) -> int:
     """Return the switches on the longest of the routes from the first and from the last port."""
-    network, ends = FabricNetwork(made), np.arange(made.ports, dtype=np.int32)
+    network = FabricNetwork(made)
+    ends = np.arange(made.ports, dtype=np.int32)
     longest = 0
     for start in {0, made.ports - 1}:
         src = np.full(made.ports, start, np.int32)
@@ -177,7 +181,8 @@ class GraphFigures:
 
 def graph_figures(topology: Topology) -> GraphFigures:
     """Compute GPU bandwidth, bisection, diameter and latency of any topology, from its links."""
-    links, gpus = topology.links, topology.gpu_nodes
+    links = topology.links
+    gpus = topology.gpu_nodes
     out = _summed(links.tail, links.bandwidth, len(topology.nodes))[gpus]
     hops, latency = _graph_diameter(topology)
     return GraphFigures(out, _graph_bisection(topology, out), hops, latency)
@@ -192,7 +197,8 @@ def _graph_diameter(topology: Topology) -> tuple[int, float]:
     """The links on the longest of the shortest routes from some GPUs to all, and its latency in
     seconds.
     """
-    links, gpus = topology.links, topology.gpu_nodes
+    links = topology.links
+    gpus = topology.gpu_nodes
     alive = links.bandwidth > 0
     shape = (len(topology.nodes),) * 2
     ends = links.tail[alive], links.head[alive]
@@ -216,12 +222,15 @@ def _graph_diameter(topology: Topology) -> tuple[int, float]:
 
 def _graph_bisection(topology: Topology, out: Floats) -> float:
     """The bytes per second from the first half of the GPUs to the second."""
-    links, gpus, nodes = topology.links, topology.gpu_nodes, len(topology.nodes)
+    links = topology.links
+    gpus = topology.gpu_nodes
+    nodes = len(topology.nodes)
     half = len(gpus) // 2
     if not half:
         return 0.0
     into = _summed(links.head, links.bandwidth, nodes)[gpus]
-    first, second = np.full(half, nodes), np.full(len(gpus) - half, nodes + 1)
+    first = np.full(half, nodes)
+    second = np.full(len(gpus) - half, nodes + 1)
     tail = np.concatenate([links.tail, first, gpus[half:]])
     head = np.concatenate([links.head, gpus[:half], second])
     capacity = np.concatenate([links.bandwidth, out[:half], into[half:]])
@@ -266,11 +275,13 @@ def tiers_of(fabric: Fabric) -> tuple[Tier, ...]:
     """Return the tiers of a fabric from the NICs up, without tiers that have no switches."""
     level = fabric.level + 1
     rank = np.concatenate([np.zeros(fabric.ports, np.int64), level])  # NICs 0, leaves 1, ...
-    counts, carried = [], []
+    counts = []
+    carried = []
     steps = np.sign(rank[fabric.head] - rank[fabric.tail])
     for step in (-1, 0, 1):
         is_member = steps == step
-        tail, size = fabric.tail[is_member], len(rank)
+        tail = fabric.tail[is_member]
+        size = len(rank)
         counts.append(np.bincount(tail, minlength=size)[fabric.ports :])
         carried.append(np.bincount(tail, fabric.bandwidth[is_member], size)[fabric.ports :])
     tiers = []

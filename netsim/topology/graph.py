@@ -136,7 +136,8 @@ def freeze_graph(name: str, graph: "GraphSketch | nx.DiGraph[Any]") -> Layout:
 def lanes(links: Links) -> Ints:
     """Return the number of each link among the parallel links with the same endpoints: 0, 1, …"""
     order = np.lexsort((np.arange(len(links)), links.head, links.tail))
-    tail, head = links.tail[order], links.head[order]
+    tail = links.tail[order]
+    head = links.head[order]
     new = np.r_[True, (tail[1:] != tail[:-1]) | (head[1:] != head[:-1])][: len(order)]
     position = np.arange(len(order))
     start = np.maximum.accumulate(np.where(new, position, 0))
@@ -173,7 +174,8 @@ def _freeze_links(name: str, graph: "GraphSketch | nx.DiGraph[Any]") -> Links:
 
 def _check_edge(name: str, link: str, attributes: Mapping[str, Any]) -> None:
     """Refuse a link without a valid bandwidth, latency and kind."""
-    bandwidth, latency = attributes.get("bandwidth"), attributes.get("latency", 0.0)
+    bandwidth = attributes.get("bandwidth")
+    latency = attributes.get("latency", 0.0)
     if bandwidth is None:
         raise TopologyError(f"{name}: link {link} has no bandwidth")
     if isnan(bandwidth) or bandwidth < 0:
@@ -357,7 +359,8 @@ class Topology:
 
     def link_name(self, link: int) -> str:
         """Return `tail->head`; further parallel links end with `#n`."""
-        tail, head = int(self.links.tail[link]), int(self.links.head[link])
+        tail = int(self.links.tail[link])
+        head = int(self.links.head[link])
         lane = int(self.lanes[link])
         return f"{self.nodes[tail]}->{self.nodes[head]}" + (f"#{lane}" if lane else "")
 
@@ -387,10 +390,12 @@ class Topology:
         if len(turns) == 1:
             return joined([self.routes(*request) for request in requests])
         rates = self.links.bandwidth.clip(1.0).tolist()
-        flows, parts = [0] * len(rates), []
+        flows = [0] * len(rates)
+        parts = []
         for src, dst, channel, way in requests:
             every = joined([self.routes(src, dst, channel, f"{way}@{turn}") for turn in turns])
-            first, count = every.ptr.tolist(), len(src)
+            first = every.ptr.tolist()
+            count = len(src)
             taken = []
             for pair in range(count):
                 rows = range(pair, len(every.latency), count)
@@ -441,7 +446,8 @@ def graph_of(description: "nx.DiGraph[Any] | GraphSketch | Layout") -> "nx.DiGra
 def thaw(layout: Layout) -> "nx.DiGraph[Any]":
     """Return the networkx graph of a layout; parallel links become one edge with their count."""
     graph = empty_graph()
-    names, links = layout.nodes, layout.links
+    names = layout.nodes
+    links = layout.links
     of_nodes = (layout.kinds, layout.passes, layout.reduces)
     for node, kind, passes, adds in zip(names, *of_nodes, strict=True):
         extra = {"reduces": True} if adds else {}
@@ -528,7 +534,8 @@ def least_and_most(
     """Return the lowest and the highest capacity of each link, with changes (time, link,
     capacity).
     """
-    least, most = capacity.copy(), capacity.copy()
+    least = capacity.copy()
+    most = capacity.copy()
     for _, link, value in changes:
         least[link], most[link] = min(least[link], value), max(most[link], value)
     return least, most

@@ -73,7 +73,8 @@ def _pcie_and_nvlink_edges(machine: Machine) -> Iterator[tuple[str, str, LinkKin
     for number, parent in enumerate(machine.switches_at):
         yield f"pcie{number}", parent, "pcie", machine.pcie.uplink(number).usable
     for number in range(machine.gpu.count):
-        place, link = node_of(machine.gpu_at(number)), machine.link_of(machine.gpu, number)
+        place = node_of(machine.gpu_at(number))
+        link = machine.link_of(machine.gpu, number)
         if machine.c2c is None or place.startswith("pcie"):
             yield f"gpu{number}", place, "pcie", link.usable
         if machine.c2c is not None:
@@ -114,7 +115,8 @@ PATH_TYPES = ("NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PHB", "SYS")
 
 def path_types(layout: Layout, hops: Ints) -> NDArray[np.int8]:
     """Return the type of each path, as an index of PATH_TYPES (NCCL's order of preference)."""
-    used, links = hops >= 0, layout.links
+    used = hops >= 0
+    links = layout.links
     kind = np.where(used, links.kind[hops], -1)
     enters = np.where(used, layout.kinds[links.head[hops]], -1)
     crossed = {name: (kind == LINK_KINDS.index(name)).any(-1) for name in ("upi", "c2c", "pcie")}
@@ -243,7 +245,8 @@ def make_host(
     out, into = search.to_nics()
     peer, staged = search.between_gpus()
     local = nics_of_gpus(search.topology.layout, out, tuple(gpus))
-    relays, numbers = search.relays(peer, out, local), np.array(rails, np.int32)
+    relays = search.relays(peer, out, local)
+    numbers = np.array(rails, np.int32)
     return Host(
         machine,
         tuple(gpus),
@@ -423,7 +426,8 @@ def relation(machine: Machine, first: str, second: str) -> str:
     """Return how two places of the PCIe tree are joined, in nvidia-smi's terms: PIX, PXB, PHB,
     NODE, SYS.
     """
-    up, down = _above(machine, first), _above(machine, second)
+    up = _above(machine, first)
+    down = _above(machine, second)
     shared = next((place for place in up if place in down), "")
     if not shared.startswith("pcie"):
         bridge = "PHB" if "." in shared else "NODE"

@@ -55,7 +55,8 @@ class HostCosts(models.Model):
         seconds = f"{self.launch / MICROSECOND:.3g} us"
         if self.launch_low is None or self.launch_high is None:
             return f"a launch by the host takes {seconds}"
-        low, high = self.launch_low / MICROSECOND, self.launch_high / MICROSECOND
+        low = self.launch_low / MICROSECOND
+        high = self.launch_high / MICROSECOND
         return (
             f"a launch by the host takes {seconds} ({low:.2g} to {high:.2g} on {self.name} hosts)"
         )

@@ -77,7 +77,8 @@ def _loss(topology: Topology, link: int) -> str:
     same node.
     """
     links = topology.links
-    tail, head = int(links.tail[link]), int(links.head[link])
+    tail = int(links.tail[link])
+    head = int(links.head[link])
     nodes = topology.node_kinds
     siblings = np.flatnonzero(
         (links.tail == tail) & (links.kind == links.kind[link]) & (nodes[links.head] == nodes[head])
@@ -163,7 +164,8 @@ def _far_nics(host: Host) -> Iterator[LintFinding]:
         if relation(machine, machine.gpu_at(gpu), machine.nic_at(nic)) == "SYS":
             far.append((slot, gpu, nic))
     for slot, gpu, nic in far:
-        width, rate = _width(host, slot, int(host.local[slot, 0])), _rate(host, nic)
+        width = _width(host, slot, int(host.local[slot, 0]))
+        rate = _rate(host, nic)
         where = f"its nearest NIC, nic{nic}, is in another NUMA domain"
         yield LintFinding(
             "far-nic", f"gpu{gpu}", f"{where}: {_crossing(host, width, rate, len(far))}"
@@ -199,7 +201,8 @@ def _slow_slots(host: Host) -> Iterator[LintFinding]:
     """Yield NICs whose path to a GPU is narrower than their line rate."""
     for slot, gpu in enumerate(host.gpus if host.nics else ()):
         place = int(host.local[slot, 0])
-        nic, width = int(host.rail[place]), _width(host, slot, place)
+        nic = int(host.rail[place])
+        width = _width(host, slot, place)
         if width < 0.9 * _rate(host, nic):
             message = f"gpu{gpu} reaches it with {_less(width, _rate(host, nic))}"
             yield LintFinding("slow-slot", f"nic{nic}", message)

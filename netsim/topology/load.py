@@ -118,7 +118,8 @@ def with_nics(
         return machine.model_copy(update={"nics": None})
     share = 1.0
     if transport.groups and count > machine.gpu.count:
-        share, count = count / machine.gpu.count, machine.gpu.count
+        share = count / machine.gpu.count
+        count = machine.gpu.count
     chosen = _chosen(machine, nics, count, gpus)
     rates = tuple((rate or nics.rates[nic]) * share for nic in chosen)
     changed = {
@@ -237,7 +238,8 @@ def custom_yaml(section: dict[str, Any], made: Fabric, ports: Ports, routing: st
 def _cables(made: Fabric, ports: Ports) -> list[dict[str, Any]]:
     nics = zip(ports.owner.tolist(), ports.rail.tolist(), strict=True)
     names = [*(f"node{host}.nic{rail}" for host, rail in nics), *made.switches]
-    terms, cables = made.terms, Counter[tuple[int, int, float, float]]()
+    terms = made.terms
+    cables = Counter[tuple[int, int, float, float]]()
     carried = terms.port(ports.rate)
     ends = zip(made.tail[::2].tolist(), made.head[::2].tolist(), strict=True)
     figures = zip(made.bandwidth[::2].tolist(), made.latency.reshape(-1, 2).tolist(), strict=True)

@@ -538,7 +538,8 @@ def calibrated_machine(machine: Machine) -> Machine:
     """The machine with its calibrated figures in place of its nominal ones."""
     for name in MACHINE:
         part, _, field = name.partition(".")
-        figure, now = machine.calibration.get(name), getattr(machine, part)
+        figure = machine.calibration.get(name)
+        now = getattr(machine, part)
         if figure is not None and now is not None:
             changed = now.model_copy(update={field: value_of(name, figure)})
             machine = machine.model_copy(update={part: changed})

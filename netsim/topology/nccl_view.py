@@ -21,10 +21,15 @@ SPEEDS = {
 }  # fmt: skip
 VENDORS = {"intel": "GenuineIntel", "amd": "AuthenticAMD", "arm": "ARM", "zhaoxin": "  Shanghai  "}
 SWITCH_TARGET = "fffffff:ffff:ff"
-BRIDGE_CLASS, GPU_CLASS, NIC_CLASS = "0x060400", "0x030200", "0x020700"
-NVSWITCH_CLASS, PEER_CLASS = "0x068000", "0x030200"
+BRIDGE_CLASS = "0x060400"
+GPU_CLASS = "0x030200"
+NIC_CLASS = "0x020700"
+NVSWITCH_CLASS = "0x068000"
+PEER_CLASS = "0x030200"
 PORT_NAMES = {"efa": "rdmap", "slingshot": "cxi", "tcp": "eth", "tcpxo": "eth"}
-AMD_CLASS, AMD_VENDOR = "0x120000", "0x1002"  # PCI class of Instinct GPUs, AMD's PCI vendor
+# PCI class of Instinct GPUs, AMD's PCI vendor
+AMD_CLASS = "0x120000"
+AMD_VENDOR = "0x1002"
 HIP_FEATURES = 38911  # `arch` of every GPU in RCCL's models: HIP's flags of what a device can do
 ASSUMED_SM = 90  # for GPUs that NCCL does not know
 ASSUMED_LINK = 20.6e9  # what NCCL counts for one NVLink of such a GPU (NCCL 2.30, src/graph/topo.h)
@@ -58,7 +63,8 @@ def node_system(cluster: Cluster, node: int) -> nccl_xml.XmlSystem:
         host = cluster.hosts[int(cluster.host_class[number])]
         cpus += host_system(host, place, rank).cpus
         rank += len(host.gpus)
-    system, layout = nccl_xml.XmlSystem(tuple(cpus)), cluster.topology.layout
+    system = nccl_xml.XmlSystem(tuple(cpus))
+    layout = cluster.topology.layout
     if (layout.reduces & (layout.kinds == NODE_KINDS.index("switch"))).any():
         return system.with_ports(partial(replace, coll=True))
     return system

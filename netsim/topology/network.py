@@ -117,7 +117,8 @@ def fabric(
 
     `leaf` may list the ports twice: for NICs with two ports, each of half their rate.
     """
-    count, planes = len(ports), len(leaf) // max(1, len(ports))
+    count = len(ports)
+    planes = len(leaf) // max(1, len(ports))
     low = np.r_[np.tile(np.arange(count), planes), count + cables.low].astype(np.int32)
     high = np.r_[count + leaf, count + cables.high].astype(np.int32)
     access = np.tile(terms.port(ports.rate) / max(1, planes), planes)
@@ -239,9 +240,12 @@ class NextLinks:
     def __init__(
         self, switches: int, tail: Ints, head: Ints, link: Ints, targets: tuple[Longs, Ints]
     ) -> None:
-        self.switches, self.targets = switches, targets
+        self.switches = switches
+        self.targets = targets
         order = np.lexsort((link, link & 1, head, tail))
-        tail, head, link = tail[order], head[order], link[order]
+        tail = tail[order]
+        head = head[order]
+        link = link[order]
         new = np.r_[True, (tail[1:] != tail[:-1]) | (head[1:] != head[:-1])][: len(link)]
         rank = ((link & 1).astype(np.int64) << 32 | link)[new][np.cumsum(new) - 1]
         order = np.lexsort((link, rank, tail))
@@ -287,7 +291,8 @@ class NextLinks:
         distances[start, column] = 0
         bit = np.uint64(1) << (column & 63).astype(np.uint64)
         np.bitwise_or.at(reached, (start, column >> 6), bit)
-        tail, head = self.tail[self.first], self.head[self.first]
+        tail = self.tail[self.first]
+        head = self.head[self.first]
         starts = np.flatnonzero(np.r_[True, tail[1:] != tail[:-1]][: len(tail)])
         level = 0
         while len(starts):
@@ -311,15 +316,14 @@ class NextLinks:
         key, pair = np.unique(
             node.astype(np.int64) * len(self.has_distances) + target, return_inverse=True
         )
-        switches, goals = (
-            key // len(self.has_distances),
-            (key % len(self.has_distances)).astype(np.int32),
-        )
+        switches = key // len(self.has_distances)
+        goals = (key % len(self.has_distances)).astype(np.int32)
         table, column = self._table(goals)
         pair_number, slot = entries_of(self.ptr, switches)
         next_distance = table[switches, column] - 1
         is_nearer = table[self.head[slot], column[pair_number]] == next_distance[pair_number]
-        slot, pair_number = slot[is_nearer], pair_number[is_nearer]
+        slot = slot[is_nearer]
+        pair_number = pair_number[is_nearer]
         ptr = np.searchsorted(pair_number, np.arange(len(key) + 1))
         first = np.r_[True, (pair_number[1:] != pair_number[:-1]) | self.first[slot[1:]]][
             : len(slot)
@@ -338,7 +342,8 @@ class FabricNetwork:
     @cached_property
     def access(self) -> tuple[tuple[Longs, Ints], tuple[Longs, Ints]]:
         """The links out of every port, and those into it, in CSR form."""
-        made, ends = self.fabric, []
+        made = self.fabric
+        ends = []
         for port_end in (made.tail, made.head):
             port_links = np.flatnonzero((port_end < made.ports) & self.alive)
             port_links = port_links[np.argsort(port_end[port_links], kind="stable")]
@@ -357,7 +362,8 @@ class FabricNetwork:
 
         Ports on the same switches share one target.
         """
-        made, (ptr, link) = self.fabric, self.access[1]
+        made = self.fabric
+        (ptr, link) = self.access[1]
         size = np.diff(ptr)
         at = np.full((made.ports, max(1, int(size.max(initial=1)))), -1, np.int32)
         owner = np.repeat(np.arange(made.ports), size)
@@ -382,7 +388,8 @@ class FabricNetwork:
 
     def _links(self, link: Ints, targets: tuple[Longs, Ints]) -> NextLinks:
         made = self.fabric
-        tail, head = made.tail[link] - made.ports, made.head[link] - made.ports
+        tail = made.tail[link] - made.ports
+        head = made.head[link] - made.ports
         return NextLinks(len(made.switches), tail, head, link, targets)
 
     @cached_property
@@ -431,20 +438,25 @@ class FabricNetwork:
         parallel cable first and then the rank of its leaf. This is what D-mod-k and subnet managers
         do: each port of a leaf has an uplink of its own, each leaf of a pod a core.
         """
-        place, turn = self.places[0], np.argsort(self.places[0], kind="stable")
+        place = self.places[0]
+        turn = np.argsort(self.places[0], kind="stable")
         slot = np.empty(len(place), np.int32)
         slot[turn] = np.arange(len(place)) - np.searchsorted(place[turn], place[turn])
-        numbers, high = [np.arange(len(place), dtype=np.int32), slot], self.rank
+        numbers = [np.arange(len(place), dtype=np.int32), slot]
+        high = self.rank
         for tier in range(1, int(self.tier.max(initial=1))):
             near, wide = (max(1, most[tier]) for most in self.widths)
-            lane, high = numbers[-1] % wide // near, high if tier == 1 else high // wide
+            lane = numbers[-1] % wide // near
+            high = high if tier == 1 else high // wide
             numbers.append((lane + wide // near * high).astype(np.int32))
         return tuple(numbers)
 
     @cached_property
     def widths(self) -> tuple[list[int], list[int]]:
         """By tier, the most neighbors above a switch, and the most links to them."""
-        made, link, tier = self.fabric, self.core, self.tier
+        made = self.fabric
+        link = self.core
+        tier = self.tier
         tail, head = (end[link] - made.ports for end in (made.tail, made.head))
         up = tier[head] > tier[tail]
         pairs = np.unique(tail[up].astype(np.int64) * len(tier) + head[up]) // max(1, len(tier))
@@ -459,7 +471,8 @@ class FabricNetwork:
     @cached_property
     def turns(self) -> tuple[int, ...]:
         """The most links that a NIC, and a switch of each tier but the last, chooses from."""
-        top, least = int(self.tier.max(initial=1)), 2 if len(self.core) else 1
+        top = int(self.tier.max(initial=1))
+        least = 2 if len(self.core) else 1
         above = (max(least, width) for width in self.widths[1][1 : max(2, top)])
         return int(np.diff(self.access[0][0]).max(initial=1)), *above
 
@@ -469,7 +482,8 @@ class FabricNetwork:
 
         A link that leads straight to the destination port has distance -1.
         """
-        made, (ptr, link) = self.fabric, self.access[0]
+        made = self.fabric
+        (ptr, link) = self.access[0]
         size = np.diff(ptr)[src]
         links = np.full((len(src), max(1, int(size.max(initial=1)))), -1, np.int32)
         distances = np.full(links.shape, FAR, np.int32)
@@ -513,11 +527,14 @@ class FabricNetwork:
 
 def tiers_of_switches(made: Fabric) -> Ints:
     """Return the distance of every switch from NICs: 1 for switches with NICs."""
-    tail, head = made.tail - made.ports, made.head - made.ports
+    tail = made.tail - made.ports
+    head = made.head - made.ports
     tier = np.zeros(len(made.switches), np.int32)
     tier[head[(tail < 0) & (head >= 0)]] = 1
     inner = (tail >= 0) & (head >= 0)
-    tail, head, level = tail[inner], head[inner], 1
+    tail = tail[inner]
+    head = head[inner]
+    level = 1
     while (near := (tier[tail] == level) & (tier[head] == 0)).any():
         level += 1
         tier[head[near]] = level
@@ -540,7 +557,9 @@ def chosen(fits: NDArray[np.bool_], number: NDArray[Any]) -> Longs:
 
 MOST_WAYS = 64  # paths that a message chooses from with adaptive routing
 _MAX_CELLS = 4_000_000  # cells of paths that are computed together, to bound temporary memory
-_FIRST_HOP, _LAST_HOP = 62, 63  # steps of a hash for the first and the last link
+# steps of a hash for the first and the last link
+_FIRST_HOP = 62
+_LAST_HOP = 63
 _DETOUR = 64  # added to the step of a hash around a dead link
 
 
@@ -618,7 +637,8 @@ class _StaticTurns:
     @property
     def _order(self) -> Ints:
         """`FabricNetwork.order` with the offsets added."""
-        turns, order = self.usual.turns, np.stack(self.usual.order).astype(np.int32)
+        turns = self.usual.turns
+        order = np.stack(self.usual.order).astype(np.int32)
         off = np.unravel_index(self.off % prod(turns), turns, order="F")
         order[: len(turns)] += np.array(off, np.int32)[:, None]
         return order
@@ -629,7 +649,8 @@ class _StaticTurns:
         In the latter case, flows that shared one cable, or the cables to one neighbor, get
         different numbers.
         """
-        order, dst = self.usual.order, self.dst[rows]
+        order = self.usual.order
+        dst = self.dst[rows]
         if step in (_FIRST_HOP, _LAST_HOP):
             ends: Longs = self._order[0][dst].astype(np.int64)
             return ends
@@ -645,9 +666,12 @@ class _StaticTurns:
 
         So flows that went up over different cables come down over different cables.
         """
-        tier, order = self.usual.tier, self._order
-        here, there = tier[node], tier[candidates.head[candidates.ptr[pair]]]
-        up, dst = there >= here, self.dst[rows]
+        tier = self.usual.tier
+        order = self._order
+        here = tier[node]
+        there = tier[candidates.head[candidates.ptr[pair]]]
+        up = there >= here
+        dst = self.dst[rows]
         neighbour = order[np.where(up, here, np.maximum(there - 1, 1)), dst]
         wide = np.maximum(np.array(self.usual.widths[0]), 1)
         share = np.where(up, candidates.neighbours[pair], wide[there])
@@ -753,12 +777,15 @@ def _shortest_paths(
     selection: Selection, network: FabricNetwork, src: Ints, dst: Ints, turns: Turns, rows: Longs
 ) -> Ints:
     """Follow every flow from switch to switch on a shortest path."""
-    made, target = selection.fabric, network.places[0][dst]
+    made = selection.fabric
+    target = network.places[0][dst]
     links, distances = network.leave(src, dst)
     near = distances.min(axis=1, initial=FAR)
     turn = chosen(distances == near[:, None], turns.number(rows, _FIRST_HOP))
     first = links[np.arange(len(src)), turn]
-    here, hops, step = made.head[first] - made.ports, [first], 0
+    here = made.head[first] - made.ports
+    hops = [first]
+    step = 0
     unfinished = np.flatnonzero(near > 0)
     while len(unfinished):
         link = np.full(len(src), -1, np.int32)
@@ -785,7 +812,8 @@ def _next_links(
     step: int,
 ) -> Ints:
     """Return the next link of every flow: the one as built, or if that is cut, another one."""
-    usual, link = selection.built, np.full(len(node), -1, np.int32)
+    usual = selection.built
+    link = np.full(len(node), -1, np.int32)
     there = usual.places[0][dst]
     reachable = np.flatnonzero(usual.next.distance(node, there) > 0)
     candidates, pair = usual.next.candidates(node[reachable], there[reachable])
@@ -811,15 +839,18 @@ def _over_groups(
     """Return paths over any link between the groups of both ends; with Valiant, over a third
     group.
     """
-    made, count = selection.fabric, len(src)
+    made = selection.fabric
+    count = len(src)
     assert made.groups is not None
     links, distances = network.leave(src, dst)
     turn = chosen(distances < FAR, turns.number(rows, _FIRST_HOP))
     first = links[np.arange(count), turn]
-    here, hops = made.head[first] - made.ports, [first]
+    here = made.head[first] - made.ports
+    hops = [first]
     ptr, switch = network.places[1]
     end = switch[ptr[network.places[0][dst]]]
-    goals, step = [made.groups[end]], 0
+    goals = [made.groups[end]]
+    step = 0
     if selection.policy.routing == "valiant":
         goals = [_between_groups(made, made.groups[here], goals[0], turns.number(rows, 61)), *goals]
     for goal in goals:
@@ -842,7 +873,8 @@ def _between_groups(made: Fabric, here: Ints, there: Ints, number: NDArray[Any])
     group.
     """
     count = _group_count(made)
-    low, high = np.minimum(here, there), np.maximum(here, there)
+    low = np.minimum(here, there)
+    high = np.maximum(here, there)
     via = (number % np.uint64(max(1, count - 2))).astype(np.int32)
     via = via + (via >= low)
     via = via + (via >= high)
@@ -869,7 +901,9 @@ def _inside(
     network: FabricNetwork, here: Ints, end: Ints, turns: Turns, rows: Longs, step: int
 ) -> list[Ints]:
     """Return the links between switches of a group, one column per hop."""
-    made, hops, here = network.fabric, [], here.copy()
+    made = network.fabric
+    hops = []
+    here = here.copy()
     unfinished = np.flatnonzero(here != end)
     while len(unfinished):
         step += 1
@@ -891,7 +925,8 @@ Entries = tuple[Longs, Ints, Floats]  # pair, link, fraction of the bytes
 
 def _sprayed_paths(network: FabricNetwork, src: Ints, dst: Ints) -> Paths:
     """Spread the bytes of each pair equally over all shortest paths, for some pairs at a time."""
-    made, target = network.fabric, network.places[0][dst]
+    made = network.fabric
+    target = network.places[0][dst]
     links, distances = network.leave(src, dst)
     near = distances.min(axis=1, initial=FAR)
     row, lane = np.nonzero(distances == near[:, None])
@@ -902,7 +937,8 @@ def _sprayed_paths(network: FabricNetwork, src: Ints, dst: Ints) -> Paths:
     key, place = np.unique(start * made.ports + target[row[inner]], return_inverse=True)
     ends = (key // made.ports).astype(np.int32), (key % made.ports).astype(np.int32)
     (pair, link, part), (last, switch, rest) = _spread_over_links(network, *ends)
-    size, every = np.bincount(pair, minlength=len(key))[place.reshape(-1)], np.arange(len(key) + 1)
+    size = np.bincount(pair, minlength=len(key))[place.reshape(-1)]
+    every = np.arange(len(key) + 1)
     if size.sum() > _MAX_CELLS and len(src) > 1:
         sides = np.array_split(np.arange(len(src)), 2)
         return assembled(
@@ -928,13 +964,16 @@ def _spread_over_links(network: FabricNetwork, node: Ints, target: Ints) -> tupl
     end.
     """
     none = np.zeros(0, np.int64)
-    pair, part = np.arange(len(node)), np.ones(len(node))
+    pair = np.arange(len(node))
+    part = np.ones(len(node))
     out: list[Entries] = [(none, none.astype(np.int32), np.zeros(0))]
     ends = [(none, none.astype(np.int32), np.zeros(0))]
     while len(pair):
         there = network.next.distance(node, target[pair]) == 0
         ends.append((pair[there], node[there], part[there]))
-        pair, node, part = pair[~there], node[~there], part[~there]
+        pair = pair[~there]
+        node = node[~there]
+        part = part[~there]
         candidates, which = network.next.candidates(node, target[pair])
         pair_of_entry, slot = entries_of(candidates.ptr, which)
         flow = (part / np.maximum(candidates.count[which], 1))[pair_of_entry]
@@ -943,7 +982,8 @@ def _spread_over_links(network: FabricNetwork, node: Ints, target: Ints) -> tupl
         key, place = np.unique(key, return_inverse=True)
         part = np.zeros(len(key))
         np.add.at(part, place.reshape(-1), flow)
-        pair, node = key // network.next.switches, (key % network.next.switches).astype(np.int32)
+        pair = key // network.next.switches
+        node = (key % network.next.switches).astype(np.int32)
     pairs, links, flows = (np.concatenate(column) for column in zip(*out, strict=True))
     turn = np.argsort(pairs, kind="stable")
     last, switch, rest = (np.concatenate(column) for column in zip(*ends, strict=True))
@@ -974,14 +1014,16 @@ def _merged_paths(count: int, entries: list[Entries]) -> Paths:
     hops = np.full((count, int(np.diff(ptr).max(initial=0))), -1, np.int32)
     share = np.zeros(hops.shape)
     at = np.arange(len(key)) - ptr[owner]
-    hops[owner, at], share[owner, at] = key % links, total
+    hops[owner, at] = key % links
+    share[owner, at] = total
     return hops, share
 
 
 def assembled(count: int, parts: Sequence[tuple[Longs, Paths]]) -> Paths:
     """Join the paths of groups of rows to those of all rows."""
     width = max((hops.shape[1] for _, (hops, _) in parts), default=0)
-    links, share = np.full((count, width), -1, np.int32), np.zeros((count, width))
+    links = np.full((count, width), -1, np.int32)
+    share = np.zeros((count, width))
     for rows, (hops, part) in parts:
         links[rows, : hops.shape[1]] = hops
         share[rows, : hops.shape[1]] = part

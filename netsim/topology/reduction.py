@@ -29,12 +29,14 @@ class SwitchReduction:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self._trees: dict[tuple[bytes, str, int], ReductionTree] = {}
-        layout, links = topology.layout, topology.links
+        layout = topology.layout
+        links = topology.links
         able = layout.reduces & (layout.kinds == NODE_KINDS.index("switch"))
         self.switches = np.flatnonzero(able).astype(np.int32)
         self._number = np.full(len(layout.nodes), -1, np.int32)
         self._number[self.switches] = np.arange(len(self.switches))
-        tail, head = self._number[links.tail], self._number[links.head]
+        tail = self._number[links.tail]
+        head = self._number[links.head]
         usable = np.flatnonzero((tail >= 0) & (head >= 0) & (links.bandwidth > 0))
         key = tail[usable].astype(np.int64) * len(self.switches) + head[usable]
         order = np.argsort(key, kind="stable")
@@ -69,7 +71,8 @@ class SwitchReduction:
         links = self.topology.links
         near, far = (links.tail, links.head) if up else (links.head, links.tail)
         onward = dict(zip(near[tree].tolist(), tree.tolist(), strict=True))
-        node, branch = int(self.topology.gpu_nodes[device]), []
+        node = int(self.topology.gpu_nodes[device])
+        branch = []
         while node != root:
             branch.append(onward[node])
             node = int(far[branch[-1]])
@@ -103,11 +106,13 @@ class SwitchReduction:
         channels = np.full(len(gpus), channel, np.int32)
         routes = topology.routes(gpus, np.roll(gpus, -1), channels, way)
         is_switch = topology.node_kinds == NODE_KINDS.index("switch")
-        ups, downs = [], []
+        ups = []
+        downs = []
         leaf = np.zeros(len(gpus), np.int32)
         for pair in range(len(gpus)):
             row = routes.link[routes.ptr[pair] : routes.ptr[pair + 1]]
-            enters, leaves = is_switch[links.head[row]], is_switch[links.tail[row]]
+            enters = is_switch[links.head[row]]
+            leaves = is_switch[links.tail[row]]
             outside = np.flatnonzero(enters | leaves)
             if not len(outside):
                 raise TopologyError(f"{topology.name}: {way!r} leads past the fabric's switches")
@@ -124,7 +129,8 @@ class SwitchReduction:
         how often the roots have been gone through."""
         dijkstra = scipy_part("sparse.csgraph").dijkstra
         hops = dijkstra(self._joined, indices=leaves, unweighted=True)
-        farthest, total = hops.max(axis=0), hops.sum(axis=0)
+        farthest = hops.max(axis=0)
+        total = hops.sum(axis=0)
         if not np.isfinite(farthest).any():
             raise TopologyError(
                 f"{self.topology.name}: no switch is above all of these NICs (other rails or "
@@ -139,7 +145,8 @@ class SwitchReduction:
         return root, above[0].astype(np.int32), turn
 
     def _climb(self, leaf: int, root: int, above: Ints, turn: int) -> tuple[Ints, Ints]:
-        up, down = [], []
+        up = []
+        down = []
         while leaf != root:
             over = int(above[leaf])
             up.append(self._cable(leaf, over, turn))

@@ -128,7 +128,8 @@ class ClusterRouter(Router):
         self, topology: Topology, src: Ints, dst: Ints, channel: Ints, wanted: RouteOptions
     ) -> Routes:
         at = self.places
-        here, there = at.gpu_host[src], at.gpu_host[dst]
+        here = at.gpu_host[src]
+        there = at.gpu_host[dst]
         inside = (here == there) & (not wanted.network)
         shared = ~inside & (at.domain[here] == at.domain[there]) & (not wanted.network)
         shared &= (self._link(self.tables.egress, src) >= 0) & (here != there)
@@ -145,7 +146,8 @@ class ClusterRouter(Router):
         return pack_routes(topology, *assembled(len(src), parts))
 
     def _inside(self, src: Ints, dst: Ints, wanted: RouteOptions) -> Paths:
-        at, tables = self.places, self.tables
+        at = self.places
+        tables = self.tables
         host = at.gpu_host[src]
         table = tables.staged if wanted.staged else tables.peer
         hops = table[at.host_class[host], at.gpu_slot[src], at.gpu_slot[dst]]
@@ -169,7 +171,8 @@ class ClusterRouter(Router):
                 f"{topology.name}: {_between(topology, ends)}: no fabric joins them"
             )
         at = self.places
-        here, there = at.gpu_host[ends[0]], at.gpu_host[ends[1]]
+        here = at.gpu_host[ends[0]]
+        there = at.gpu_host[ends[1]]
         leave, arrive = self._nics(topology, ends, channel, wanted)
         leave, relayed = self._onto_rail(here, there, leave, arrive, wanted)
         ports = at.first_port[here] + leave, at.first_port[there] + arrive
@@ -216,7 +219,8 @@ class ClusterRouter(Router):
     def _nics(
         self, topology: Topology, ends: tuple[Ints, Ints], channel: Ints, wanted: RouteOptions
     ) -> tuple[Ints, Ints]:
-        at, tables = self.places, self.tables
+        at = self.places
+        tables = self.tables
         result = []
         for gpu, stated in zip(ends, (wanted.leave, wanted.arrive), strict=True):
             host = at.gpu_host[gpu]
@@ -246,7 +250,8 @@ def stack(hosts: Sequence[Host]) -> Tables:
             stacked[number][corner] = part
         columns[name] = stacked
     for number, host in enumerate(hosts):  # a GPU with fewer NICs than another takes turns as well
-        have, want = host.local.shape[1], columns["local"].shape[2]
+        have = host.local.shape[1]
+        want = columns["local"].shape[2]
         if 0 < have < want:
             columns["local"][number, : len(host.gpus)] = host.local[:, np.arange(want) % have]
     slot = np.full((len(hosts), int(columns["rail"].max(initial=0)) + 1), -1, np.int32)

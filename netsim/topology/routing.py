@@ -41,7 +41,8 @@ class StaticRouter(Router):
 
     def routes(self, topology: Topology, src: Ints, dst: Ints, channel: Ints, way: str) -> Routes:
         """Routes from device to device; neither channel nor way changes them."""
-        start, end = topology.gpu_nodes[src], topology.gpu_nodes[dst]
+        start = topology.gpu_nodes[src]
+        end = topology.gpu_nodes[dst]
         hops = walk(topology, start, end)
         if hops is None:
             for a, b in zip(start, end, strict=True):
@@ -91,7 +92,8 @@ class _Arcs:
 
 
 def _arcs(topology: Topology) -> _Arcs:
-    links, passes = topology.links, topology.layout.passes
+    links = topology.links
+    passes = topology.layout.passes
     nodes = np.flatnonzero(passes)
     place = np.full(len(topology.nodes), -1)
     place[nodes] = np.arange(len(nodes))
@@ -107,7 +109,8 @@ class _Tables:
     """For some targets (columns): how far every passing node (row) is, and its link there."""
 
     def __init__(self, arcs: _Arcs, targets: Ints) -> None:
-        self.arcs, self.targets = arcs, targets
+        self.arcs = arcs
+        self.targets = targets
         self.column = np.full(len(arcs.place), -1, np.int32)  # of every node that is a target
         self.column[targets] = np.arange(len(targets))
         self.distance = np.full((len(arcs.nodes), len(targets)), _FAR, np.int32)
@@ -164,7 +167,8 @@ class _Tables:
     def _first_links(self, here: Ints, column: Ints) -> Ints:
         """The same for nodes that pass on nothing, which are not in the table."""
         arcs = self.arcs
-        best, chosen = np.full(len(here), _FAR), np.full(len(here), -1, np.int32)
+        best = np.full(len(here), _FAR)
+        chosen = np.full(len(here), -1, np.int32)
         degree = arcs.out_ptr[here + 1] - arcs.out_ptr[here]
         for k in range(int(degree.max(initial=0))):
             link = arcs.out[np.where(k < degree, arcs.out_ptr[here] + k, 0)]
@@ -176,7 +180,8 @@ class _Tables:
             )
             onward = np.where(head == self.targets[column], 0, onward) + arcs.cost[link]
             better = (k < degree) & (onward < best)
-            best, chosen = np.where(better, onward, best), np.where(better, link, chosen)
+            best = np.where(better, onward, best)
+            chosen = np.where(better, link, chosen)
         return chosen.astype(np.int32)
 
 
@@ -192,7 +197,8 @@ def pack_routes(topology: Topology, hops: Ints, fraction: Floats) -> Routes:
 def _follow(tables: _Tables, start: Ints, column: Ints) -> Ints | None:
     """Walk all pairs at once along the tables of next links."""
     end = tables.targets[column]
-    here, hops = start.copy(), []
+    here = start.copy()
+    hops = []
     while (away := here != end).any():
         step = np.full(len(here), -1, np.int32)
         step[away] = tables.next_links(here[away], column[away])

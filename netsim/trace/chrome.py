@@ -114,7 +114,8 @@ def lanes(slices: Iterable[Slice]) -> list[tuple[Slice, int]]:
 
 def packed(spans: Iterable[tuple[float, float]], slack: float = 0.0) -> Iterator[int]:
     """Yield for each span, in order of time, the first lane that is free, up to `slack` early."""
-    idle, busy = list[int](), list[tuple[float, int]]()
+    idle = list[int]()
+    busy = list[tuple[float, int]]()
     for begin, end in spans:
         while busy and busy[0][0] <= begin + slack:
             heappush(idle, heappop(busy)[1])
@@ -142,7 +143,8 @@ def row_slices(
     program: Program, timeline: Timeline, names: trace_names.Names, selection: trace_names.ShownRows
 ) -> list[Slice]:
     """Return the slices of all shown rows, without rows that take no time and move nothing."""
-    schedule, rows = program.schedule, selection.rows
+    schedule = program.schedule
+    rows = selection.rows
     kind = np.array([style.kind for style in schedule.styles], int)[schedule.style[rows]]
     moves_nothing = (kind == MARK) | (schedule.pieces.amount[schedule.piece[rows]] == 0)
     is_visible = (timeline.end[rows] > timeline.start[rows]) | ~moves_nothing
@@ -232,8 +234,10 @@ class _Shown:
         """Yield a slice for each sender and, later by the latency of the path, for each
         receiver.
         """
-        schedule, arrows = self.program.schedule, count(1)
-        style, over = schedule.style[self.rows].tolist(), self._over()
+        schedule = self.program.schedule
+        arrows = count(1)
+        style = schedule.style[self.rows].tolist()
+        over = self._over()
         for row, style_number, medium, sending, received in zip(
             self.rows.tolist(), style, over, self._sending(), self._receiving(), strict=True
         ):
@@ -264,7 +268,8 @@ class _Shown:
     def _sending(self) -> Iterator[_Bar]:
         """The bars of senders."""
         schedule = self.program.schedule
-        start, end = self._column("start"), self._column("end")
+        start = self._column("start")
+        end = self._column("end")
         flowing = end - self._flowing_from()
         nbytes = schedule.pieces.amount[schedule.piece[self.rows]]
         rate = np.divide(nbytes, flowing, out=np.zeros_like(nbytes), where=flowing > 0) / 1e9
@@ -282,7 +287,8 @@ class _Shown:
     def _receiving(self) -> Iterator[_Bar]:
         """The bars of receivers, later by the latency of the path."""
         delay = self.program.path_latency[self.program.path[self.rows]]
-        begin, end = self._flowing_from() + delay, self._column("end") + delay
+        begin = self._flowing_from() + delay
+        end = self._column("end") + delay
         return self._bars(begin, end, self._args(), receiving=True)
 
     def _bars(
@@ -368,7 +374,8 @@ def kernel_slices(
     schedule = program.schedule
     row, rank, begin, end = _parts(program, timeline)
     turn = _turns(schedule)
-    turns, width = int(turn.max(initial=0)) + 1, len(operations)
+    turns = int(turn.max(initial=0)) + 1
+    width = len(operations)
     collective = np.array([style.collective for style in schedule.styles], np.int64)
     key = (rank.astype(np.int64) * turns + turn[row]) * width + collective[schedule.style[row]]
     groups, first, last = _spans(key, begin, end)
@@ -437,7 +444,8 @@ def _spans(
     present[keys] = True
     numbers = np.flatnonzero(present)
     place = (np.cumsum(present) - 1)[keys]
-    first, last = np.full(len(numbers), np.inf), np.zeros(len(numbers))
+    first = np.full(len(numbers), np.inf)
+    last = np.zeros(len(numbers))
     np.minimum.at(first, place, begins)
     np.maximum.at(last, place, ends)
     return numbers, first, last
@@ -463,9 +471,11 @@ def counter_events(program: Program, load: LinkLoad) -> tuple[list[Event], list[
     times = (nanoseconds(load.edges) / 1000).tolist()
     events = []
     for i, kind in enumerate(kinds):
-        unit, values = "GB/s", load.rate[i] / 1e9
+        unit = "GB/s"
+        values = load.rate[i] / 1e9
         if kind in IN_SECONDS:
-            unit, values = "%", load.utilisation[i] * 100
+            unit = "%"
+            values = load.utilisation[i] * 100
         counter = {
             "ph": "C", "pid": process[kind], "tid": 0,
             "name": program.links.name(int(load.link[i])),
@@ -477,7 +487,8 @@ def counter_events(program: Program, load: LinkLoad) -> tuple[list[Event], list[
 
 def named(name: str, pid: int, tid: int = 0) -> list[Event]:
     """Return the events that name and sort a process, or one of its threads (from 1)."""
-    kind, about = "thread" if tid else "process", {"ph": "M", "pid": pid, "tid": tid}
+    kind = "thread" if tid else "process"
+    about = {"ph": "M", "pid": pid, "tid": tid}
     return [
         {**about, "name": f"{kind}_name", "args": {"name": name}},
         {**about, "name": f"{kind}_sort_index", "args": {"sort_index": tid or pid}},

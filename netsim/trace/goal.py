@@ -91,11 +91,14 @@ class GoalText:
         """Return the seconds that each row takes beyond the time on its wires, which all
         channels share.
         """
-        paths, links, schedule = self.program.paths, self.program.links, self.program.schedule
+        paths = self.program.paths
+        links = self.program.links
+        schedule = self.program.schedule
         owner = np.repeat(np.arange(len(paths)), np.diff(paths.ptr))
         rate, wire_rate = (np.full(len(paths) + 1, np.inf) for _ in range(2))
         wire = np.array([links.kind(number) in LINK_KINDS for number in range(len(links))])
-        rates, is_wire = links.capacity[paths.link] / paths.weight, wire[paths.link]
+        rates = links.capacity[paths.link] / paths.weight
+        is_wire = wire[paths.link]
         np.minimum.at(rate, owner, rates)
         np.minimum.at(wire_rate, owner[is_wire], rates[is_wire])
         fastest = np.minimum(rate[self.program.path], self.program.caps[schedule.style])
@@ -109,7 +112,8 @@ class GoalText:
         self, row: int, style: int, src: int, dst: int, seconds: float, amount: float
     ) -> None:
         """Write the operations of a row."""
-        schedule, after = self.program.schedule, {src: list[int](), dst: list[int]()}
+        schedule = self.program.schedule
+        after = {src: list[int](), dst: list[int]()}
         row_style = schedule.styles[style]
         for earlier, lag in schedule.dependencies(row):
             owner = int((schedule.dst if lag.arrival else schedule.src)[earlier])
@@ -140,7 +144,8 @@ class GoalText:
 
     def _delay(self, rank: int, seconds: float, after: Sequence[int], *, busy: bool = False) -> int:
         """Add time that passes, with the rank's processor at work or not."""
-        time, turn = round(seconds / NS), (self.operation_count * SPREAD >> 16) % 255
+        time = round(seconds / NS)
+        turn = (self.operation_count * SPREAD >> 16) % 255
         return self._add_operation(
             rank, f"calc {time}" + f" cpu {1 + turn}" * (time > 0 and not busy), after
         )
@@ -158,7 +163,8 @@ class GoalText:
 
     def _awaited(self, row: int, lag: Lag, rank: int, owner: int) -> int:
         """Return the operation that a rank waits for if it waits for a row that ends at `owner`."""
-        done, seconds = self.operations_of_row[row], lag.seconds
+        done = self.operations_of_row[row]
+        seconds = lag.seconds
         if rank not in done:
             done[rank] = self._message(owner, rank, HINT, [done[owner]])[rank]
             self.hint_count += 1
@@ -171,12 +177,19 @@ class GoalText:
 # GOAL is text, or the binary form that `txt2bin` writes: a header, the begin and end of each rank's
 # section, and the sections: counts, operations without dependencies, all operations, dependencies.
 
-SEND, RECEIVE, CALCULATE = 1, 2, 3  # kinds of operations in the binary form
+# kinds of operations in the binary form
+SEND = 1
+RECEIVE = 2
+CALCULATE = 3
 ANY = (-1, 2**32 - 1)  # source or tag of a receive that accepts any, in text and in binary
-COOKIE, USED_UP = 4223, 2342  # first number of a binary file; after LogGOPSim has consumed it
-HEAD, NODE = struct.Struct("<QIBB"), struct.Struct("<IbIQIBBIIII")
+# first number of a binary file; after LogGOPSim has consumed it
+COOKIE = 4223
+USED_UP = 2342
+HEAD = struct.Struct("<QIBB")
+NODE = struct.Struct("<IbIQIBBIIII")
 COLUMNS = ("rank", "kind", "peer", "size", "tag", "cpu", "nic", "line")
-MOST_RANKS, MOST_SIZE = 1 << 20, 1 << 53
+MOST_RANKS = 1 << 20
+MOST_SIZE = 1 << 53
 LABEL = r"[A-Za-z][A-Za-z0-9_]*"
 LINE = re.compile(
     r"|num_ranks\s*(?P<ranks>\d{1,9})|rank\s*(?P<rank>\d{1,9})\s*\{\s*(?P<empty>\}?)|(?P<end>\})|"
@@ -299,7 +312,8 @@ class Goal:
         for rank in range(self.ranks):
             (begin,) = struct.unpack_from("<Q", data, HEAD.size + 16 * rank)
             count, roots = struct.unpack_from("<II", data, begin + 8)
-            at, first = begin + 16 + 4 * roots, len(self.rows)
+            at = begin + 16 + 4 * roots
+            first = len(self.rows)
             lists = at + count * NODE.size
             for number in range(count):
                 _, *columns, end_count, end_at, start_count, start_at = NODE.unpack_from(
@@ -320,7 +334,8 @@ class Goal:
 
 def read_goal(path: Path) -> Goal:
     """Read a file in either form; an InputError names the place of a mistake."""
-    goal, data = Goal(path), content_of(path, LARGEST_TABLE, is_binary=True)
+    goal = Goal(path)
+    data = content_of(path, LARGEST_TABLE, is_binary=True)
     try:
         if b"\0" in data[: HEAD.size]:
             goal.read_binary(data)
@@ -487,7 +502,8 @@ class _Rows:
     def _columns(self, builder: Builder) -> tuple[Longs, ...]:
         """Style, source, destination and piece of every row."""
         rank, kind, peer, size, _, cpu, nic, _ = self.nodes.T
-        sends, calculates = kind == SEND, kind == CALCULATE
+        sends = kind == SEND
+        calculates = kind == CALCULATE
         style = np.full(len(kind), builder.style(Style(kind=MARK)))
         for number in np.unique(cpu[calculates]).tolist():
             uses = (Use("sms", "src", 1.0, index=number),)

@@ -171,7 +171,8 @@ def kineto_args(
         peer = {"Dst Rank": members[1]} if sends else {"Src Rank": members[0]}
         name = "send" if sends else "recv"
     else:
-        name, peer = KINETO_NAMES.get(operation.collective, operation.collective), {}
+        name = KINETO_NAMES.get(operation.collective, operation.collective)
+        peer = {}
     nelems = {"In msg nelems": operation.in_elements, "Out msg nelems": operation.out_elements}
     return {
         "Collective name": name,

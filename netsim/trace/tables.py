@@ -64,9 +64,12 @@ def write_links_over_time(
 def _row_lines(
     program: Program, timeline: Timeline, names: trace_names.Names, selection: trace_names.ShownRows
 ) -> Iterator[str]:
-    schedule, rows = program.schedule, selection.rows
-    style, path = schedule.style[rows], program.path[rows]
-    styles, delays = schedule.styles, program.path_latency
+    schedule = program.schedule
+    rows = selection.rows
+    style = schedule.style[rows]
+    path = program.path[rows]
+    styles = schedule.styles
+    delays = program.path_latency
 
     def of_style(*spell: Callable[[Style], object]) -> list[str]:
         return trace_names.spelled(
@@ -110,21 +113,26 @@ def _moves(style: Style) -> bool:
 
 def _link_lines(program: Program, timeline: Timeline) -> Iterator[str]:
     """`busy_us` is how long the link at its full rate would take for what it carried."""
-    use, table, makespan = link_use(program, timeline), program.links, timeline.makespan
+    use = link_use(program, timeline)
+    table = program.links
+    makespan = timeline.makespan
     for link, amount, part in zip(
         use.link.tolist(), use.amount.tolist(), use.utilisation.tolist(), strict=True
     ):
-        kind, busy = table.kind(link), trace_names.micro(part * makespan)
+        kind = table.kind(link)
+        busy = trace_names.micro(part * makespan)
         capacity: object = float(table.capacity[link]) / 1e9
         carried = trace_names.number_text(amount)
         if kind in IN_SECONDS:
-            capacity, carried = "", ""
+            capacity = ""
+            carried = ""
         yield trace_names.cells(table.name(link), kind, capacity, carried, part, busy)
 
 
 def _load_lines(program: Program, load: LinkLoad) -> Iterator[str]:
     times = [trace_names.micro(edge) for edge in load.edges[:-1].tolist()]
-    rates, parts = (load.rate / 1e9).tolist(), load.utilisation.tolist()
+    rates = (load.rate / 1e9).tolist()
+    parts = load.utilisation.tolist()
     for i, link in enumerate(load.link.tolist()):
         name = trace_names.cells(program.links.name(link))
         in_seconds = program.links.kind(link) in IN_SECONDS

@@ -394,7 +394,8 @@ class Costs:
         hosts, classes of hosts, and length, latency and bandwidth of the route to the next GPU. The
         second decides on the time; it omits the places if each rank is on a host of its own.
         """
-        cluster, gpus = self.cluster, np.array(groups, np.int32)
+        cluster = self.cluster
+        gpus = np.array(groups, np.int32)
         hosts = cluster.gpu_host[gpus]
         places = gpus - np.searchsorted(cluster.gpu_host, hosts)
         next_gpus = np.roll(gpus, -1, axis=1).ravel()
@@ -498,7 +499,8 @@ def _within_links(form: Coarse, topology: Topology, group: Group) -> Coarse:
     builder = Builder(len(group))
     groups = np.array([builder.group(list(members)) for members in form.groups], np.int32)
     kinds = np.array([style.kind for style in form.styles])
-    src, dst = form.src.copy(), form.dst.copy()
+    src = form.src.copy()
+    dst = form.dst.copy()
     for column, kind in ((src, SWITCH_REDUCE), (dst, MULTICAST)):
         column[kinds == kind] = groups[column[kinds == kind]]
     numbers = [builder.style(style) for style in form.styles]
@@ -533,7 +535,8 @@ def _loads(
         seconds: time of the collective.
         scale: bytes of the collective divided by those of `program`.
     """
-    schedule, paths = program.schedule, program.paths
+    schedule = program.schedule
+    paths = program.paths
     amount = schedule.amount * schedule.style_column("multiplicity").astype(np.float64)
     wire = amount * schedule.style_column("wire").astype(np.float64) * (scale / seconds)
     has_path = program.path >= 0
@@ -566,7 +569,8 @@ def _schedule_of_links(form: Form, budget: Budget) -> tuple[LoopSchedule, float]
     """
     if not form.task.is_nccl:
         return form.loop_schedule, 1.0
-    plan, thresholds = form.plans[0], budget.thresholds
+    plan = form.plans[0]
+    thresholds = budget.thresholds
     min_step = thresholds.hop_distance
     has_few_rows = form.ring_rows <= thresholds.min_folded_ring_rows
     if has_few_rows or why_not_fewer_hops(form.collective, plan, min_step):
@@ -580,10 +584,8 @@ def _scale(call: LoopSchedule, loops: int) -> float:
     """Return the bytes of all loops divided by the bytes of a schedule of `loops` loops."""
     if loops == call.loops:
         return 1.0
-    fewer_bytes, more_bytes = (
-        _moved_bytes(call.schedule(loops)),
-        _moved_bytes(call.schedule(loops + 1)),
-    )
+    fewer_bytes = _moved_bytes(call.schedule(loops))
+    more_bytes = _moved_bytes(call.schedule(loops + 1))
     return (fewer_bytes + (more_bytes - fewer_bytes) * (call.loops - loops)) / fewer_bytes
 
 

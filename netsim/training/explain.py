@@ -78,7 +78,8 @@ def visits_of(step: Step) -> list[Visit]:
     parts = np.split(np.arange(len(rows)), edges)
     visits: list[Visit] = []
     for part in parts:
-        number, visit_rows = int(owner[part[0]]), rows[part]
+        number = int(owner[part[0]])
+        visit_rows = rows[part]
         begin = float(timeline.start[visit_rows[0]])
         end = float(timeline.end[visit_rows[-1]])
         before = visits[-1].rank if visits else 0
@@ -102,7 +103,8 @@ def _visit(
             rank of the new visit; otherwise that is the first member. A kernel's visit has the rank
             that runs the kernel.
     """
-    entry, lowered = step.spans.tape.entries[number], step.spans.lowered
+    entry = step.spans.tape.entries[number]
+    lowered = step.spans.lowered
     if not entry.collective:
         rank = int(step.program.schedule.src[rows[0]])
         slowdown = slowdowns_of(step.resolved.topology).get(rank, 1.0)
@@ -124,9 +126,11 @@ def causes_of(visits: Sequence[Visit]) -> dict[str, float]:
     seconds_of: dict[str, float] = {}
     for visit in visits:
         entry = visit.entry
-        name, slowed = f"{entry.kind} communication", f"{entry.kind} sharing links"
+        name = f"{entry.kind} communication"
+        slowed = f"{entry.kind} sharing links"
         if entry.kind == COMPUTE:
-            name, slowed = f"compute, {entry.phase}", "compute, slowed by NCCL"
+            name = f"compute, {entry.phase}"
+            slowed = "compute, slowed by NCCL"
         elif entry.kind == HOST:
             name = "launches by the host"
         seconds_of[name] = seconds_of.get(name, 0.0) + visit.end - visit.begin - visit.slowed
@@ -374,9 +378,11 @@ def _micro(seconds: float | None) -> float | None:
 
 def _gpus(step: Step) -> Iterator[dict[str, Any]]:
     """Yield the mean times in microseconds of all GPUs, and of those of each pipeline stage."""
-    breakdown, grid = step.breakdown, step.resolved.setting.grid
+    breakdown = step.breakdown
+    grid = step.resolved.setting.grid
     launching = np.minimum(launch_waits(step.spans), breakdown.idle)
-    named, stages = dict[str, Any]({"all GPUs": slice(None)}), grid.degrees["pp"]
+    named = dict[str, Any]({"all GPUs": slice(None)})
+    stages = grid.degrees["pp"]
     if stages > 1:
         named |= {f"stage {number}": grid.stage(number) for number in range(stages)}
     for name, ranks in named.items():

@@ -138,7 +138,8 @@ def _transformer_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
 
 def _sequence_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
     """Why the tokens or heads of a sequence cannot be divided by cp or tp."""
-    tp, cp = s.degree("tp"), s.degree("cp")
+    tp = s.degree("tp")
+    cp = s.degree("cp")
     where = ("parallelism",)
     halves = (
         2 * cp if cp > 1 and m.causal else 1
@@ -172,7 +173,8 @@ def _layer_list(s: Setting, m: LayerList) -> Iterator[Misfit]:
 
 def _pipeline(s: Setting) -> Iterator[Misfit]:
     """Yield the reasons why the pipeline does not fit."""
-    pp, m = s.degree("pp"), s.micro_batches
+    pp = s.degree("pp")
+    m = s.micro_batches
     yield from _stages(s)
     if s.chunks > 1 and pp == 1:
         yield ("pipeline", "chunks"), "several chunks a stage need pp of 2 or more"
@@ -191,7 +193,8 @@ def _pipeline(s: Setting) -> Iterator[Misfit]:
 def _stages(s: Setting) -> Iterator[Misfit]:
     """Yield the reason why `pipeline.stages` does not fit the number of stages or layers."""
     where = ("pipeline", "stages")
-    stage_layers, parts = s.stage_layers, s.degree("pp") * s.chunks
+    stage_layers = s.stage_layers
+    parts = s.degree("pp") * s.chunks
     layers = s.model.layers if isinstance(s.model, Transformer) else len(s.model.layers)
     if stage_layers and len(stage_layers) != parts:
         chunks = f" x {s.chunks} chunks" if s.chunks > 1 else ""
@@ -274,7 +277,8 @@ def check_memory(cell: Cell, work: Training, setting: Setting, cluster: Cluster)
     # A stage must fit into the smallest GPU memory among its ranks.
     smallest = [gpu_memory[setting.grid.stage(stage)].min() for stage in range(len(by_stage))]
     stage = max(range(len(by_stage)), key=lambda n: by_stage[n].total - smallest[n])
-    worst, room = by_stage[stage], float(smallest[stage])
+    worst = by_stage[stage]
+    room = float(smallest[stage])
     if worst.total <= room:
         return
     parts = ", ".join(f"{name} {getattr(worst, name) / 1e9:.1f}" for name in PARTS)
@@ -464,7 +468,9 @@ def setting_of(cell: Cell, cluster: Cluster) -> Setting:
 
 def _setting(cell: Cell, work: Training, model: Model, grid: Grid, cluster: Cluster) -> Setting:
     """Fill in what the scenario leaves open, as Megatron, DeepSpeed and PyTorch do."""
-    parallel, pipeline, replicas = work.parallelism, work.pipeline, work.replicas
+    parallel = work.parallelism
+    pipeline = work.pipeline
+    replicas = work.replicas
     data = parallel.data or "ddp"
     schedule = pipeline.schedule or ("interleaved" if pipeline.chunks > 1 else "1f1b")
     sequential = parallel.sequence_parallel
@@ -473,7 +479,9 @@ def _setting(cell: Cell, work: Training, model: Model, grid: Grid, cluster: Clus
     launches = cell.scenario.launch_costs()
     is_graph = launches.style == GRAPH
     host_seconds = value("kernel.host") if launches.host is None else launches.host
-    blocking, overlap, no_sync = pipeline.blocking_sends, replicas.overlap, replicas.no_sync
+    blocking = pipeline.blocking_sends
+    overlap = replicas.overlap
+    no_sync = replicas.no_sync
     sequence = work.sequence or (model.sequence if isinstance(model, Transformer) else 1)
     recompute = work.recompute
     roofline, gpu_kinds = _rooflines(work, cluster, is_graph)
@@ -605,7 +613,8 @@ def _roofline(work: Training, gpu: Gpu, gpus: int, is_graph: bool) -> Roofline:
     attention_clock = float(limit) / (
         1 + _constant_or(f"{gpu.arch}.attention.spread", "spread") * deviations
     )
-    gemm, attention = compute.gemm_efficiency, compute.attention_efficiency
+    gemm = compute.gemm_efficiency
+    attention = compute.attention_efficiency
     narrow = {name: gemm or clock * _narrow(gpu.arch, work, name) for name in NARROW}
     backward_efficiency = BACKWARD * attention if attention else 0.0
     forward, backward, exponents = _attention(gpu.arch, work.attention)
@@ -639,7 +648,8 @@ def _attention(arch: str, kernel: str) -> tuple[float, float, float]:
 
     Kernels up to FlashAttention-2 use Ampere's matrix instructions on every GPU.
     """
-    name, mma = f"{arch}.attention", f"{arch}.mma"
+    name = f"{arch}.attention"
+    mma = f"{arch}.mma"
     if mma in TABLE and (kernel in ("flash2", "unpadded") or name not in TABLE):
         back = value("unpadded.backward" if kernel == "unpadded" else "flash2.backward")
         return value(mma) * value("flash2"), value(mma) * back, value("flash2.exponents")
@@ -689,7 +699,9 @@ def model_of(work: Training) -> Model:
 
 def _repeated(number: int, layer: LayerConfig) -> list[Layer]:
     """The layers of one entry of a list of layers, `repeat` times."""
-    name, flops, back = layer.name or f"layer {number}", layer.flops or 0.0, layer.backward_flops
+    name = layer.name or f"layer {number}"
+    flops = layer.flops or 0.0
+    back = layer.backward_flops
     plain = Plain(
         flops,
         2 * flops if back is None else back,
@@ -838,7 +850,8 @@ def resolve_step(cell: Cell) -> ResolvedStep:
 
 def _recorded(cell: Cell, work: Recorded, cluster: Cluster) -> ResolvedStep:
     """Resolve a step that is recorded in a trace."""
-    place, gpus = ("workload", "trace"), len(cluster.topology)
+    place = ("workload", "trace")
+    gpus = len(cluster.topology)
     try:
         replay = _replay(work, gpus)
     except StepNotRecorded as error:
@@ -884,7 +897,8 @@ def _cluster(cell: Cell, recorded: bool) -> Cluster:
     config = cell.scenario.cluster
     if config.graph is not None and recorded:
         topology = build_at(config, cell.source)
-        none, host = np.zeros(0, np.int32), np.zeros(len(topology), np.int32)
+        none = np.zeros(0, np.int32)
+        host = np.zeros(len(topology), np.int32)
         return Cluster(topology, (), host[:1], none, host, Ports(none, none, np.zeros(0), none))
     if config.graph is not None:
         message = "a training step needs machines, which say how fast GPUs compute, not a graph"

@@ -144,14 +144,16 @@ class Breakdown:
     @property
     def overlap(self) -> float:
         """The fraction of communication time that is hidden by computing."""
-        hidden, exposed = float(self.hidden.sum()), float(self.exposed.sum())
+        hidden = float(self.hidden.sum())
+        exposed = float(self.exposed.sum())
         return hidden / (hidden + exposed) if hidden + exposed > 0 else 0.0
 
 
 def breakdown_of(spans: Spans) -> Breakdown:
     """Return how each rank spends the step."""
     kinds = tuple(kind for kind in spans.kinds if kind != COMPUTE)
-    by_entry, times_of_rank = np.zeros(len(spans.tape.entries)), []
+    by_entry = np.zeros(len(spans.tape.entries))
+    times_of_rank = []
     rank, kind, entry, begin, end = spans.columns
     representatives, class_of_rank, count = np.unique(
         spans.first, return_inverse=True, return_counts=True
@@ -286,7 +288,8 @@ class Step(Rates):
     @cached_property
     def breakdown(self) -> Breakdown:
         """How each rank spends the step; the exchange between islands is a kind of its own."""
-        breakdown, exposed_sync = breakdown_of(self.spans), self.seconds - self.spans.makespan
+        breakdown = breakdown_of(self.spans)
+        exposed_sync = self.seconds - self.spans.makespan
         if not self.sync:
             return breakdown
         exposed = np.vstack([breakdown.exposed, np.full(self.spans.ranks, exposed_sync)])
@@ -443,7 +446,8 @@ def details_of(step: Step) -> dict[str, float]:
     exposed = dict.fromkeys(KINDS, 0.0)
     for kind, seconds in zip(breakdown.kinds, breakdown.exposed.mean(axis=1), strict=True):
         exposed[axis_of(kind)] += float(seconds)
-    computing, idle = float(breakdown.computing.mean()), float(breakdown.idle.mean())
+    computing = float(breakdown.computing.mean())
+    idle = float(breakdown.idle.mean())
     details = {
         "step_time_us": step.seconds * 1e6,
         "computing_us": computing * 1e6,
@@ -487,17 +491,16 @@ def axis_of(group: str) -> str:
 
 def step_row(step: Step) -> Row:
     """The row of results.csv for a step."""
-    disturbances, samples, resolved = (
-        step.resolved.cell.scenario.disturbances,
-        np.zeros(0),
-        step.resolved,
-    )
+    disturbances = step.resolved.cell.scenario.disturbances
+    samples = np.zeros(0)
+    resolved = step.resolved
     if disturbances is not None:
         longer = (
             disturbed(step.program, NoiseDraws(*disturbances), step.engine) - step.spans.makespan
         )
         samples = 1e6 * (step.seconds + longer)
-    scenario, work = resolved.cell.scenario, resolved.work
+    scenario = resolved.cell.scenario
+    work = resolved.work
     return Row(
         scenario=scenario.name or "",
         cell=resolved.cell.id,
@@ -708,12 +711,15 @@ def write_collectives(path: Path, step: Step) -> Path:
     nothing beside it. `total_us` and `exposed_us` are sums over the calls of one rank, as means
     over the ranks that take part.
     """
-    lines, hosts = list[Sequence[object]](), step.resolved.cluster.gpu_host
+    lines = list[Sequence[object]]()
+    hosts = step.resolved.cluster.gpu_host
     for numbers, calls, times, exposed in classes_of_calls(step, _key):
         entries = [step.spans.tape.entries[number] for number in numbers]
-        entry, coarse = entries[0], step.spans.lowered.coarse[numbers[0]][0]
+        entry = entries[0]
+        coarse = step.spans.lowered.coarse[numbers[0]][0]
         groups, ranks = entry.groups.shape
-        mean, measured_times = float(np.mean(times)), [one.measured for one in entries]
+        mean = float(np.mean(times))
+        measured_times = [one.measured for one in entries]
         line = (
             entry.kind,
             family(entry.name),
@@ -849,7 +855,8 @@ class _StageCosts:
         """The costs of collectives of these settings of NCCL; steps on equal clusters share
         them.
         """
-        scenario, step_costs = self.resolved.cell.scenario, self.resolved.costs
+        scenario = self.resolved.cell.scenario
+        step_costs = self.resolved.costs
         key = (
             scenario.cluster.model_dump_json(),
             scenario.nccl.model_dump_json(),
@@ -936,7 +943,8 @@ class _StageCosts:
         """Return a schedule with one row per entry, on the first of its ranks, and the same
         dependencies.
         """
-        entries, builder = tape.entries, Builder(self.resolved.setting.grid.size)
+        entries = tape.entries
+        builder = Builder(self.resolved.setting.grid.size)
         dependencies = np.cumsum([0, *map(len, awaited)]), [*chain(*awaited)], IN_ORDER
         rows = builder.marks([entry.groups[0, 0] for entry in entries], joins=dependencies)
         row = [np.broadcast_to(rows[n], len(entry.groups)) for n, entry in enumerate(entries)]

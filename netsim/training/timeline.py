@@ -30,7 +30,9 @@ from netsim.workloads.tape import COMPUTE, TapeEntry
 def ready(spans: Spans, rank: int) -> Iterator[tuple[int, int, tuple[float, float, float]]]:
     """What a rank does, in order: the entry, the row of its groups, and when the rank had come, it
     began and ended; a receive that was posted ahead has come when its data does."""
-    free, ends, rows = dict[str, float](), dict[int, float](), Memo()
+    free = dict[str, float]()
+    ends = dict[int, float]()
+    rows = Memo()
     columns = (column.tolist() for column in spans.of_rank(rank))
     for number, begin, end in zip(*columns, strict=True):
         entry = spans.tape.entries[number]
@@ -50,7 +52,9 @@ def ready(spans: Spans, rank: int) -> Iterator[tuple[int, int, tuple[float, floa
 
 MOST_SLICES = 200_000
 MOST_RANKS = 16
-LINKS, BINS = 32, 400  # counters: the busiest links, and points of each
+# counters: the busiest links, and points of each
+LINKS = 32
+BINS = 400
 PASS = "passes"
 VISIBLE = 0.5e-6  # seconds of waiting from which they are shown
 
@@ -133,7 +137,8 @@ class _Seen:
     """The events of some ranks of a step, and the process groups that they name."""
 
     def __init__(self, step: Step, ranks: Sequence[int]) -> None:
-        self.step, self.ranks = step, ranks
+        self.step = step
+        self.ranks = ranks
         self.groups: dict[str, TracedOperation] = {}
         self.threads = self._threads()
         all_streams = (entry.stream for entry in step.spans.tape.entries)
@@ -161,7 +166,8 @@ class _Seen:
             seq: dict[str, int] = {}
             kernels: list[tuple[str, float, float]] = []
             for number, row, when in ready(self.step.spans, rank):
-                entry, (_, begin, end) = self.step.spans.tape.entries[number], when
+                entry = self.step.spans.tape.entries[number]
+                (_, begin, end) = when
                 if not entry.collective:
                     kernels.append((pass_title(entry), begin, end))
                     yield self._slice(entry, rank, (rank,), (begin, end))

@@ -31,7 +31,8 @@ class Replica:
     def groups(self) -> dict[bool, Ranks]:
         """The groups that hold the same dense weights (False) and expert weights (True), of an
         island each."""
-        grid, s = self.setting.grid, self.setting
+        grid = self.setting.grid
+        s = self.setting
         all_groups = {
             kind: grid.groups(some, self.stage.number) for kind, some in s.replica_axes.items()
         }
@@ -172,7 +173,8 @@ class Zero(Alone):
     @cached_property
     def buckets(self) -> list[Bucket]:
         """The buckets of this stage; those of experts apart."""
-        s, stage = self.replica.setting, self.replica.stage.number
+        s = self.replica.setting
+        stage = self.replica.stage.number
         if s.data != "distributed-optimizer":
             size = s.shard_bucket or DEEPSPEED * s.gradient_element
             return buckets_of(s, self.replica.layers, size, size, s.gradient_element)
@@ -302,7 +304,8 @@ class Fsdp(Alone):
 
     def after_backward(self, layer: int, done: Deps, *, last: bool) -> None:
         """Give the unit up and scatter its gradients, once all of its layers have theirs."""
-        s, unit = self.replica.setting, self._unit(layer)
+        s = self.replica.setting
+        unit = self._unit(layer)
         if layer != unit:
             return
         if s.reshard or last or not s.no_sync:
@@ -354,7 +357,8 @@ class Fsdp(Alone):
     def _gather(self, unit: int) -> None:
         if unit in self.gathered:
             return
-        s, made = self.replica.setting, list[int]()
+        s = self.replica.setting
+        made = list[int]()
         again = (self.given_up[unit],) if unit in self.given_up else ()
         after = (*self._limit(), *again)
         with self.replica.tape.naming(self._name(unit)):
@@ -421,7 +425,8 @@ class Fsdp(Alone):
 
     def _outer(self, expert: bool) -> Ranks:
         """The ranks that hold the same part in different copies."""
-        groups, width = self.replica.groups[expert], self._width(expert)
+        groups = self.replica.groups[expert]
+        width = self._width(expert)
         parts = groups.reshape(len(groups), -1, width)
         return parts.transpose(0, 2, 1).reshape(-1, parts.shape[1])
 
@@ -441,7 +446,8 @@ class Server(Alone):
         made: list[int] = []
         for expert, count in replica.elements.items():
             groups = replica.groups[expert]
-            nbytes, members = count * s.gradient_element, groups.shape[1]
+            nbytes = count * s.gradient_element
+            members = groups.shape[1]
             gathered = replica.exchange(
                 "gradients to server", "gather", nbytes * members, end, expert=expert
             )
@@ -473,7 +479,9 @@ def _plain(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
 
 def _narrow(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
     """Cast, all-reduced and cast back; kernels that cast read one format and write the other."""
-    s, ranks, dtype = replica.setting, replica.stage.ranks, DTYPES[replica.setting.compression]
+    s = replica.setting
+    ranks = replica.stage.ranks
+    dtype = DTYPES[replica.setting.compression]
     seconds = s.roofline.stream_seconds(bucket.count * (s.gradient_element + SIZES[dtype]))
     cast = replica.tape.compute(f"cast {name}", ranks, seconds, after)
     made = replica.exchange(
@@ -487,7 +495,8 @@ def _narrow(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
 def _largest(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
     """Every rank sends its largest ones with their places, and adds up what it gets: all-gathers of
     values and of indices instead of one all-reduce."""
-    s, ranks = replica.setting, replica.stage.ranks
+    s = replica.setting
+    ranks = replica.stage.ranks
     members = replica.groups[bucket.expert].shape[1]
     kept_count = max(1, int(bucket.count * s.top_k))
     select = s.roofline.stream_seconds(SELECT_PASSES * bucket.count * s.gradient_element)
@@ -593,7 +602,8 @@ class Ddp(Alone):
         seconds = s.roofline.stream_seconds(moved, len(counts))  # gradients are copied one by one
         self.buckets.append(expert)
         self.filled[expert] = []
-        ranks, copied = replica.stage.ranks, self.within and replica.groups[expert].shape[1] > 1
+        ranks = replica.stage.ranks
+        copied = self.within and replica.groups[expert].shape[1] > 1
         if copied:
             after = (replica.tape.compute("copy in", ranks, seconds, after, len(counts), seconds),)
         made = REDUCED[s.compression](replica, bucket, name, after)

@@ -201,7 +201,9 @@ class Shapes:
     @cached_property
     def attention_in(self) -> tuple[LinearLayer, ...]:
         """The products before attention."""
-        m, t, latent = self.model, self.tokens, self.model.latent
+        m = self.model
+        t = self.tokens
+        latent = self.model.latent
         if latent is None:
             return self._sharing(self.query_width, self.kv_width, self.kv_width)
         heads = m.heads // self.tp
@@ -272,8 +274,10 @@ class Shapes:
     @property
     def scores(self) -> tuple[LinearLayer, LinearLayer]:
         """The products with all keys and with all values, of kernels that store the scores."""
-        heads, (width, value) = self.model.heads // self.tp * self.setting.micro, self.head
-        rows, keys = self.tokens // self.setting.micro, self.setting.sequence
+        heads = self.model.heads // self.tp * self.setting.micro
+        (width, value) = self.head
+        rows = self.tokens // self.setting.micro
+        keys = self.setting.sequence
         return LinearLayer(rows, width, keys, heads), LinearLayer(rows, keys, value, heads)
 
     def mlp_in(self, ffn: int) -> tuple[LinearLayer, ...]:
@@ -302,7 +306,8 @@ class Shapes:
         With deduplication, one copy serves all experts of a rank, or of the GPUs that NVLink joins
         if there are experts on other GPUs, too.
         """
-        s, top_k = self.setting, self.model.top_k
+        s = self.setting
+        top_k = self.model.top_k
         targets = s.degree("ep")
         if not s.deduplicated:
             return 1.0
@@ -318,7 +323,8 @@ class Shapes:
     @cached_property
     def experts(self) -> tuple[tuple[LinearLayer, ...], tuple[LinearLayer, ...]]:
         """First and second products of the experts of the busiest rank."""
-        m, split = self.model, self.expert_split
+        m = self.model
+        split = self.expert_split
         here = max(1, m.experts // self.setting.degree("ep"))
         rows = max(1, int(self.routed * split * self.setting.imbalance) // here)
         width = (2 if m.gated else 1) * m.expert_ffn // split

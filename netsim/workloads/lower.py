@@ -106,7 +106,9 @@ class _Lowering:
     """The schedule while it is written."""
 
     def __init__(self, tape: Tape, world: int, realise: Realise) -> None:
-        self.tape, self.world, self.realise = tape, world, realise
+        self.tape = tape
+        self.world = world
+        self.realise = realise
         self.names = {name: k for k, name in enumerate(dict.fromkeys(map(label, tape.entries)))}
         self.builder = Builder(world, collectives=tuple(self.names))
         self.streams = defaultdict[str, NDArray[np.int32]](lambda: np.full(world, NONE, np.int32))
@@ -211,7 +213,8 @@ class _Lowering:
         self, entry: TapeEntry, distinct: tuple[Coarse, ...], class_of: NDArray[np.int32]
     ) -> "_Block":
         """Return the rows of a collective in all its groups, form by form."""
-        parts, group = [], []
+        parts = []
+        group = []
         for k, coarse in enumerate(distinct):
             members = np.flatnonzero(class_of == k)
             parts.append(self.row_columns(entry, coarse, entry.groups[members]))
@@ -232,7 +235,8 @@ class _Lowering:
         """Return styles, sources, destinations and pieces of the rows of one form in some
         groups.
         """
-        name, stream = self.names[label(entry)], entry.stream
+        name = self.names[label(entry)]
+        stream = entry.stream
         tagged = [replace(style, collective=name, stream=stream) for style in coarse.styles]
         styles = np.array([self.builder.style(style) for style in tagged], np.int32)
         piece = self.cache.of(coarse, lambda: self.builder.pieces(coarse.amount))

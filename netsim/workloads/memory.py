@@ -70,7 +70,8 @@ def states_of(data: str, ranks: int, element: int, gradient: int, optimizer: str
 
 def memory_of(setting: Setting, stage: int) -> Memory:
     """Return the memory of a GPU of one stage."""
-    s, chunks = setting, setting.stages()[stage]
+    s = setting
+    chunks = setting.stages()[stage]
     layers = [layer for chunk in chunks for layer in chunk]
     replicas = {False: 1, True: 1}
     for expert, axes in s.replica_axes.items():
@@ -117,12 +118,14 @@ def full_activation_bytes(s: Setting, layer: Layer) -> float:
     attention, and of the function between the products of its MLP. What tp does not divide is
     divided by sequence parallelism.
     """
-    m, again = s.model, {*s.recompute}
+    m = s.model
+    again = {*s.recompute}
     if not isinstance(m, Transformer) or layer.kind == "plain":
         return layer.plain.activation * s.micro
     if layer.kind == "embedding":
         return 0.0
-    tp, tokens = s.degree("tp"), s.tokens
+    tp = s.degree("tp")
+    tokens = s.tokens
     if layer.kind == "head":  # logits and their gradient's source in fp32, the norm's input
         return tokens * (FP32 * m.vocabulary / tp) + 2 * _inputs(s, m)
     attention = (2 * m.heads * m.head + 2 * m.kv_width) / tp
@@ -132,7 +135,8 @@ def full_activation_bytes(s: Setting, layer: Layer) -> float:
     cast = NARROW[s.dtype] / s.element if s.narrow else 1.0
     between = 2 if m.gated else 1  # inputs of the function, whose output the second product reads
     if layer.moe:
-        used, split = m.top_k * s.imbalance, tp if s.expert_tensor else 1
+        used = m.top_k * s.imbalance
+        split = tp if s.expert_tensor else 1
         ffn = m.expert_ffn * (between + cast * ("moe_act" not in again)) / split
         shared = m.shared_ffn * (between + cast) / tp * ("shared_experts" not in again)
         mlp = (used * (ffn + cast * m.hidden / tp) + shared) * ("moe" not in again)
@@ -178,7 +182,8 @@ def _buffers(s: Setting, layers: list[Layer]) -> float:
         largest = ends if any(layer.kind == "block" for layer in layers) else max(held)
         return nccl + (largest + 2 * block) * s.element + max(held) * s.gradient_element
     if s.data == "ddp":
-        cap, first = s.bucket, s.first_bucket
+        cap = s.bucket
+        first = s.first_bucket
         buckets = buckets_of(s, layers, cap, first, s.gradient_element)
         return nccl + max((layer.count for layer in buckets), default=0) * s.gradient_element
     return nccl

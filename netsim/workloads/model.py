@@ -250,7 +250,8 @@ ELEMENT = 2  # bytes of an activation in half precision
 def resnet50() -> LayerList:
     """ResNet-50 for images of 224 x 224 (He et al. 2016), the stride in the 3 x 3 convolution."""
     layers = [_convolution("conv1", 3, 64, 7, IMAGE // 2)]
-    side, inputs = IMAGE // 4, 64
+    side = IMAGE // 4
+    inputs = 64
     for stage, (blocks, width, outputs, stride) in enumerate(STAGES, 2):
         for number in range(blocks):
             name = f"conv{stage}_{number + 1}"
@@ -262,7 +263,8 @@ def resnet50() -> LayerList:
             ]
             if number == 0:
                 layers.append(_convolution(f"{name} shortcut", inputs, outputs, 1, after))
-            side, inputs = after, outputs
+            side = after
+            inputs = outputs
     tensors = (Tensor("weight", inputs * CLASSES), Tensor("bias", CLASSES))
     flops = 2.0 * inputs * CLASSES
     plain = Plain(flops, 2 * flops, activation=inputs * ELEMENT, output=CLASSES * ELEMENT)
@@ -272,7 +274,8 @@ def resnet50() -> LayerList:
 
 def _convolution(name: str, inputs: int, outputs: int, kernel: int, side: int) -> Layer:
     weights = inputs * outputs * kernel * kernel
-    flops, pixels = 2.0 * weights * side * side, outputs * side * side
+    flops = 2.0 * weights * side * side
+    pixels = outputs * side * side
     tensors = (
         Tensor("weight", weights),
         Tensor("norm weight", outputs),

@@ -104,13 +104,15 @@ def _fed(shapes: Shapes, name: str, inside: Sequence[PassPart]) -> list[PassPart
     All ranks cast by the same scale. If that is computed anew, it follows from the largest element
     of all ranks.
     """
-    nbytes, dtype = shapes.cast_message, shapes.setting.cast
+    nbytes = shapes.cast_message
+    dtype = shapes.setting.cast
     by_tensor = shapes.setting.narrow and shapes.setting.scaling == "tensor"
     largest = [exchange(f"{name} largest", "all_reduce", TENSOR, FP32, dtype="float")] * by_tensor
     if shapes.setting.tensor_overlap != "pipelined":
         gather = exchange(name, "all_gather", TENSOR, nbytes, dtype=dtype)
         return [*largest, gather, *_rearranged(shapes, name, nbytes), *inside]
-    first, rest = nbytes // shapes.tp, f"{name} rest"
+    first = nbytes // shapes.tp
+    rest = f"{name} rest"
     return [
         *largest,
         exchange(name, "all_gather", TENSOR, first, dtype=dtype),
@@ -127,7 +129,8 @@ def _input_cast(shapes: Shapes, *, fused: bool = True) -> float:
 
     All are cast if rows have scales of their own.
     """
-    s, hidden = shapes.setting, shapes.model.hidden
+    s = shapes.setting
+    hidden = shapes.model.hidden
     if s.sequence_parallel and s.cast == s.stored:
         return cast_seconds(s, shapes.tokens * hidden)
     return cast_seconds(s, shapes.local * hidden, fused=fused)
@@ -146,11 +149,13 @@ def _turned(shapes: Shapes) -> float:
 
 def _scattered(shapes: Shapes, name: str, inside: Sequence[PassPart]) -> list[PassPart]:
     """Kernels of which the last makes what is reduced and scattered."""
-    nbytes, tp = shapes.message, shapes.tp
+    nbytes = shapes.message
+    tp = shapes.tp
     if shapes.setting.tensor_overlap != "pipelined":
         scatter = exchange(name, "reduce_scatter", TENSOR, nbytes)
         return [*inside, *_rearranged(shapes, name, nbytes), scatter]
-    last, final = inside[-1], nbytes // tp
+    last = inside[-1]
+    final = nbytes // tp
     summed = shapes.setting.roofline.stream_seconds(nbytes + final)  # of what all ranks have made
     return [
         *inside[:-1],
@@ -171,7 +176,8 @@ def backward_half(
     gathered again beside the product before, which is the last of `inside`.
     """
     s = shapes.setting
-    back, again = f"{exchanged} input gradient", f"{exchanged} input again"
+    back = f"{exchanged} input gradient"
+    again = f"{exchanged} input again"
     # PyTorch puts no product beside an exchange, cuts none that follows a sum of gradients, and
     # keeps what a checkpoint of the block has gathered.
     aside = s.tensor_overlap == "none" or s.apart
@@ -251,7 +257,11 @@ def _gathered(shapes: Shapes, seconds: float, *, backward: bool) -> list[PassPar
 #   of queries: to fp32 6, difference 12, product 8, sum 12; backward sum 10
 #   of keys and values together: joined 8; backward also half of them added 10, joined twice 16 + 16
 #   at the end, back to 16 bits: 6
-MERGED, MERGED_BACKWARD, JOINED, JOINED_BACKWARD, ENDED = 38, 10, 8, 50, 6
+MERGED = 38
+MERGED_BACKWARD = 10
+JOINED = 8
+JOINED_BACKWARD = 50
+ENDED = 6
 
 
 def _turns(shapes: Shapes, queries: float, keys: float) -> float:
@@ -270,19 +280,19 @@ def _merged(shapes: Shapes, seconds: float) -> list[PassPart]:
     """Attention in PyTorch over gathered keys, one kernel per rank of cp, whose results are
     merged.
     """
-    turns, turn_seconds = shapes.cp - 1, seconds / shapes.cp
+    turns = shapes.cp - 1
+    turn_seconds = seconds / shapes.cp
     merging = _turns(shapes, MERGED, JOINED) * turns + _turns(shapes, 2 * ENDED, 0)
-    first, rest = (
-        kernel("attention 0", turn_seconds),
-        kernel("attention", turn_seconds * turns + merging, "kv"),
-    )
+    first = kernel("attention 0", turn_seconds)
+    rest = kernel("attention", turn_seconds * turns + merging, "kv")
     return [kernel("kv joined", _turns(shapes, 0, JOINED)), _gathered_first(shapes), first, rest]
 
 
 def _merged_backward(shapes: Shapes, seconds: float) -> list[PassPart]:
     """The backward pass of `_merged`: gradients of keys and values travel round in fp32."""
     nbytes = 2 * shapes.tokens * shapes.given_width * FP32
-    name, exchanged = "attention backward", "kv gradients"
+    name = "attention backward"
+    exchanged = "kv gradients"
     added = _turns(shapes, MERGED_BACKWARD, JOINED_BACKWARD)
     parts = [kernel("kv joined", _turns(shapes, 0, JOINED)), _gathered_first(shapes)]
     for turn in range(shapes.cp):
@@ -325,7 +335,8 @@ ROUTER_KERNELS = 12  # softmax, choice of the best, masks, sums a rank and an ex
 
 def forward_experts(shapes: Shapes) -> list[PassPart]:
     """Return router, dispatch, the products of experts, and combine."""
-    m, s = shapes.model, shapes.setting
+    m = shapes.model
+    s = shapes.setting
     first, second = shapes.experts
     work = forward(s.roofline, s.dtype, (*first, *second)) + _activation(shapes)
     permute = _permute(shapes)
@@ -374,14 +385,16 @@ def _moved_tokens(shapes: Shapes, name: str) -> PassPart:
 
 def _router(shapes: Shapes) -> float:
     """Seconds of the router: scores, choice of experts, counts."""
-    m, s = shapes.model, shapes.setting
+    m = shapes.model
+    s = shapes.setting
     scores = s.roofline.gemm_seconds(shapes.local, m.experts, m.hidden, s.beside)
     return scores + s.roofline.stream_seconds(shapes.local * m.experts * FP32, ROUTER_KERNELS)
 
 
 def _permute(shapes: Shapes) -> float:
     """Seconds of sorting rows by expert, or back; tokens from several ranks are sorted twice."""
-    s, m = shapes.setting, shapes.model
+    s = shapes.setting
+    m = shapes.model
     sorts = 1 if s.deduplicated or m.experts == s.degree(EXPERT) or s.degree(EXPERT) == 1 else 2
     nbytes = shapes.width(2 * sorts, m.hidden, shapes.routed)
     return s.roofline.stream_seconds(nbytes, sorts, routed=True)
@@ -404,7 +417,8 @@ def _around(shapes: Shapes, inside: list[PassPart], suffix: str) -> list[PassPar
 #   biases after the second product, weighted by token in fp32: product 4, sum 10, joined 8, back to
 #   16 bits 6; backward to fp32 6 and back 6, split and joined 4, gradients of weights and biases 8
 #   for each product and 4 for each sum
-CLAMPED, BIASED = (16, 28), (28, 40)
+CLAMPED = (16, 28)
+BIASED = (28, 40)
 
 
 def _activation(shapes: Shapes, *, backward: bool = False) -> float:
@@ -413,7 +427,8 @@ def _activation(shapes: Shapes, *, backward: bool = False) -> float:
     Fused products include what lies between them.
     """
     (first,), (second,) = shapes.experts
-    s, m = shapes.setting, shapes.model
+    s = shapes.setting
+    m = shapes.model
     moved = kernels.cast_bytes(s) * first.inputs + m.biases * BIASED[backward] * m.hidden
     if not s.fused_experts:
         moved += (3.0 if backward else 1.5) * first.outputs * s.element
@@ -490,7 +505,9 @@ def _moved_at_ends(shapes: Shapes, passes: float, bytes_a_token: float) -> float
 ATTENTION_BACKWARD_FLOPS = 2.5  # FlashAttention recomputes the scores: five products for two
 # Unfused, softmax and dropout each read and write all scores (backward softmax reads two), and
 # dropout a mask of one byte.
-SOFTMAX, SOFTMAX_BACKWARD, DROPOUT_MASK = 4, 5, 1
+SOFTMAX = 4
+SOFTMAX_BACKWARD = 5
+DROPOUT_MASK = 1
 
 
 def backward_block(shapes: Shapes, layer: Layer) -> list[PassPart]:
@@ -521,7 +538,8 @@ def _unfused_seconds(shapes: Shapes, *, backward: bool) -> float:
     Masked scores are computed too, and every kernel reads and writes all scores. The bytes of the
     products themselves are in their rooflines.
     """
-    s, products = shapes.setting, shapes.scores
+    s = shapes.setting
+    products = shapes.scores
     if backward:
         work = input_gradients(s.roofline, s.beside, products)
         work += kernels.weight_gradients(s.roofline, s.beside, products)
@@ -534,7 +552,8 @@ def _unfused_seconds(shapes: Shapes, *, backward: bool) -> float:
 
 def _attention_forward(shapes: Shapes) -> list[PassPart]:
     """The attention half of a block."""
-    m, s = shapes.model, shapes.setting
+    m = shapes.model
+    s = shapes.setting
     passes = _elementwise(shapes)
     before = _moved_in_block(shapes, passes.norm, m.hidden, shapes.local)
     rotary = _rotary(shapes, passes.norm)
@@ -553,7 +572,8 @@ def _rotary(shapes: Shapes, norm: float) -> float:
     values.
     """
     passes = _elementwise(shapes).rotary + shapes.model.qk_norm * norm
-    both, repeated = shapes.query_width + shapes.kv_width, shapes.given_width - shapes.kv_width
+    both = shapes.query_width + shapes.kv_width
+    repeated = shapes.given_width - shapes.kv_width
     moved = shapes.width(2, repeated, shapes.tokens)
     again = shapes.setting.roofline.stream_seconds(moved) if repeated else 0.0
     return _moved_in_block(shapes, passes, both, shapes.tokens) + again
@@ -561,7 +581,8 @@ def _rotary(shapes: Shapes, norm: float) -> float:
 
 def _attention_backward(shapes: Shapes, again: list[PassPart]) -> list[PassPart]:
     """The attention half of a block backward; `again` are kernels that are recomputed."""
-    m, s = shapes.model, shapes.setting
+    m = shapes.model
+    s = shapes.setting
     passes = _elementwise(shapes)
     rotary = _rotary(shapes, passes.norm_backward)
     out = shapes.attention_out
@@ -625,7 +646,8 @@ def _mlp_backward(shapes: Shapes, layer: Layer) -> list[PassPart]:
 def _dense_backward(shapes: Shapes, ffn: int, norm: float, exchanged: str) -> list[PassPart]:
     """A dense MLP backward."""
     s = shapes.setting
-    first, second = shapes.mlp_in(ffn), shapes.mlp_out(ffn)
+    first = shapes.mlp_in(ffn)
+    second = shapes.mlp_out(ffn)
     cast = _input_cast(shapes, fused=False)
     inner = cast_seconds(s, shapes.tokens * sum(linear.outputs for linear in first))
     dgrad = input_gradients(s.roofline, s.dtype, first) + shapes.added(first)
@@ -648,9 +670,11 @@ def _dense_backward(shapes: Shapes, ffn: int, norm: float, exchanged: str) -> li
 def _function(shapes: Shapes, ffn: int, *, backward: bool = False) -> float:
     """Seconds of the function between the products of an MLP."""
     passes = _elementwise(shapes)
-    ahead, back = passes.plain, passes.plain_backward
+    ahead = passes.plain
+    back = passes.plain_backward
     if shapes.model.gated:
-        ahead, back = passes.gated, passes.gated_backward
+        ahead = passes.gated
+        back = passes.gated_backward
     return _moved_in_block(shapes, back if backward else ahead, ffn // shapes.tp, shapes.tokens)
 
 
@@ -741,10 +765,8 @@ def _passes(setting: Setting, layer: Layer) -> Passes:
     forward_parts, backward = _parts(setting, layer)
     measured = setting.layer_seconds.get(layer.name)
     if measured:
-        forward_parts, backward = (
-            _lasting(forward_parts, measured[0]),
-            _lasting(backward, measured[1]),
-        )
+        forward_parts = _lasting(forward_parts, measured[0])
+        backward = _lasting(backward, measured[1])
     backward = [*_repeated(setting, forward_parts, layer), *backward]
     weights = [replace(part, weight=False, needs=()) for part in backward if part.weight]
     inputs = [part for part in backward if not part.weight]
@@ -771,9 +793,11 @@ def _parts(setting: Setting, layer: Layer) -> tuple[list[PassPart], list[PassPar
 
 def _plain(setting: Setting, layer: Layer) -> tuple[list[PassPart], list[PassPart]]:
     """The parts of a layer that is described by FLOPs, bytes or times."""
-    plain, samples = layer.plain, setting.micro
+    plain = layer.plain
+    samples = setting.micro
     moved = layer.parameters * setting.element + samples * (plain.activation + plain.output)
-    forward_seconds, backward_seconds = plain.forward, plain.backward
+    forward_seconds = plain.forward
+    backward_seconds = plain.backward
     if forward_seconds is None:
         forward_seconds = setting.roofline.plain_seconds(
             plain.flops * samples, moved, setting.dtype
@@ -843,7 +867,9 @@ def _again_modules(shapes: Shapes, layer: Layer) -> list[PassPart]:
     """The recomputation at the start of a block's backward pass, if some modules are
     checkpointed.
     """
-    s, m, modules = shapes.setting, shapes.model, _modules(shapes)
+    s = shapes.setting
+    m = shapes.model
+    modules = _modules(shapes)
     seconds = 0.0
     norms = 2 * _moved_in_block(shapes, _elementwise(shapes).norm, m.hidden, shapes.local)
     if "layernorm" in modules or "ops" in modules:
@@ -870,7 +896,8 @@ def _every_other(shapes: Shapes) -> float:
     What is scattered is stored, and every second product in 16 bits. Narrow products are all
     recomputed, with the casts of their inputs.
     """
-    s, ffn = shapes.setting, shapes.model.ffn
+    s = shapes.setting
+    ffn = shapes.model.ffn
     widths = shapes.mlp_in(ffn)
     out = () if s.sequence_parallel else shapes.attention_out
     if not s.narrow:

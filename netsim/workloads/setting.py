@@ -430,7 +430,8 @@ class Setting:
         """Return name, elements and whether it is an expert's, of every tensor of a layer on
         one rank.
         """
-        tp, ep = self.degree("tp"), self.degree("ep")
+        tp = self.degree("tp")
+        ep = self.degree("ep")
         held = []
         for tensor in layer.tensors:
             divided = (
@@ -447,7 +448,8 @@ class Setting:
         chunk, the head to the last.
         """
         every = layers_of(self.model)
-        parts, p = self.degree("pp") * self.chunks, self.degree("pp")
+        parts = self.degree("pp") * self.chunks
+        p = self.degree("pp")
         ends = (every[:1], every[-1:]) if isinstance(self.model, Transformer) else ((), ())
         middle = every[len(ends[0]) : len(every) - len(ends[1])]
         even = [number * len(middle) // parts for number in range(parts + 1)]

@@ -218,13 +218,15 @@ def synchronised(setting: Setting) -> Tape:
     Each rank exchanges a part of its island's weights with the same rank of all other islands. If
     weights are not sharded, the parts are then gathered inside the island.
     """
-    tape, sharded = Tape(phase="sync"), DATA[setting.data] is Fsdp
+    tape = Tape(phase="sync")
+    sharded = DATA[setting.data] is Fsdp
     for number, chunks in enumerate(setting.stages()):
         layers = tuple(layer for chunk in chunks for layer in chunk)
         replica = Replica(tape, setting, stage_ranks(setting.grid, number), layers)
         for expert, count in replica.elements.items():
             inside = replica.groups[expert]
-            width, element = inside.shape[1], setting.gradient_element
+            width = inside.shape[1]
+            element = setting.gradient_element
             across = inside.reshape(-1, setting.islands, width).transpose(0, 2, 1)
             met = replica.exchange(
                 "weights across",
@@ -245,7 +247,8 @@ class _Step:
         self.setting, self.tape, self.pass_seconds = setting, empty_tape(setting), pass_seconds
         self.passes = PassTable(setting)
         order = SCHEDULES[setting.schedule]
-        stages, micro_batches = setting.degree("pp"), setting.micro_batches
+        stages = setting.degree("pp")
+        micro_batches = setting.micro_batches
         self.stages = []
         for number, chunks in enumerate(setting.stages()):
             at = stage_ranks(setting.grid, number)
@@ -457,8 +460,11 @@ class _Step:
 
     def _finish(self) -> None:
         """Write what follows the last pass: reductions, optimizer, extra collectives."""
-        setting, tape = self.setting, self.tape
-        tape.micro_batch, tape.chunk, tape.phase = -1, -1, "backward"
+        setting = self.setting
+        tape = self.tape
+        tape.micro_batch = -1
+        tape.chunk = -1
+        tape.phase = "backward"
         ends = [self._at(stage).data.finish() for stage in self.stages]
         self._extras("backward")
         tied = self._tied()
@@ -478,7 +484,8 @@ class _Step:
         """Write the sum of the gradients of an embedding that the first and the last stage
         share.
         """
-        model, stages = self.setting.model, len(self.stages)
+        model = self.setting.model
+        stages = len(self.stages)
         if not isinstance(model, Transformer) or not model.tied or stages == 1:
             return ()
         count = -(-model.vocabulary // self.setting.degree("tp")) * model.hidden

@@ -186,7 +186,8 @@ class Tape:
     @contextmanager
     def naming(self, layer: str) -> Iterator[None]:
         """Entries inside the context belong to another layer."""
-        before, self.layer = self.layer, layer
+        before = self.layer
+        self.layer = layer
         yield
         self.layer = before
 
@@ -208,7 +209,8 @@ class Tape:
         **more: object,
     ) -> int:
         """Add an entry; return its number."""
-        number, host = len(self.entries), self._hosts[self.at]
+        number = len(self.entries)
+        host = self._hosts[self.at]
         if self.in_order:  # all entries that were launched earlier must have started
             after = (*after, *host.line)
             line = (*after, host.last[stream]) if stream in host.last else after

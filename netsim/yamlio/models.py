@@ -41,7 +41,9 @@ class FieldError(ValueError):
 
     def __init__(self, message: str, *path: str | int, more: Sequence["FieldError"] = ()) -> None:
         super().__init__(message, *path)
-        self.message, self.path, self.more = message, path, more
+        self.message = message
+        self.path = path
+        self.more = more
 
     def __str__(self) -> str:
         return self.message
@@ -60,7 +62,8 @@ class Quantity(GroupedMetadata):
         kind: str | list[str] = "string",
         several: bool = False,
     ) -> None:
-        self.parse, self.several = parse, several
+        self.parse = parse
+        self.several = several
         self.schema = {"type": kind, "examples": list(examples)}
 
     def __iter__(self) -> Iterator[Any]:
@@ -138,7 +141,8 @@ class Elsewhere:
     """In an `Annotated[Any, ...]`: a type of another module, imported when a value is validated."""
 
     def __init__(self, module: str, name: str) -> None:
-        self.module, self.name = module, name
+        self.module = module
+        self.name = name
 
     @cached_property
     def kind(self) -> Any:
@@ -192,11 +196,14 @@ def override(source: Source, dotted: str, value: Any, origin: str) -> Source:
     while parts:
         if isinstance(values, list):
             index = _index(parts[0], len(values), path, origin)
-            path, values, parts = (*path, index), values[index], parts[1:]
+            path = (*path, index)
+            values = values[index]
+            parts = parts[1:]
         elif isinstance(values, dict) or values is None:
             full_path = ".".join(parts)
             key = full_path if values and full_path in values else parts[0]
-            path, parts = (*path, key), [] if key == full_path else parts[1:]
+            path = (*path, key)
+            parts = [] if key == full_path else parts[1:]
             values = None if values is None else values.get(key)
         else:
             message = f"{_dotted(path)} is {shown(values)}, which has nothing inside to set"
@@ -218,7 +225,8 @@ def _index(part: str, length: int, path: KeyPath, origin: str) -> int:
 def _replaced(values: Any, path: KeyPath, value: Any) -> Any:
     if not path:
         return value
-    head, rest = path[0], path[1:]
+    head = path[0]
+    rest = path[1:]
     if isinstance(values, list):
         return [_replaced(one, rest, value) if n == head else one for n, one in enumerate(values)]
     inside = values or {}

@@ -71,7 +71,8 @@ def _written_int(text: str, match: re.Match[str]) -> int:
         raise ValueError(f"a number of more than {MOST_DIGITS} digits")
     decimal, octal, hexadecimal = match.groups()
     if decimal:
-        digits, base = decimal, 10
+        digits = decimal
+        base = 10
     else:
         digits, base = (octal, 8) if octal else (hexadecimal, 16)
     number = WrittenInt(digits, base)
@@ -108,7 +109,8 @@ def in_plain_words(error: yaml.YAMLError, name: str, text: str) -> ScenarioError
         return ScenarioError(message, source=name, line=len(before), column=len(before[-1]) + 1)
     if not isinstance(error, yaml.MarkedYAMLError):
         return ScenarioError("this is not YAML", source=name)
-    problem, mark = error.problem or "", error.problem_mark
+    problem = error.problem or ""
+    mark = error.problem_mark
     if isinstance(error, Refused):
         return error_at(problem, name, mark)
     # Part of PyYAML's text, our words, and whether the place is where the construct was opened.
@@ -302,7 +304,8 @@ class Source:
         for prefix in sorted(self.origins, key=len, reverse=True):
             if path[: len(prefix)] == prefix:
                 return Place(self.origins[prefix])
-        node, key_node = self.root, self.root
+        node = self.root
+        key_node = self.root
         for depth, part in enumerate(path):
             step = _child(node, part)
             if step is None:

@@ -66,7 +66,8 @@ def finding_of(
 
     `known_keys` are the keys of the model around it, and `values` says which of them takes a value.
     """
-    kind, context = details["type"], details.get("ctx", {})
+    kind = details["type"]
+    context = details.get("ctx", {})
     if kind == "missing":
         return missing(path[:-1], path[-1])
     if kind == "extra_forbidden":
@@ -211,7 +212,9 @@ def _findings(
         for finding in (finding_of(details, path, siblings, values), *_further(details, path))
     ]
     options = _options(kind)
-    keys, taken = _keys(options[0]), _values(options[0])  # used only if there is one option
+    # used only if there is one option
+    keys = _keys(options[0])
+    taken = _values(options[0])
     branches: list[list[Finding]] = []
     for head, head_issues in grouped(deeper, lambda issue: issue[0][0]).items():
         inner = [(location[1:], details) for location, details in head_issues]

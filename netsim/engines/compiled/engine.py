@@ -38,7 +38,8 @@ def advance_rows(
 ) -> int:
     """Simulate on to the end, or until there is not enough room; why it stopped. All state lies in
     the arguments: a call takes up exactly where the last one left off."""
-    core, waiting = net.core[0], options.waiting
+    core = net.core[0]
+    waiting = options.waiting
     while core.stop == 0:
         while core.stop == 0 and (core.over >= 0 or core.ready >= 0 or waiting[0].number > 0):
             if core.over >= core.pause:
@@ -71,7 +72,9 @@ def _next_instant(
 ) -> bool:
     """Go to the earliest of all events, and collect what belongs to its instant."""
     core = net.core[0]
-    ends, alarms, changes = future.ends, future.alarms, future.changes
+    ends = future.ends
+    alarms = future.alarms
+    changes = future.changes
     now = min(ends[1], alarms[1], changes[core.change].time)
     if now == inf:
         return False
@@ -99,7 +102,8 @@ def _next_instant(
         place = node - (len(ends) >> 1)
         seat = net.seats[place]
         while seat.flows > 0 and structures.next_end(rows, seat) <= core.horizon:
-            when, row = structures.next_end(rows, seat), structures.leave(rows, seat)
+            when = structures.next_end(rows, seat)
+            row = structures.leave(rows, seat)
             _count(options, row, -1.0)
             when = max(now, when, _moves(rows, core, row)) if core.instant > 0.0 else now
             _finish(rows, core, row, when)
@@ -169,7 +173,8 @@ def _sit(
     rows: structures.RowColumns, net: structures.Net, row: int, place: int, more: float
 ) -> None:
     """Add a row to the flows of a seat, with work of amount / share plus `more`."""
-    core, seat = net.core[0], net.seats[place]
+    core = net.core[0]
+    seat = net.seats[place]
     amount = rows.amount[rows.piece[row if row < core.span else row % core.span]]
     structures.join(rows, seat, row, amount / net.kinds[net.groups[seat.group].kind].share + more)
 
@@ -190,8 +195,10 @@ def _join_later(rows: structures.RowColumns, net: structures.Net, ends: structur
     """
     core = net.core[0]
     while core.later >= 0 and core.stop == 0:
-        row, place = core.later, rows.child[core.later]
-        core.later, rows.child[row] = rows.waits[row], 0
+        row = core.later
+        place = rows.child[core.later]
+        core.later = rows.waits[row]
+        rows.child[row] = 0
         level = net.seats[place].level
         more = (_moves(rows, core, row) - core.now) * level if level < inf else 0.0
         _sit(rows, net, row, place, more)
@@ -212,14 +219,17 @@ def _choose(
     """Choose the path of the next waiting row and start it: the path on which `_fullest` is least,
     the first of equal ones.
     """
-    core, row = net.core[0], options.waiting[1].number
+    core = net.core[0]
+    row = options.waiting[1].number
     structures.take_out(options.waiting, row)
     best = options.way[options.taken[row]]
-    least, first = _fullest(options, best), options.more[best]
+    least = _fullest(options, best)
+    first = options.more[best]
     for path in range(first, first + _others(options, best)):
         full = _fullest(options, path)
         if full < least:
-            best, least = path, full
+            best = path
+            least = full
     options.taken[row] = best
     style = rows.styles[rows.style[row if row < core.span else row % core.span]]
     _join(rows, net, options, row, rows.group[(best + 1) * core.kinds + style.kind])
@@ -263,7 +273,8 @@ def _end(rows: structures.RowColumns, core: structures.Records, taken: NDArray[n
     core.done += 1
     once = row if row < core.span else row % core.span
     path = taken[row] if len(taken) > 0 else rows.path[once]
-    end, way = rows.end[row], rows.path_latency[path]
+    end = rows.end[row]
+    way = rows.path_latency[path]
     for k in range(rows.next_ptr[once], rows.next_ptr[once + 1]):
         lag = rows.lags[rows.next_lag[k]]
         after = rows.next_row[k] + (row - once)
@@ -423,7 +434,9 @@ class _Run:
 
     def onward(self, progress: Progress | None = None) -> None:
         """Simulate on to the end, or a pause."""
-        many, grouping, core = self.many, self.laid.grouping, self.net.core[0]
+        many = self.many
+        grouping = self.laid.grouping
+        core = self.net.core[0]
 
         def look() -> None:
             if progress is not None:
@@ -468,7 +481,8 @@ class _Run:
 
     def longer(self, many: Operations) -> "_Run":
         """Return a run of more operations that continues from the saved state."""
-        run, (first, columns, net, future, options) = _Run(many, self.laid), self.saved
+        run = _Run(many, self.laid)
+        (first, columns, net, future, options) = self.saved
         for name, column in zip(CHANGING, columns, strict=True):
             getattr(run.rows, name)[: len(self.many)] = getattr(self.rows, name)
             getattr(run.rows, name)[first : len(self.many)] = column
@@ -490,7 +504,8 @@ def _places(seats: int) -> int:
 
 
 def _rows(many: Operations, laid: _Laid, begins: Floats | None) -> structures.RowColumns:
-    program, schedule = many.once, many.once.schedule
+    program = many.once
+    schedule = many.once.schedule
     times, marks = many.launched.shape
     if begins is None:
         start = np.zeros(len(many))
@@ -559,7 +574,8 @@ def _has_caps(grouping: Grouping) -> bool:
 
 def _future(many: Operations, grouping: Grouping, places: int) -> structures.Future:
     """The initial agendas: changes of capacity, then a sentinel at infinity; `places` for seats."""
-    slots, choices = np.full(len(grouping.number), structures.NOBODY), many.once.paths.choices
+    slots = np.full(len(grouping.number), structures.NOBODY)
+    choices = many.once.paths.choices
     if choices is not None:
         slots[choices.link] = np.arange(len(choices.link))
     changes = [

@@ -29,7 +29,8 @@ CLOSE = 1e-9  # so are these, if the link's capacity cannot tell them apart
 def sweep(net: structures.Net) -> None:
     """Follow all changes that were noted since the last solution."""
     while net.looks[1].level < inf and net.core[0].stop == 0:
-        level, number = net.looks[1].level, net.looks[1].number
+        level = net.looks[1].level
+        number = net.looks[1].number
         if number < len(net.links):
             _visit(net, number, level)
             continue
@@ -51,7 +52,8 @@ def look_at(net: structures.Net, link: int, level: float) -> None:
 @InnerFunction
 def rise(net: structures.Net, place: int) -> None:
     """Take back what a seat was given, and let it rise until something stops it."""
-    seat, core = net.seats[place], net.core[0]
+    seat = net.seats[place]
+    core = net.core[0]
     group = net.groups[seat.group]
     move(net, place)
     for k in range(group.first, net.groups[seat.group + 1].first):
@@ -62,7 +64,8 @@ def rise(net: structures.Net, place: int) -> None:
         _add_rising(link, seat.flows * draw.weight)
         link.risers += 1
         look_at(net, draw.link, core.level)
-    seat.counted, seat.state = seat.flows, structures.RISING
+    seat.counted = seat.flows
+    seat.state = structures.RISING
     cap = net.kinds[group.kind].cap
     if cap < inf:
         structures.put_in(net.looks, len(net.links) + place, max(cap, core.level))
@@ -86,7 +89,8 @@ def _rising(link: structures.Records) -> float:
 @InnerFunction
 def move(net: structures.Net, place: int) -> None:
     """Bring a seat up to date before its level changes, and list it as moved."""
-    seat, core = net.seats[place], net.core[0]
+    seat = net.seats[place]
+    core = net.core[0]
     structures.advance(seat, core.now)
     if seat.next == structures.UNLISTED:
         seat.next = core.moved
@@ -127,10 +131,14 @@ def _visit(net: structures.Net, number: int, now: float) -> None:
 @InnerFunction
 def _water_level(net: structures.Net, number: int, low: float, slack: float) -> float:
     """The level, at least `low`, at which a link is full once all above are lowered to it."""
-    link, reached = net.links[number], net.core[0].level
+    link = net.links[number]
+    reached = net.core[0].level
     level = low
     while net.core[0].stop == 0:
-        below, above, used, least = 0.0, _rising(link), 0.0, inf
+        below = 0.0
+        above = _rising(link)
+        used = 0.0
+        least = inf
         for k in range(link.first, link.first + link.count):
             member = net.members[k]
             seat = net.seats[member.seat]
@@ -160,7 +168,8 @@ def _fill(net: structures.Net, number: int, level: float) -> None:
     """A link is full at a level: stop who rises on it, lower who is above."""
     link = net.links[number]
     structures.take_out(net.looks, number)
-    link.level, used = level, 0.0
+    link.level = level
+    used = 0.0
     net.core[0].level = max(net.core[0].level, level)
     for k in range(link.first, link.first + link.count):
         member = net.members[k]
@@ -194,7 +203,8 @@ def _open(net: structures.Net, number: int) -> None:
 def _stop(net: structures.Net, place: int, level: float) -> None:
     """A rising seat has reached its level."""
     seat = net.seats[place]
-    seat.level, seat.state = level, structures.STOPPED
+    seat.level = level
+    seat.state = structures.STOPPED
     for k in range(net.groups[seat.group].first, net.groups[seat.group + 1].first):
         draw = net.draws[k]
         link = net.links[draw.link]
@@ -204,7 +214,8 @@ def _stop(net: structures.Net, place: int, level: float) -> None:
         if link.risers > 0:
             _add_rising(link, -weight)
         else:
-            link.rising, link.rest = 0.0, 0.0
+            link.rising = 0.0
+            link.rest = 0.0
         if level < inf:
             link.used += weight * level
 
@@ -221,13 +232,15 @@ def _lower(net: structures.Net, place: int, number: int, level: float) -> None:
         link.used -= seat.counted * draw.weight * (seat.level - level)
         if link.level < inf and draw.link != number:
             look_at(net, draw.link, max(link.level, level))
-    seat.level, seat.state = level, structures.STOPPED
+    seat.level = level
+    seat.state = structures.STOPPED
 
 
 @InnerFunction
 def seat_for(net: structures.Net, group: int) -> int:
     """The seat of a group, up to date for one more flow."""
-    place, core = net.groups[group].seat, net.core[0]
+    place = net.groups[group].seat
+    core = net.core[0]
     if place < 0:
         place = core.free_seat
         if place >= 0:
@@ -237,9 +250,15 @@ def seat_for(net: structures.Net, group: int) -> int:
             core.seats += 1
         net.groups[group].seat = place
         seat = net.seats[place]
-        seat.group, seat.root, seat.flows, seat.counted = group, structures.NOBODY, 0, 0
-        seat.level, seat.since, seat.clock = 0.0, core.now, 0.0
-        seat.state, seat.next = structures.SETTLED, structures.UNLISTED
+        seat.group = group
+        seat.root = structures.NOBODY
+        seat.flows = 0
+        seat.counted = 0
+        seat.level = 0.0
+        seat.since = core.now
+        seat.clock = 0.0
+        seat.state = structures.SETTLED
+        seat.next = structures.UNLISTED
     seat = net.seats[place]
     structures.advance(seat, net.core[0].now)
     if seat.flows == 0:
@@ -251,7 +270,8 @@ def seat_for(net: structures.Net, group: int) -> int:
 @InnerFunction
 def mark_dirty(net: structures.Net, place: int) -> None:
     """List a seat whose flows change in this instant."""
-    seat, core = net.seats[place], net.core[0]
+    seat = net.seats[place]
+    core = net.core[0]
     if seat.next == structures.UNLISTED:
         seat.next = core.dirty
         core.dirty = place
@@ -280,7 +300,8 @@ def settle(rows: structures.RowColumns, net: structures.Net, ends: structures.Ag
         core.moved = net.seats[place].next
         if net.seats[place].state == structures.RISING:  # nothing has stopped it
             _stop(net, place, inf)
-        net.seats[place].state, net.seats[place].next = structures.SETTLED, structures.UNLISTED
+        net.seats[place].state = structures.SETTLED
+        net.seats[place].next = structures.UNLISTED
         structures.put(ends, place, structures.next_end(rows, net.seats[place]))
     core.level = 0.0
 
@@ -288,8 +309,10 @@ def settle(rows: structures.RowColumns, net: structures.Net, ends: structures.Ag
 @InnerFunction
 def _seek_level(net: structures.Net, place: int) -> None:
     """Do what a change in the number of flows calls for."""
-    seat, core = net.seats[place], net.core[0]
-    core.dirty, seat.next = seat.next, structures.UNLISTED
+    seat = net.seats[place]
+    core = net.core[0]
+    core.dirty = seat.next
+    seat.next = structures.UNLISTED
     if seat.flows == 0:
         net.groups[seat.group].seat = structures.NOBODY
         seat.root = core.free_seat
@@ -318,7 +341,9 @@ def _at_cap(net: structures.Net, place: int) -> bool:
         link.used += more * net.draws[k].weight
         link.exact = 0
     structures.advance(seat, net.core[0].now)
-    seat.level, seat.counted, seat.state = cap, seat.flows, structures.SETTLED
+    seat.level = cap
+    seat.counted = seat.flows
+    seat.state = structures.SETTLED
     return True
 
 
@@ -334,7 +359,9 @@ def _settle_alone(net: structures.Net, place: int) -> bool:
             return False
         level = min(level, link.capacity / (seat.flows * net.draws[k].weight))
     structures.advance(seat, net.core[0].now)
-    seat.level, seat.counted, seat.state = level, seat.flows, structures.SETTLED
+    seat.level = level
+    seat.counted = seat.flows
+    seat.state = structures.SETTLED
     for k in draws:
         number = net.draws[k].link
         link = net.links[number]
@@ -364,7 +391,8 @@ def _enter_links(net: structures.Net, place: int) -> None:
         link = net.links[net.draws[k].link]
         net.draws[k].place = link.first + link.count
         member = net.members[link.first + link.count]
-        member.seat, member.draw = place, k
+        member.seat = place
+        member.draw = k
         link.count += 1
         if len(net.crowds) > 0 and link.count == 1:
             resize(net, net.crowds[net.draws[k].link].into, 1)
@@ -383,10 +411,12 @@ def _leave_links(net: structures.Net, place: int) -> None:
             link.used -= seat.counted * net.draws[k].weight * seat.level
         last = net.members[link.first + link.count]
         freed = net.members[net.draws[k].place]
-        freed.seat, freed.draw = last.seat, last.draw
+        freed.seat = last.seat
+        freed.draw = last.draw
         net.draws[last.draw].place = net.draws[k].place
         if link.count == 0:
-            link.used, link.level = 0.0, inf
+            link.used = 0.0
+            link.level = inf
             if len(net.crowds) > 0:
                 resize(net, net.crowds[number].into, -1)
         elif link.level < inf:

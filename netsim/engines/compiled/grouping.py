@@ -56,7 +56,8 @@ def find_behind(traffic: Traffic, doubtful: NDArray[np.int64], owner: NDArray[np
     """
     first = 0
     while first < len(doubtful):
-        last, number = first, traffic.link[doubtful[first]]
+        last = first
+        number = traffic.link[doubtful[first]]
         while last < len(doubtful) and traffic.link[doubtful[last]] == number:
             last += 1
         for i in range(first, last):
@@ -98,11 +99,13 @@ def _unbounded(traffic: Traffic, entry: int, way: int) -> float:
 
     In that case 0; the demand is then added to `chosen` of the link that reduces the total most.
     """
-    best, gain = -1, 0.0
+    best = -1
+    gain = 0.0
     for k in range(traffic.ptr[way], traffic.ptr[way + 1]):
         entry_behind = traffic.behind[traffic.link[k]]
         if traffic.active[k] and k != entry and entry_behind.all - entry_behind.passes > gain:
-            best, gain = traffic.link[k], entry_behind.all - entry_behind.passes
+            best = traffic.link[k]
+            gain = entry_behind.all - entry_behind.passes
     demand = _demand(traffic, entry, way)
     if best < 0:
         return demand
@@ -120,14 +123,17 @@ def _bounded(traffic: Traffic, way: int) -> float:
     for k in range(traffic.ptr[way], traffic.ptr[way + 1]):
         entry_behind = traffic.behind[traffic.link[k]]
         load += min(entry_behind.chosen, entry_behind.passes)
-        entry_behind.all, entry_behind.chosen, entry_behind.passes = 0.0, 0.0, 0.0
+        entry_behind.all = 0.0
+        entry_behind.chosen = 0.0
+        entry_behind.passes = 0.0
     return load
 
 
 @InnerFunction
 def _demand(traffic: Traffic, entry: int, way: int) -> float:
     """The most that all files of a path can draw on the link of `entry`, in bytes/s."""
-    demand, kinds = 0.0, len(traffic.limits)
+    demand = 0.0
+    kinds = len(traffic.limits)
     for kind in range(kinds):
         count = traffic.files[(way + 1) * kinds + kind]
         if count > 0:
@@ -151,12 +157,15 @@ _TABLE = 1 << 20  # cells that a table by (path, kind) may always have
 
 def relieved(program: Program, kind: NDArray[np.int32], limits: Records) -> NDArray[np.bool_]:
     """The entries of all paths that can limit a row."""
-    paths, schedule, links = program.paths, program.schedule, program.links
+    paths = program.paths
+    schedule = program.schedule
+    links = program.links
     cells = (len(paths) + 1) * len(limits)
     if cells > max(_TABLE, 4 * len(program)) or paths.choices is not None or links.incast:
         return paths.active
     least, most = least_and_most(links.capacity, links.changes)
-    active, files = paths.active.copy(), np.zeros(cells, np.int32)
+    active = paths.active.copy()
+    files = np.zeros(cells, np.int32)
     fillable = np.zeros(len(links), np.bool_)
     find_relieved(
         schedule.style,
@@ -264,7 +273,8 @@ def find_relieved(
     for cell in range(len(limits), len(files)):
         if files[cell] == 0:
             continue
-        way, limit = cell // len(limits) - 1, limits[cell % len(limits)]
+        way = cell // len(limits) - 1
+        limit = limits[cell % len(limits)]
         cap = limit.cap * limit.share
         rate = _highest_rate(cap, ptr[way], ptr[way + 1], link, weight, most, active)
         for k in range(ptr[way], ptr[way + 1]):
@@ -426,7 +436,8 @@ def _same(groups: Records, draws: Records, group: int, start: int, end: int, kin
     if there.kind != kind or groups[group + 1].first - there.first != end - start:
         return False
     for k in range(end - start):
-        a, b = draws[there.first + k], draws[start + k]
+        a = draws[there.first + k]
+        b = draws[start + k]
         if a.link != b.link or a.weight != b.weight:
             return False
     return True
@@ -452,14 +463,18 @@ def form_groups(
 
     `seen` is a hash table of group numbers + 1 (open addressing), `count` becomes the groups of
     every link."""
-    group_count, size, used = 0, 0, 0
+    group_count = 0
+    size = 0
+    used = 0
     groups[0].first = 0
     for i in range(len(keys)):
-        path, kind = keys[i] // len(limits) - 1, keys[i] % len(limits)
+        path = keys[i] // len(limits) - 1
+        kind = keys[i] % len(limits)
         of_key[i] = NOBODY
         if path < 0:
             continue
-        end, code = size, kind
+        end = size
+        code = kind
         for k in range(ptr[path], ptr[path + 1]):
             if active[k]:
                 if number[link[k]] < 0:
@@ -477,8 +492,10 @@ def form_groups(
         if seen[slot] == 0:
             for k in range(size, end):
                 count[draws[k].link] += 1
-            groups[group_count].kind, groups[group_count].seat = kind, NOBODY
-            group_count, size = group_count + 1, end
+            groups[group_count].kind = kind
+            groups[group_count].seat = NOBODY
+            group_count = group_count + 1
+            size = end
             groups[group_count].first = size
             seen[slot] = group_count
         of_key[i] = seen[slot] - 1
@@ -496,7 +513,8 @@ class Followers(NamedTuple):
 
 def followers_of(schedule: Schedule) -> Followers:
     """The followers of every row, in row order."""
-    rows, edges = len(schedule), len(schedule.dep_row)
+    rows = len(schedule)
+    edges = len(schedule.dep_row)
     followers = Followers(
         np.zeros(rows + 2, np.int32), np.empty(edges, np.int32), np.empty(edges, np.int16)
     )

@@ -65,7 +65,8 @@ def link(code: bytes) -> bytes | None:
     if linker is None or sys.platform != "linux":
         return None
     with tempfile.TemporaryDirectory() as folder:
-        object_file, made = Path(folder) / "code.o", Path(folder) / "code.so"
+        object_file = Path(folder) / "code.o"
+        made = Path(folder) / "code.so"
         object_file.write_bytes(code)
         command = [linker, "-shared", "-z", "noexecstack", "-o", str(made), str(object_file)]
         done = subprocess.run(command, capture_output=True, check=False)
@@ -180,7 +181,8 @@ def _read(file: Path) -> bytes | None:
         content = file.read_bytes()
     except OSError:
         return None
-    code, digest = content[:-_DIGEST], content[-_DIGEST:]
+    code = content[:-_DIGEST]
+    digest = content[-_DIGEST:]
     return code if _digest(code) == digest else None
 
 
@@ -299,7 +301,8 @@ class CompiledFunction(Generic[P]):
         code = self._code(args)
 
         def call() -> int:
-            result, error = ctypes.c_int64(), ctypes.c_void_p()
+            result = ctypes.c_int64()
+            error = ctypes.c_void_p()
             if status := code(ctypes.byref(result), ctypes.byref(error), *_words(args)):
                 raise RuntimeError(f"{self.function.__name__}: compiled code failed ({status})")
             return result.value

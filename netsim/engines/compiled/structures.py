@@ -89,7 +89,9 @@ CORE = np.dtype(
     align=True,
 )
 
-NOBODY, UNLISTED = -1, -2  # the end of a list, and an entry that is in no list
+# the end of a list, and an entry that is in no list
+NOBODY = -1
+UNLISTED = -2
 
 # States of a seat while rates are solved.
 SETTLED, RISING, STOPPED = range(3)
@@ -234,8 +236,12 @@ def next_due(tree: Agenda, node: int, horizon: float) -> int:
 @InnerFunction
 def _earliest(tree: Agenda, first: int) -> float:
     """The earliest time of four nodes."""
-    a, b, c, d = tree[first], tree[first + 1], tree[first + 2], tree[first + 3]
-    left, right = a if a < b else b, c if c < d else d
+    a = tree[first]
+    b = tree[first + 1]
+    c = tree[first + 2]
+    d = tree[first + 3]
+    left = a if a < b else b
+    right = c if c < d else d
     return float(left if left < right else right)
 
 
@@ -304,7 +310,8 @@ def take_out(queue: Queue, number: int) -> None:
     count = queue[0].number
     queue[0].number = count - 1
     if place < count:
-        last, level = queue[count].number, queue[count].level
+        last = queue[count].number
+        level = queue[count].level
         if _before(queue, place, last, level):
             _sink(queue, place, last, level)
         else:
@@ -351,7 +358,8 @@ def _move(queue: Queue, here: int, there: int) -> None:
 
 @InnerFunction
 def _set(queue: Queue, place: int, number: int, level: float) -> None:
-    queue[place].level, queue[place].number = level, number
+    queue[place].level = level
+    queue[place].number = number
     queue[number].place = place
 
 
@@ -409,9 +417,11 @@ def _meld(rows: RowColumns, a: int, b: int) -> int:
 @InnerFunction
 def _without_root(rows: RowColumns, root: int) -> int:
     """Meld the children in pairs, then the pairs from the last to the first."""
-    pairs, child = NOBODY, rows.child[root] - 1
+    pairs = NOBODY
+    child = rows.child[root] - 1
     while child >= 0:
-        a, b = child, rows.waits[child]
+        a = child
+        b = rows.waits[child]
         child = NOBODY
         if b >= 0:
             child = rows.waits[b]
@@ -420,12 +430,15 @@ def _without_root(rows: RowColumns, root: int) -> int:
         pairs = a
     heap = NOBODY
     while pairs >= 0:
-        pair, pairs = pairs, rows.waits[pairs]
+        pair = pairs
+        pairs = rows.waits[pairs]
         heap = pair if heap < 0 else _meld(rows, heap, pair)
     return heap
 
 
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # as <malloc.h> numbers them
+# as <malloc.h> numbers them
+_TRIM_THRESHOLD = -1
+_MMAP_MAX = -4
 _NEVER = -1
 
 

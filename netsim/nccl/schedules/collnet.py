@@ -62,7 +62,8 @@ class Network:
 
         The rows `filled_by` copy the data to the heads' FIFOs; `door` is the route to the NIC.
         """
-        lines, lead = self.lines, heads[0]
+        lines = self.lines
+        lead = heads[0]
         move = self._moves(SWITCH_REDUCE, STREAMED + door)
         hand = RowKind(self._style(schedule.MULTICAST, STREAMED + door, FREE))
         moved = lines.woven.row(move, group, lead, sub)
@@ -275,7 +276,8 @@ class _Chains:
             row = self.lines.send((rank, upper), sub, made)
             self._took(row, below, sub, "up", rank)
             below = (rank, upper)
-        buffer, head = SCRATCH if below else IN, order[0]
+        buffer = SCRATCH if below else IN
+        head = order[0]
         made = Pass(buffer, SCRATCH, COPY, 2 if below else 1, 1, threads=CHAIN_SHARE)
         row = self.lines.woven.row(self.lines.channel.local(made), head, head, sub)
         self._took(row, below, sub, "up", head)
@@ -313,7 +315,8 @@ class _Chains:
 
     def _store(self, rank: int, sub: int) -> int:
         """Add the row by which the last rank of a chain has the result in its output."""
-        channel, woven = self.lines.channel, self.lines.woven
+        channel = self.lines.channel
+        woven = self.lines.woven
         if channel.plan.direct:
             return woven.row(channel.wait(), rank, rank, -1)
         kind = channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=CHAIN_SHARE))
@@ -401,7 +404,8 @@ class _Heads:
 
     def _reduce(self, node: int, h: int) -> int:
         """Add the rows by which head number `h` of a node reduces its part; return the last row."""
-        lines, head = self.lines, self.plan.heads[node][h]
+        lines = self.lines
+        head = self.plan.heads[node][h]
         others = _others(self.nodes[node], head)
         merges: list[int] = []
         for rank in others[1:]:
@@ -553,7 +557,8 @@ class _Switched(_Blocks):
     _copies_by_block: dict[tuple[int, int], list[int]] = field(default_factory=dict)
 
     def hand(self, node: int, h: int, block: int) -> list[int]:
-        head, out = self.plan.heads[node][h], OUT if self.plan.registered else SCRATCH
+        head = self.plan.heads[node][h]
+        out = OUT if self.plan.registered else SCRATCH
         kind = switch_kind(self.lines.channel, schedule.MULTICAST, SCRATCH, out)
         row = self.lines.woven.row(kind, head, self.inside[node], block, base=self.at(block))
         self.lines.done("hand", head, [row])
@@ -567,7 +572,8 @@ class _Switched(_Blocks):
         self._copies(node, "give", (IN, SCRATCH))
 
     def sum(self, node: int, h: int, block: int) -> tuple[int, int]:
-        lines, head = self.lines, self.plan.heads[node][h]
+        lines = self.lines
+        head = self.plan.heads[node][h]
         buffer = IN if self.plan.registered else SCRATCH
         kind = switch_kind(lines.channel, SWITCH_REDUCE, buffer, SCRATCH)
         row = lines.woven.row(kind, self.inside[node], head, block, base=self.at(block))
@@ -580,7 +586,8 @@ class _Switched(_Blocks):
 
         The lane "give" copies to the switch, "take" from it. Registered buffers need no copy.
         """
-        lines, registered = self.lines, self.plan.registered
+        lines = self.lines
+        registered = self.plan.registered
         kind = lines.channel.wait() if registered else lines.channel.staging(*buffers)
         for rank in self.plan.nodes[node]:
             rows = []
@@ -600,7 +607,8 @@ class _Direct(_Blocks):
     """Blocks that move in passes from heads to ranks and back."""
 
     def hand(self, node: int, h: int, block: int) -> list[int]:
-        head, base = self.plan.heads[node][h], self.at(block)
+        head = self.plan.heads[node][h]
+        base = self.at(block)
         others = _others(self.plan.nodes[node], head)
         return _handed(self.lines, head, others, block, base=base, is_in_place=block == head)
 
@@ -628,7 +636,8 @@ class _Direct(_Blocks):
                     self.lines.done("scatter", rank, rows)
 
     def sum(self, node: int, h: int, block: int) -> tuple[int, int]:
-        lines, head = self.lines, self.plan.heads[node][h]
+        lines = self.lines
+        head = self.plan.heads[node][h]
         others = _others(self.plan.nodes[node], head)
         base = self.at(block)
         made = Pass(IN, SCRATCH, COPY, 1 + len(others), 1, threads=SUM_SHARE)
@@ -655,7 +664,8 @@ def _gather(blocks: "_Switched | _Direct") -> None:
     for h, group in enumerate(blocks.across):
         for heads in blocks.plan.heads:
             block = heads[h]
-            base, door = blocks.at(block), blocks.plan.doors[h]
+            base = blocks.at(block)
+            door = blocks.plan.doors[h]
             kind = blocks.lines.channel.local(Pass(IN, SCRATCH, COPY, writes=1))
             row = blocks.lines.woven.row(kind, block, block, block, base=base)
             blocks.lines.done("give", block, [row])

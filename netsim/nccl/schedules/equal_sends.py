@@ -99,7 +99,8 @@ def _refined_by_distances(
         coloring = refine(skeletons.of(messages), placement, MAX_ROUNDS)
         if coloring is None or len(different(coloring.ranks)) == transfers.rounds.n_ranks:
             return None
-        checks, unchecked = unchecked[:DISTANCES_PER_CHECK], unchecked[DISTANCES_PER_CHECK:]
+        checks = unchecked[:DISTANCES_PER_CHECK]
+        unchecked = unchecked[DISTANCES_PER_CHECK:]
         dividing = [
             distance
             for distance in checks
@@ -125,7 +126,9 @@ class _Skeletons:
     its channels if the route depends on the channel."""
 
     def __init__(self, plan: Plan, turn: Ints, *, by_channel: bool) -> None:
-        self.plan, self.turn, self.by_channel = plan, turn, by_channel
+        self.plan = plan
+        self.turn = turn
+        self.by_channel = by_channel
         self.node = np.array(plan.node)
 
     def of(self, messages: Columns) -> Skeleton:
@@ -170,7 +173,8 @@ def _receives_the_same(
         sample = np.random.default_rng(len(src)).choice(
             len(src), MAX_COMPARED_MESSAGES, replace=False
         )
-        src, dst = src[sample], dst[sample]
+        src = src[sample]
+        dst = dst[sample]
     leader = fold.ranks.first[src].astype(np.int64)
     written = transfers.among(leader, transfers.rounds.met(leader, src, dst))
     received = transfers.among(src, dst)

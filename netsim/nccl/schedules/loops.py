@@ -77,7 +77,8 @@ def with_equal_heads(collective: Collective, plan: Plan) -> EqualHeads:
 
     In the last loop the last head has up to one line of data less than the others. Where a channel
     has many loops, its last loop is filled, too: then calls of other sizes have the same loops."""
-    heads, element_bytes = len(plan.heads[0]), collective.element_bytes
+    heads = len(plan.heads[0])
+    element_bytes = collective.element_bytes
 
     def counts(loops_of_channels: Sequence[Loops]) -> list[int]:
         return [heads * sum(loops.chunks) // element_bytes for loops in loops_of_channels]

@@ -32,12 +32,11 @@ PIECES = int(value("nvls.pieces"))  # of a head's chunk
 def nvls(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
     """AllReduce, AllGather or ReduceScatter through the switch of one node."""
     output = Output(collective, extent=extent, keep=False)
-    group, is_all_reduce = (
-        output.builder.group(range(collective.ranks)),
-        collective.name == "all_reduce",
-    )
+    group = output.builder.group(range(collective.ranks))
+    is_all_reduce = collective.name == "all_reduce"
     block, least = (0, LAST_ALIGNMENT) if is_all_reduce else (collective.count, 0)
-    heads, pieces = len(plan.heads[0]), PIECES if is_all_reduce else 1
+    heads = len(plan.heads[0])
+    pieces = PIECES if is_all_reduce else 1
     for written in written_channels(plan, switch_keys(plan), extent):
         cut = in_pieces(loop_segments(collective, written.work, heads, plan.slots), pieces)
         members = members_of(plan, written, plan.nodes, extent, pieces)
@@ -163,7 +162,9 @@ class SwitchedNodes:
     def copies(self, lane: str, node: int) -> list[int]:
         """Write the copies of all ranks of a node to the switch's buffer (lane `give`) or from it
         (lane `take`); return their rows."""
-        everyone, parts, rows = self.nodes[node], self._parts(node), list[int]()
+        everyone = self.nodes[node]
+        parts = self._parts(node)
+        rows = list[int]()
         kind = cache(lambda times: self._copy(lane, self.members.standing(times)))
         for place, times in self.members.ranks.items():
             if place >= len(everyone):
@@ -197,10 +198,13 @@ class SwitchedNodes:
 
     def sum(self, node: int, sub: int, inputs: list[int]) -> int:
         """A head reads the sum of its part from its switch, once all ranks have given theirs."""
-        sync, head = Lag(self.plan.mechanism.nvls_sync), self.head(node, sub)
-        buffer, out = IN if self.plan.registered else SCRATCH, OUT if self.block else SCRATCH
+        sync = Lag(self.plan.mechanism.nvls_sync)
+        head = self.head(node, sub)
+        buffer = IN if self.plan.registered else SCRATCH
+        out = OUT if self.block else SCRATCH
         kind = switch_kind(self.lines.by_sub[sub], SWITCH_REDUCE, buffer, out)
-        group, base = self.groups[node], self.base(node, sub)
+        group = self.groups[node]
+        base = self.base(node, sub)
         row = self.lines.woven.row(kind, group, head, sub, base=base)
         self.lines.done("sum", head, [row])
         self.sums[node, sub] = row
@@ -215,7 +219,9 @@ class SwitchedNodes:
         out = OUT if self.plan.registered else SCRATCH
         here = IN if self.block else SCRATCH
         kind = switch_kind(self.lines.by_sub[sub], schedule.MULTICAST, here, out, second=second)
-        head, group, base = self.head(node, sub), self.groups[node], self.base(node, sub)
+        head = self.head(node, sub)
+        group = self.groups[node]
+        base = self.base(node, sub)
         row = self.lines.woven.row(kind, head, group, sub, base=base)
         self.stores[node, sub] = row
         return row
@@ -262,7 +268,8 @@ def nvls_tree(collective: Collective, plan: Plan, extent: Extent = ALL) -> Sched
     output = Output(collective, extent=extent, keep=False)
     nodes = plan.nodes
     groups = [output.builder.group(ranks) for ranks in nodes]
-    twins, heads = double_binary_tree(len(nodes)), len(plan.heads[0])
+    twins = double_binary_tree(len(nodes))
+    heads = len(plan.heads[0])
     for written in written_channels(plan, crown_keys(plan), extent):
         members = members_of(plan, written, nodes, extent)
         cut = loop_segments(collective, written.work, heads, plan.slots, ALIGNMENT)
@@ -318,7 +325,9 @@ class _Crown(SwitchedNodes):
         return [child for child in self.places[node].down if child >= 0]
 
     def _up(self, node: int, h: int) -> None:
-        head, place, lines = self.head(node, h), self.places[node], self.lines
+        head = self.head(node, h)
+        place = self.places[node]
+        lines = self.lines
         if place.up < 0:
             return
         made = Pass(SCRATCH, SCRATCH, COPY, 1 + len(self._children(node)), threads=SHARE)
@@ -327,15 +336,19 @@ class _Crown(SwitchedNodes):
         lines.done("up", head, [row])
 
     def _take_sums(self, node: int, h: int, rows: list[int]) -> None:
-        lines, head = self.lines, self.head(node, h)
+        lines = self.lines
+        head = self.head(node, h)
         for child in self._children(node):
             lines.take(rows, (self.head(child, h), head), h)
         for row in rows:
             lines.read([row], [self.sums[node, h]], ARRIVED)
 
     def _down(self, node: int, h: int) -> None:
-        head, place, lines = self.head(node, h), self.places[node], self.lines
-        root, children = place.up < 0, self._children(node)
+        head = self.head(node, h)
+        place = self.places[node]
+        lines = self.lines
+        root = place.up < 0
+        children = self._children(node)
         made = Pass(SCRATCH, SCRATCH, COPY, 1, 0, max(1, len(children)), 1.0 if root else SHARE)
         rows = [lines.send((head, self.head(child, h)), h, made) for child in children]
         rows.append(self.store(node, h, second=bool(children)))

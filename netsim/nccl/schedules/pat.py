@@ -46,7 +46,8 @@ def blocks_together(plan: Plan, work: Work, collective: Collective) -> int:
     It is the largest power of two with which the message fits into a slot, but at most the smallest
     power of two that is at least half of the number of ranks.
     """
-    nbytes, together = max(1, min(work.chunk, work.count * collective.element_bytes)), 1
+    nbytes = max(1, min(work.chunk, work.count * collective.element_bytes))
+    together = 1
     while plan.slot // (nbytes * together) >= 2 and together < collective.ranks / 2:
         together *= 2
     return together
@@ -101,11 +102,14 @@ class _Rounds:
         AllGather sends to the rank below, ReduceScatter to the rank above. Blocks are put into
         messages of `together` blocks.
         """
-        far, n = 1 << dimension, self.collective.ranks
+        far = 1 << dimension
+        n = self.collective.ranks
         offsets = [o for o in range(0, n, 2 * far) if o + far < n]
         groups = [offsets[k : k + self.together] for k in range(0, len(offsets), self.together)]
         peer = (self.ranks + (-far if self.gathers else far)) % n
-        filled, sent, stored = list[list[Ints]](), list[Ints](), list[Ints]()
+        filled = list[list[Ints]]()
+        sent = list[Ints]()
+        stored = list[Ints]()
         for turn in range(len(groups) + self.slots):
             done = turn - self.slots  # with all slots full, one must be emptied to fill the next
             if 0 <= done < len(groups):

@@ -170,7 +170,8 @@ class PlannedChannel:
 
     def sync(self, src: int, dst: int) -> Lag:
         """Return the lag from the end of a hop until the receiver may use its data."""
-        mechanism, protocol = self.plan.mechanism, self.plan.protocol
+        mechanism = self.plan.mechanism
+        protocol = self.plan.protocol
         kind = self.plan.link_of(src, dst)
         if kind != NET:
             return Lag(mechanism.link(kind).sync.of(protocol))
@@ -179,7 +180,8 @@ class PlannedChannel:
 
     def credit(self, src: int, dst: int) -> Lag:
         """Return the lag from the end of the use of a slot at `dst` until `src` may refill it."""
-        kind, mechanism = self.plan.link_of(src, dst), self.plan.mechanism
+        kind = self.plan.link_of(src, dst)
+        mechanism = self.plan.mechanism
         seconds = mechanism.network.credit if kind == NET else mechanism.link(kind).credit
         return Lag(seconds, arrival=False)
 
@@ -225,7 +227,8 @@ class PlannedChannel:
 
     def write(self, src: int, dst: int, made: Pass) -> RowKind:
         """Return the kind of a pass of the block of `src` that writes into the memory of `dst`."""
-        wire, mechanism = PAYLOAD_WIRE[self.plan.protocol], self.plan.mechanism
+        wire = PAYLOAD_WIRE[self.plan.protocol]
+        mechanism = self.plan.mechanism
         if self.plan.link_of(src, dst) == "nvlink":
             wire *= 1.0 if self.simple else mechanism.nvlink_lines
             wire *= mechanism.crowding if self.simple and self.plan.crowded else 1.0
@@ -295,7 +298,8 @@ class PlannedChannel:
         A pass has a part for each head. If parts have at least `least_part` bytes, small passes
         have fewer parts.
         """
-        mechanism, heads = self.plan.mechanism, len(self.plan.heads[0])
+        mechanism = self.plan.mechanism
+        heads = len(self.plan.heads[0])
         kind = self.local(Pass(src_buffer, dst_buffer, writes=1))
         cap = min(mechanism.nvls_copy_rate, kind.style.cap)
         style = replace(kind.style, latency=mechanism.step_cost.simple, cap=cap)
@@ -406,7 +410,8 @@ def link_kinds(plan: Plan, node: Ints, src: Ints, dst: Ints) -> Ints:
     if plan.links:
         pairs = np.array(list(plan.links), np.int64) @ np.array([len(node), 1])
         named = np.array([numbers[name] for name in plan.links.values()], np.int64)
-        order, pair = np.argsort(pairs), src * len(node) + dst
+        order = np.argsort(pairs)
+        pair = src * len(node) + dst
         place = order[np.minimum(np.searchsorted(pairs[order], pair), len(pairs) - 1)]
         is_exception = pairs[place] == pair
         kind[is_exception] = named[place[is_exception]]
@@ -451,7 +456,8 @@ class Members:
     @property
     def by_sub(self) -> dict[int, PlannedChannel]:
         """The channel that makes the rows of each sub: a head's part, or a piece of it."""
-        pieces, heads = self.channel.pieces, self.heads.items()
+        pieces = self.channel.pieces
+        heads = self.heads.items()
         return {h * pieces + k: self.standing(n) for h, n in heads for k in range(pieces)}
 
 

@@ -50,11 +50,14 @@ def _all_reduce(n: int, direct: bool) -> Walk:
     for step in range(2 * (n - 1)):
         owner = step == n - 1  # has the result, stores it and passes it on
         if step == 0:
-            reads, writes = 1, 0
+            reads = 1
+            writes = 0
         elif step < n:
-            reads, writes = 2, int(owner)
+            reads = 2
+            writes = int(owner)
         else:
-            reads, writes = 1, 1
+            reads = 1
+            writes = 1
         op = REDUCE_INPUT if step < n - 1 else COPY
         passes.append(Pass(buffers[step], buffers[step + 1], op, reads, writes))
     return Walk(tuple(passes), -1, None if direct else Pass(SCRATCH, OUT, writes=1))
@@ -105,7 +108,8 @@ class Numbers:
         proxies = -1 - np.arange(self.subs * len(self.net)).reshape(turns, -1)
         code = np.hstack([blocks, proxies]).ravel()
         proxy = code < 0
-        m, number = max(1, len(self.net)), np.where(proxy, -1 - code, code)
+        m = max(1, len(self.net))
+        number = np.where(proxy, -1 - code, code)
         net = self.net if len(self.net) else np.arange(1)
         place = np.where(proxy, net[number % m], number % self.n)
         return np.where(proxy, number // m, number // self.n), place, proxy
@@ -139,7 +143,8 @@ def ring(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
     if extent.distance:
         walk = walk.cut(extent.distance, collective.ranks)
     for written in written_channels(plan, ring_keys(plan), extent):
-        work, period = written.work, period_of(plan, written, extent)
+        work = written.work
+        period = period_of(plan, written, extent)
         copies = written.copies * (collective.ranks // period)
         channel = PlannedChannel(plan, work.channel, written.multiplicity, copies=copies)
         cut = _cut(collective, plan, work, extent)
@@ -161,7 +166,8 @@ def ring(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
 def rows_of_rings(collective: Collective, plan: Plan, extent: Extent = ALL) -> int:
     """The rows of blocks, at least, over all channels and loops that are written. Chunks are
     counted as if they went all the way around, whatever the distance of the extent."""
-    walk, rows = WALKS[collective.name](collective.ranks, plan.direct), 0
+    walk = WALKS[collective.name](collective.ranks, plan.direct)
+    rows = 0
     for written in written_channels(plan, ring_keys(plan), extent):
         cut = _cut(collective, plan, written.work, extent)
         rows += len(cut.count) * (walk.steps + 1) * cut.subs * period_of(plan, written, extent)
@@ -185,8 +191,10 @@ def evened(collective: Collective, plan: Plan) -> tuple[Plan, float]:
     threads, which takes no longer than a hop takes anyway."""
     if not any(work.last for work in plan.work):
         return plan, 0.0
-    element, ranks = collective.element_bytes, collective.ranks
-    lines, most = ranks * max(1, ALIGNMENT // element), max(work.count for work in plan.work)
+    element = collective.element_bytes
+    ranks = collective.ranks
+    lines = ranks * max(1, ALIGNMENT // element)
+    most = max(work.count for work in plan.work)
 
     def even(work: Work) -> Work:
         count = most if most - work.count <= work.last // element else work.count
@@ -209,7 +217,8 @@ def round_again(count: Ints, places: int) -> Ints:
     ranks are out of step, and resources that they share are free for one while another waits. The
     last turn may have fewer places. An example: 8 ranks of which the last chunk is shorter, and
     places = 4, give shorter chunks at 3 and 7."""
-    ranks, tail = count.shape[1], _tail(count)
+    ranks = count.shape[1]
+    tail = _tail(count)
     counts = np.repeat(count[:, :1], ranks, axis=1)
     for end in (*range(places, ranks, places), ranks):
         few = min(tail, end)
@@ -227,7 +236,8 @@ def shorter_chunks(collective: Collective, plan: Plan) -> int:
     """Places at a ring's end with shorter chunks than the others, on the channel with most."""
     if collective.name != "all_reduce":
         return 0
-    element, ranks = collective.element_bytes, collective.ranks
+    element = collective.element_bytes
+    ranks = collective.ranks
     sizes = {(work.count, work.chunk): work for work in plan.work if not work.last}.values()
     return max((_tail(chunk_table(work, element, ranks)[1]) for work in sizes), default=0)
 
@@ -277,7 +287,9 @@ def _sends(
     which, kinds = _kinds(woven, channel, walk, hops)
     subs, places, proxies = numbers.columns()
     step, column = (x.ravel() for x in np.indices((walk.steps, numbers.width)))
-    sub, place, by_proxy = subs[column], places[column], proxies[column]
+    sub = subs[column]
+    place = places[column]
+    by_proxy = proxies[column]
     own_fifo = np.isin(place, numbers.net) & ~by_proxy
     chunk, base = _data(c, walk, order, step, place)
     turn = np.where(by_proxy, np.where(sub > 0, 4, 2 + (step > 0)), sub > 0)
@@ -298,10 +310,12 @@ def _last_passes(
     step = np.full(len(sub), walk.steps)
     chunk, base = _data(c, walk, order, step, place)
     if walk.last is None:
-        kind, segment = woven.kind(channel.wait()), np.full(len(sub), -1)
+        kind = woven.kind(channel.wait())
+        segment = np.full(len(sub), -1)
     else:
         two = [woven.kind(one) for one in channel.in_turn(channel.local(walk.last))]
-        kind, segment = np.array(two)[(sub > 0).astype(int)], chunk * numbers.subs + sub
+        kind = np.array(two)[(sub > 0).astype(int)]
+        segment = chunk * numbers.subs + sub
     woven.rows(kind, order[place], order[place], segment, step=step, base=base)
 
 
@@ -354,7 +368,8 @@ def _order(woven: Weave, channel: PlannedChannel, numbers: Numbers) -> None:
         woven.after(here[chosen], earlier[chosen], lag, (turn == 0)[chosen])
     turns = numbers.steps * subs
     turn, which = np.indices((turns, len(numbers.net)))
-    place, before = numbers.net[which], (turn - 1) % turns
+    place = numbers.net[which]
+    before = (turn - 1) % turns
     step, sub = np.divmod(turn, subs)
     here = numbers.sent(step, sub, place)
     earlier = numbers.sent(*np.divmod(before, subs), place)
@@ -381,8 +396,11 @@ def _waits(
     # A sub waits for its own place in the slot; a piece for the whole slot, at the first one.
     used = sub if channel.simple else np.full_like(sub, numbers.subs - 1)
     chosen = slice(None) if channel.simple else sub == 0
-    step, sub, used = step[chosen], sub[chosen], used[chosen]
-    ago, before = -((step - slots) // numbers.steps), (step - slots) % numbers.steps
+    step = step[chosen]
+    sub = sub[chosen]
+    used = used[chosen]
+    ago = -((step - slots) // numbers.steps)
+    before = (step - slots) % numbers.steps
     for lag in dict.fromkeys(credits):
         place = np.flatnonzero([other == lag for other in credits])[:, None]
         reader = numbers.block(before + 1, used, (place + 1) % numbers.n)

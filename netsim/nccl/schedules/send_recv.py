@@ -81,20 +81,20 @@ class MessageParts:
     def waves(self) -> list[tuple[Ints, Ints]]:
         """Return for every wave its parts, and the positions in `received` that belong to it."""
         count = int(self.wave.max(initial=-1)) + 1
-        sent, taken = (
-            _split_by_number(self.wave, count),
-            _split_by_number(self.wave[self.received], count),
-        )
+        sent = _split_by_number(self.wave, count)
+        taken = _split_by_number(self.wave[self.received], count)
         return list(zip(sent, taken, strict=True))
 
 
 def written_parts(plan: Plan, element_bytes: int, extent: Extent) -> MessageParts:
     """Return the parts that are written: all, or those of representatives."""
-    transfers, fold = plan.transfers, extent.fold
+    transfers = plan.transfers
+    fold = extent.fold
     assert transfers is not None
     if fold is None:
         sends = transfers.of(np.arange(transfers.collective.ranks), extent)
-        stand_in, receiver = np.arange(len(sends.src)), sends.dst
+        stand_in = np.arange(len(sends.src))
+        receiver = sends.dst
     else:
         sends = transfers.of(fold.leaders.astype(np.int64), extent)
         stand_in, receiver = _received(transfers, sends, fold, extent)
@@ -162,7 +162,8 @@ class _Pieces:
         works = [sends.works[work] for _, work in turns]
         batches = grouped(range(len(turns)), lambda place: turns[place][0])
         pieces: list[list[tuple[int, ...]]] = [[] for _ in turns]
-        wave, next_wave = np.zeros(len(turns), np.int64), dict[int, int]()
+        wave = np.zeros(len(turns), np.int64)
+        next_wave = dict[int, int]()
         for batch in sorted(batches):
             places_of_batch = batches[batch]
             sets = {frozenset(works[place].channels) for place in places_of_batch}
@@ -197,7 +198,8 @@ def _kinds_of_parts(
     sends: Columns, pieces: _Pieces, send: Ints, row: Ints
 ) -> tuple[tuple[PartKind, ...], Ints]:
     """The distinct kinds of parts, and the kind of each part."""
-    works, turn = pieces.works, pieces.turn[send]
+    works = pieces.works
+    turn = pieces.turn[send]
     alone = (sends.src == sends.dst).astype(np.int64)
     keys = list(dict.fromkeys((work.protocol, work.chunk) for work in works))
     kind_of_work = np.array([keys.index((work.protocol, work.chunk)) for work in works], np.int64)
@@ -271,7 +273,8 @@ class Exchange:
         """Write all rows; return those of the senders' and of the receivers' blocks, by segment
         and part.
         """
-        ends, over_network = self.ends, self._link == NETWORK
+        ends = self.ends
+        over_network = self._link == NETWORK
         first = ends.src, np.where(over_network, ends.src, ends.dst)
         sends = self._rows(self._sending(proxy=False), *first)
         sent = sends.copy()
@@ -334,7 +337,8 @@ class Exchange:
         """Write the messages of proxies: a chunk at a time; of LL, receivers use segments as
         they arrive.
         """
-        channel, ends = self._any_channel, (self.ends.src[net], self.ends.dst[net])
+        channel = self._any_channel
+        ends = (self.ends.src[net], self.ends.dst[net])
         segments = np.array([[self.chunk_segments.first_chunk]]) if channel.simple else self.pieces
         kinds = self._sending(proxy=True)[net][None]
         if len(segments) > 1:
@@ -351,7 +355,8 @@ class Exchange:
         """Write the rows by which receivers copy into their output, or only wait for direct
         messages.
         """
-        dst, pieces = self.ends.dst, self.pieces
+        dst = self.ends.dst
+        pieces = self.pieces
         if self.plan.direct:
             kinds = self._kinds(1, lambda channel, *_: channel.wait())
             return self._rows(kinds, dst, dst, np.full_like(pieces, -1))
@@ -373,7 +378,8 @@ class Exchange:
     ) -> Ints:
         """Add rows that follow each other segment by segment."""
         segment = self.pieces if segments is None else segments
-        base, origin = self.ends.target[which], self.ends.offset[which]
+        base = self.ends.target[which]
+        origin = self.ends.offset[which]
         made = self.woven.rows(kinds, src, dst, segment, base=base, origin=origin)
         rows = made.reshape(len(segment), -1)
         first = np.arange(len(rows))[:, None] == 0
@@ -445,7 +451,8 @@ class _Writer:
     def wave(self, sent: Ints, received: Ints) -> None:
         """Write the parts of a wave."""
         parts = self.parts
-        taken, receiver = parts.received[received], parts.receiver[received]
+        taken = parts.received[received]
+        receiver = parts.receiver[received]
         crowd = np.zeros(self.last_marks.shape, np.int64)
         np.add.at(crowd, (parts.channel[sent], parts.src[sent]), 1)
         np.add.at(crowd, (parts.channel[taken], receiver), 1)
@@ -464,11 +471,9 @@ class _Writer:
         blocks.
         """
         parts, like = self.parts, self.parts.likes[number]
-        channel, src, dst = (
-            parts.channel[part_numbers],
-            parts.src[part_numbers],
-            parts.dst[part_numbers],
-        )
+        channel = parts.channel[part_numbers]
+        src = parts.src[part_numbers]
+        dst = parts.dst[part_numbers]
         blocks = (channel, src), (channel, self.representatives[dst])
         plan = replace(self.plan, protocol=cast("Protocol", like.protocol))
         element_bytes = self.output.collective.element_bytes

@@ -27,7 +27,9 @@ from netsim.schedule.partition import Hops, Skeleton
 
 HAS_HEADS = ("NVLS", "NVLSTree")
 """Algorithms whose heads reduce in the switch: their blocks are of a kind of their own."""
-UP, DOWN, THROUGH_SWITCH = 1, 1024, 2048
+UP = 1
+DOWN = 1024
+THROUGH_SWITCH = 2048
 """Labels of hops: to the parent and to a child (both plus the number of the child), and between a
 head and a rank of its node."""
 MAX_LINK_KINDS = 8
@@ -154,7 +156,8 @@ def _hops_of_tree(plan: Plan, lane: WrittenChannel) -> LabeledHops:
 def _hops_between_heads(plan: Plan, which: int) -> LabeledHops:
     """The hops of NVLSTree between nodes, in the first or second tree of the double binary tree;
     heads with the same number are joined."""
-    places, heads = double_binary_tree(len(plan.heads))[which], np.array(plan.heads)
+    places = double_binary_tree(len(plan.heads))[which]
+    heads = np.array(plan.heads)
     parent = np.array([place.up for place in places])
     below = np.flatnonzero(parent >= 0)
     number_of_child = [
@@ -171,9 +174,11 @@ def _both_ways(below: Ints, above: Ints, number: Ints) -> LabeledHops:
 
 def _hops_through_switches(plan: Plan) -> LabeledHops:
     """Between every head and every other rank of its node, in both directions."""
-    src, dst = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    src = [np.zeros(0, np.int64)]
+    dst = [np.zeros(0, np.int64)]
     for heads, ranks in zip(plan.heads, plan.nodes, strict=True):
-        head, rank = np.repeat(heads, len(ranks)), np.tile(ranks, len(heads))
+        head = np.repeat(heads, len(ranks))
+        rank = np.tile(ranks, len(heads))
         src.append(head[head != rank])
         dst.append(rank[head != rank])
     ends = np.concatenate(src), np.concatenate(dst)

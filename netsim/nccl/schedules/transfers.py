@@ -119,7 +119,8 @@ def messages_of(c: Collective, ranks: Ints, *, to: bool = False) -> Messages:
 
 def _messages(c: Collective, ranks: Ints, *, to: bool) -> tuple[Ints, ...]:
     if c.name in ("alltoall", "alltoallv"):
-        src, dst = np.repeat(ranks, c.ranks), np.tile(np.arange(c.ranks), len(ranks))
+        src = np.repeat(ranks, c.ranks)
+        dst = np.tile(np.arange(c.ranks), len(ranks))
         if to:
             src, dst = dst, src
         if c.name == "alltoall":

@@ -64,7 +64,8 @@ class Branches:
     @cached_property
     def depth(self) -> Ints:
         """How far below the root every rank is."""
-        depths, level = np.zeros(len(self.up), np.int64), np.array([self.root])
+        depths = np.zeros(len(self.up), np.int64)
+        level = np.array([self.root])
         while level.size:
             below = self.children[:, level]
             depths[below[below >= 0]] = np.broadcast_to(depths[level] + 1, below.shape)[below >= 0]
@@ -166,8 +167,11 @@ class Climb:
         return deepest + 1 + self.tree.depth[rank] if down else deepest - self.tree.depth[rank]
 
     def _go_up(self) -> None:
-        hops, rank, parent = self.upwards, self.tree.below, self.tree.up[self.tree.below]
-        number, inner = self.tree.number[rank], self.tree.fan[rank] > 0
+        hops = self.upwards
+        rank = self.tree.below
+        parent = self.tree.up[self.tree.below]
+        number = self.tree.number[rank]
+        inner = self.tree.fan[rank] > 0
         buffer = np.where(inner, schedule.SCRATCH, schedule.IN)
         first = (number == 0) & (parent == self.tree.root) & self.hands_out
         above = np.where(first, schedule.OUT, schedule.SCRATCH)
@@ -185,7 +189,9 @@ class Climb:
             self.filled[root] = rows.T
 
     def _go_down(self) -> None:
-        hops, rank, parent = self.downwards, self.tree.below, self.tree.up[self.tree.below]
+        hops = self.downwards
+        rank = self.tree.below
+        parent = self.tree.up[self.tree.below]
         root = parent == self.tree.root
         reads = np.where(root & self.reduces, 1 + self.tree.fan[parent], 1)
         out = (self.tree.fan[rank] > 0) | self.channel.plan.direct
@@ -204,14 +210,17 @@ class Climb:
 
     def _store(self) -> None:
         """Leaves take their data out of their FIFOs, if it went there."""
-        channel, leaves = self.channel, np.flatnonzero(self.tree.fan == 0)
-        kind, segment = channel.wait(), np.full(self.cut.subs, -1)
+        channel = self.channel
+        leaves = np.flatnonzero(self.tree.fan == 0)
+        kind = channel.wait()
+        segment = np.full(self.cut.subs, -1)
         if not channel.plan.direct:
             kind = channel.local(
                 Pass(schedule.SCRATCH, schedule.OUT, schedule.COPY, 1, 1, threads=self.share)
             )
             segment = self._subs
-        number, ends = self.sheet.woven.kind(kind), (leaves, leaves)
+        number = self.sheet.woven.kind(kind)
+        ends = (leaves, leaves)
         place = self._place(leaves, down=True)
         self.stored[leaves] = self.sheet.rows(number, ends, segment, place).T
 
@@ -219,7 +228,8 @@ class Climb:
         self, hops: writing.HopsOf, made: tuple[ArrayLike, ...], place: Ints
     ) -> tuple[Ints, Ints]:
         """Passes to other ranks: the rows of blocks, and those that bring data, by hop."""
-        sheet, net = self.sheet, hops.kind == 0
+        sheet = self.sheet
+        net = hops.kind == 0
         ends = hops.src, np.where(net, hops.src, hops.dst)
         blocks = sheet.rows(sheet.kinds(hops, made, proxy=False), ends, self._subs, place)
         places = np.flatnonzero(net)
@@ -259,10 +269,15 @@ class Climb:
         yield self.stored[rank]
 
     def _passed(self, hops: writing.HopsOf, filled: Ints, sent: Ints, readers: list[Ints]) -> None:
-        channel, filled, sent = self.channel, filled[self.tree.below], sent[self.tree.below]
-        simple, slots, back = channel.simple, self.cut.slots, self._subs == 0
+        channel = self.channel
+        filled = filled[self.tree.below]
+        sent = sent[self.tree.below]
+        simple = channel.simple
+        slots = self.cut.slots
+        back = self._subs == 0
         for members, way in hops.by_link_kind():
-            sync, credit = channel.sync(*way), channel.credit(*way)
+            sync = channel.sync(*way)
+            credit = channel.credit(*way)
             for rows in readers:
                 self._after(rows[members], sent[members], sync)
                 # A Simple slice has a slot of its own; pieces of LL share theirs with the chunk.
@@ -319,9 +334,11 @@ def chain_of(order: tuple[int, ...], collective: Collective) -> Tree:
         line = (*order[at:], *order[:at])
     else:
         line = (*order[: at + 1][::-1], *order[at + 1 :][::-1])
-    up, down = [-1] * len(order), [tuple[int, ...]()] * len(order)
+    up = [-1] * len(order)
+    down = [tuple[int, ...]()] * len(order)
     for above, below in pairwise(line):
-        up[below], down[above] = above, (below,)
+        up[below] = above
+        down[above] = (below,)
     return Tree(tuple(up), tuple(down))
 
 
@@ -365,6 +382,7 @@ def _tree_and_ways(plan: Plan, channel: int) -> tuple[object, ...]:
 def _routes(plan: Plan, channel: int, tree: Tree) -> tuple[str, ...]:
     branches = Branches(tree)
     below, above = branches.below, branches.up[branches.below]
-    src, dst = np.concatenate([below, above]), np.concatenate([above, below])
+    src = np.concatenate([below, above])
+    dst = np.concatenate([above, below])
     kind = link_kinds(plan, np.array(plan.node), src, dst)
     return tuple(routes(plan, channel, src, dst, kind).tolist())

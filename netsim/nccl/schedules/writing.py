@@ -135,7 +135,8 @@ class Weave:
         columns = list(zip(*self._blocks, strict=True))
         kind, src, dst, step, segment = map(_concatenate, columns[:-2])
         bases = list(map(_concatenate, columns[-2:])) if places else []
-        turns, size = len(segments.count), self._size
+        turns = len(segments.count)
+        size = self._size
         joins = self._unrolled(builder, turns, gates)
         made = builder.rows(
             self._styles(builder, kind, segment, segments).ravel(),
@@ -186,9 +187,12 @@ class Weave:
         The first turns have fewer, because there are no turns before the first one.
         """
         row, earlier, back, lag = self._sorted_edges(builder, turns)
-        size, first = self._size, len(builder)
+        size = self._size
+        first = len(builder)
         target = earlier - back * np.int32(size) + np.int32(first)
-        counts, rows, lags = list[Ints](), list[Rows](), list[NDArray[np.int16]]()
+        counts = list[Ints]()
+        rows = list[Rows]()
+        lags = list[NDArray[np.int16]]()
         settled = min(turns, int(back.max(initial=0)))
         for turn in range(settled):
             exists = back <= turn
@@ -437,7 +441,8 @@ class Lines:
 
         The writers' next use of the slot, `slots` turns later, waits for the readers in turn.
         """
-        readers, read = np.repeat(rows, len(written)), np.tile(written, len(rows))
+        readers = np.repeat(rows, len(written))
+        read = np.tile(written, len(rows))
         self.woven.after(readers, read, sync)
         self.woven.after(read, readers, IN_ORDER, self.slots)
 
@@ -535,7 +540,8 @@ class Output:
 
     def add(self, turn: Turn, cut: Segments, gates: Sequence[tuple[Rows, Lag]] = ()) -> Rows:
         """Append all turns of a channel; return the numbers of its rows by turn (first axis)."""
-        woven, last = turn.woven, turn.last
+        woven = turn.woven
+        last = turn.last
         if not len(cut.count) or not len(woven):
             return np.zeros((0, len(woven)), np.int32)
         rows = woven.unroll(self.builder, cut, places=self.places, gates=gates)
@@ -547,7 +553,8 @@ class Output:
         if self.builder.fold is not None:
             ranks = self.builder.fold.ranks.first[ranks].astype(np.int64)
         order = np.argsort(ranks, kind="stable")
-        ranks, rows = ranks[order], rows[order]
+        ranks = ranks[order]
+        rows = rows[order]
         place = np.arange(len(ranks)) - np.searchsorted(ranks, ranks)
         columns = np.full((int(place.max(initial=-1)) + 1, self.collective.ranks), -1, np.int32)
         columns[place, ranks] = rows

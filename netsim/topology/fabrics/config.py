@@ -264,10 +264,14 @@ def build_sites(
         raise TopologyError(
             f"{problem} at one site only; sites join fabrics of kind {', '.join(JOINED[:-1])}"
         )
-    parts, owner = [], np.repeat(np.arange(len(hosts)), hosts)[ports.host]
+    parts = []
+    owner = np.repeat(np.arange(len(hosts)), hosts)[ports.host]
     for site, count in enumerate(hosts):
-        is_here, first = owner == site, sum(hosts[:site])
-        host, rail, rate = ports.host[is_here] - first, ports.rail[is_here], ports.rate[is_here]
+        is_here = owner == site
+        first = sum(hosts[:site])
+        host = ports.host[is_here] - first
+        rail = ports.rail[is_here]
+        rate = ports.rate[is_here]
         site_ports = Ports(host, rail, rate, ports.owner[is_here])
         parts.append(build_fabric(config, site_ports, count, transport))
     return kinds.far_apart(parts, ports, sites)
@@ -308,7 +312,8 @@ def _joined(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabr
     if config.kind == "custom":
         places = zip(ports.owner.tolist(), ports.rail.tolist(), strict=True)
         ends = _Ends(tuple(f"node{host}.nic{rail}" for host, rail in places), config.switches)
-        cables, groups = _cables(ends, config.links), _groups(ends, config.groups)
+        cables = _cables(ends, config.links)
+        groups = _groups(ends, config.groups)
         made = kinds.custom(ports, terms, config.switches, cables, groups)
         _check_reached(made, ports)
         return made

@@ -205,7 +205,8 @@ def _three_levels(leaves: int, uplinks: int, radix: int, upper: Upper) -> Shape:
     if upper.levels == 3:
         pod_leaves = min(pod_leaves, -(-leaves // upper.unit // 2) * upper.unit)
     pod_leaves = upper.pod_units * upper.unit or pod_leaves
-    pods, core_links = ceil(leaves / pod_leaves), core_uplinks_for(pod_leaves, upper.ratio)
+    pods = ceil(leaves / pod_leaves)
+    core_links = core_uplinks_for(pod_leaves, upper.ratio)
     _fits("a spine", pod_leaves, core_links, radix)
     if pods > radix:
         raise TopologyError(
@@ -276,12 +277,15 @@ def leaf_spine(
     """All NICs of a host on one leaf, `nodes_per_leaf` hosts a leaf, every leaf on every spine.
     Without `nodes_per_leaf` a leaf has the most hosts that fit, but at most half of them."""
     ports, terms, hosts = at
-    nics, ratio, over = _nics(ports), _ratio(ports, terms), _of_two(oversubscription)
+    nics = _nics(ports)
+    ratio = _ratio(ports, terms)
+    over = _of_two(oversubscription)
     widest = widest_leaf(radix, ratio, over)
     hosts_per_leaf = nodes_per_leaf or min(widest // nics, -(-hosts // 2))
     if hosts_per_leaf < 1:
         raise TopologyError(f"ports: a host with {nics} NICs does not fit a leaf of {radix} ports")
-    leaves, down = -(-hosts // hosts_per_leaf), hosts_per_leaf * nics
+    leaves = -(-hosts // hosts_per_leaf)
+    down = hosts_per_leaf * nics
     up = uplinks_of(down, ratio, over, terms)
     shape = clos_shape(leaves, down, up.number, radix, spines)
     return _clos("leaf-spine", ports, up, shape, ports.host // hosts_per_leaf)
@@ -299,7 +303,9 @@ def rail_optimized(
 ) -> Fabric:
     """A leaf a rail in every scalable unit; spines (and cores, if many units) join the rails."""
     ports, terms, hosts = at
-    nics, ratio, (over, *above) = _nics(ports), _ratio(ports, terms), oversubscription
+    nics = _nics(ports)
+    ratio = _ratio(ports, terms)
+    (over, *above) = oversubscription
     three = levels or (3 if units_per_pod or above else 0)
     upper = Upper(nics, above[-1] if above else 1.0, units_per_pod or 0, three)
     hosts_per_unit = nodes_per_unit or min(hosts, widest_leaf(radix, ratio, over))
@@ -315,7 +321,9 @@ def rail_only(
 ) -> Fabric:
     """A network of its own for each rail; other rails are reached over NVLink only."""
     ports, terms, hosts = at
-    nics, ratio, over = _nics(ports), _ratio(ports, terms), _of_two(oversubscription)
+    nics = _nics(ports)
+    ratio = _ratio(ports, terms)
+    over = _of_two(oversubscription)
     widest = radix if hosts <= radix else widest_leaf(radix, ratio, over)
     hosts_per_unit = nodes_per_unit or min(hosts, widest)
     units = -(-hosts // hosts_per_unit)
@@ -328,7 +336,8 @@ def rail_only(
 def fat_tree(at: Site, *, k: MaybeCount, levels: int, oversubscription: Ratios) -> Fabric:
     """The k-ary fat tree: k³/4 ports and 5k²/4 switches in 3 levels, k²/2 and 3k/2 in 2."""
     ports, terms, hosts = at
-    nics, per_port = _nics(ports), 4 if levels == 3 else 2
+    nics = _nics(ports)
+    per_port = 4 if levels == 3 else 2
     need = hosts * nics
     if k is None:  # over 8 ports, no host is split between edge switches, as nobody would wire it
         k = next(
@@ -359,7 +368,9 @@ def dual_plane(
 ) -> Fabric:
     """Each NIC has two ports of half its rate, one in each of two rail-optimized networks."""
     ports, terms, hosts = at
-    nics, ratio, over = _nics(ports), _ratio(ports, terms) / 2, _of_two(oversubscription)
+    nics = _nics(ports)
+    ratio = _ratio(ports, terms) / 2
+    over = _of_two(oversubscription)
     hosts_per_unit = nodes_per_unit or min(hosts, widest_leaf(radix, ratio, over))
     leaves = -(-hosts // hosts_per_unit) * nics
     up = uplinks_of(hosts_per_unit, ratio, over, terms)
@@ -421,7 +432,8 @@ def torus(
     dimension, `shape` is as for `grid_cables`."""
     ports, terms, hosts = at
     extents = dims or (hosts,)
-    count, grid = prod(extents), " x ".join(map(str, extents))
+    count = prod(extents)
+    grid = " x ".join(map(str, extents))
     if count < hosts:
         raise TopologyError(
             f"dims: a torus of {grid} has {count} routers, not {hosts} for the hosts"
@@ -530,7 +542,9 @@ def custom(
     port_counts = np.bincount(
         [end for low, high, *_ in cables for end in {low, high}], minlength=len(ports)
     )
-    ends, rates, delays = [], [], []
+    ends = []
+    rates = []
+    delays = []
     for low, high, rate, latency in cables:
         port = next((end for end in (low, high) if end < len(ports)), None)
         usual = terms.link if port is None else float(ports.rate[port])
@@ -542,7 +556,8 @@ def custom(
             rates.append(carried)
             delays.append(hop if latency is None else latency)
     out, into = np.array(ends, np.int32).reshape(-1, 2).T.copy()
-    level, columns = np.zeros(len(switches), np.int32), (np.array(rates), np.array(delays))
+    level = np.zeros(len(switches), np.int32)
+    columns = (np.array(rates), np.array(delays))
     made = Fabric("custom", terms, len(ports), switches, (), level, out, into, *columns, groups)
     return with_derived_tiers(made)
 
@@ -551,17 +566,22 @@ def far_apart(parts: Sequence[Fabric], ports: Ports, sites: Any) -> Fabric:
     """The fabrics of all sites, a border (`site0`) above the highest switches of each, and cables
     between every two borders. What joins a site to its border carries all that leaves it."""
     first = np.cumsum([0, *(len(part.switches) for part in parts)])
-    leaf, low, high = list[Ints](), list[Ints](), list[Ints]()
+    leaf = list[Ints]()
+    low = list[Ints]()
+    high = list[Ints]()
     for number, part in enumerate(parts):
-        inner, at = 2 * part.ports, first[number] - part.ports
+        inner = 2 * part.ports
+        at = first[number] - part.ports
         top = np.flatnonzero(part.level == part.level.max()) + first[number]
         leaf.append(part.head[:inner:2] + at)
         low += [part.tail[inner::2] + at, top]
         high += [part.head[inner::2] + at, np.full(len(top), first[-1] + number)]
     a, b = (np.repeat(end, sites.links) for end in np.triu_indices(len(parts), 1))
-    tail, head = np.concatenate([*low, first[-1] + a]), np.concatenate([*high, first[-1] + b])
+    tail = np.concatenate([*low, first[-1] + a])
+    head = np.concatenate([*high, first[-1] + b])
     names = [f"site{n}.{name}" for n, part in enumerate(parts) for name in part.switches]
-    tiers, terms = (("site", (*names, *numbered("site", len(parts)))),), parts[0].terms
+    tiers = (("site", (*names, *numbered("site", len(parts)))),)
+    terms = parts[0].terms
     made = fabric(parts[0].kind, tiers, ports, terms, np.concatenate(leaf), Cables(tail, head))
     rate = np.where(head < first[-1], terms.link, sites.bandwidth) * terms.usable
     rate[(head >= first[-1]) & (tail < first[-1])] *= sites.links * (len(parts) - 1)

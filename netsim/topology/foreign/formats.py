@@ -72,7 +72,8 @@ def read_astra(text: str, name: str) -> Topology:
     network = validate(AstraNetwork, parse_source(text, name))
     count = prod(network.npus_count)
     relays = len(network.topology) > 1 or network.topology[0] == "Ring"
-    graph, gpus = GraphSketch(), tuple(f"gpu{n}" for n in range(count))
+    graph = GraphSketch()
+    gpus = tuple(f"gpu{n}" for n in range(count))
     for gpu in gpus:
         graph.node(gpu, kind="gpu", forwards=relays)
     for dimension, shape in enumerate(network.topology):

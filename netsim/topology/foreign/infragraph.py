@@ -158,7 +158,9 @@ def _extent(endpoint: str, parts: Mapping[Any, int]) -> int:
 # NVLink or PCIe in the name of a link, and reported.
 
 NVLINKS = {1: 72e9, 2: 120e9, 3: 240e9, 4: 370.8e9, 5: 721.8e9}  # usable bytes/s of all of a GPU
-USUAL_NVLINK, USUAL_PCIE = 4, 5  # generations if the name has none
+# generations if the name has none
+USUAL_NVLINK = 4
+USUAL_PCIE = 5
 SOCKETS = 22e9  # bytes/s between CPUs (NCCL 2.30, src/graph/topo.h, Sapphire Rapids)
 UNITS = {"Gbps": "Gbps", "GBps": "GB/s"}
 NVLINK = re.compile(r"nv(?:link|l)?[_ -]?(\d)?|xpu_fabric|xgmi", re.IGNORECASE)
@@ -372,7 +374,8 @@ def _links(topology: Topology) -> Iterator[tuple[Hashable, Hashable, _Wire]]:
 
     The latency is the mean of both directions: entering a NIC takes longer than leaving it.
     """
-    graph, yielded_pairs = topology.graph, set()
+    graph = topology.graph
+    yielded_pairs = set()
     for a, b, data in graph.edges(data=True):
         back = graph.get_edge_data(b, a)
         if back is None or back["bandwidth"] != data["bandwidth"]:
@@ -399,7 +402,8 @@ def _add_device(classes: Any, infrastructure: Any, device_name: str, shape: _Sha
             component.custom.type = kind
     for a, b, wire in shape[1]:
         edge = device.edges.add(scheme="one2one", link=_link(device, wire))
-        edge.ep1.component, edge.ep2.component = a, b
+        edge.ep1.component = a
+        edge.ep2.component = b
     device.links, device.edges  # noqa: B018 - both lists must exist, even if empty
     infrastructure.devices.append(device)
 

@@ -92,7 +92,8 @@ class DeviceTree:
         for (a, b), there in directed.items():
             back = directed.get((b, a), 0)
             if there != back:
-                first, second = self.gpu_name(a), self.gpu_name(b)
+                first = self.gpu_name(a)
+                second = self.gpu_name(b)
                 raise InputError(
                     f"{self.source}: {first} has {there} links to {second}, which has {back} back; "
                     "a machine has as many in both directions"
@@ -404,7 +405,8 @@ def _likeness(model: str, wanted: str) -> int:
     """How similar a model is to a name: 3 begins with it, 2 has its words, 1 its letters, 0
     neither.
     """
-    words_of_model, wanted_words = _words(model), _words(wanted)
+    words_of_model = _words(model)
+    wanted_words = _words(wanted)
     tests = (
         words_of_model[: len(wanted_words)] == wanted_words,
         {*wanted_words} <= {*words_of_model},
@@ -481,7 +483,8 @@ def _different_links(first: DeviceTree, tree: DeviceTree, number: int) -> str:
     """The message about a GPU of host `number` that has another number of NVLinks than that of
     host 0.
     """
-    usual, links = first.switch_links(), tree.switch_links()
+    usual = first.switch_links()
+    links = tree.switch_links()
     for gpu in sorted(usual.keys() & links.keys()):
         if usual[gpu] != links[gpu]:
             name = tree.gpu_name(gpu)
@@ -528,13 +531,15 @@ def _scale_up(tree: DeviceTree, like: Machine | None) -> ScaleUp | None:
     the compute capability.
     """
     gpus = [gpu for _, gpu in tree.known_gpus()]
-    sm, foreign = gpus[0].sm, bool(gpus[0].gcn)
+    sm = gpus[0].sm
+    foreign = bool(gpus[0].gcn)
     usual = like.scale_up if like is not None else None
     same_kind = like is not None and (foreign or like.gpu.sm == sm)
     rate = xgmi_rate(gpus[0].gcn) if foreign else nvlink_rate(sm)
     if usual is not None and same_kind:
         rate = usual.link_bandwidth
-    switch_links, pairs = tree.switch_links(), tree.pairs()
+    switch_links = tree.switch_links()
+    pairs = tree.pairs()
     if any(switch_links.values()):
         _check_one_kind(tree, switch_links, pairs)
         links = [switch_links[number] for number in range(len(tree.gpus))]
@@ -645,9 +650,11 @@ def _vendor(cpu: XmlCpu) -> str:
 
 def _cpus(cpus: Sequence[XmlCpu], like: Machine) -> Cpu:
     """The CPUs; their memory is that of the preset if both have the same model of CPU."""
-    first, vendor = cpus[0], _vendor(cpus[0])
+    first = cpus[0]
+    vendor = _vendor(cpus[0])
     is_same_model = same_cpu(like.cpu, (vendor, first.familyid, first.modelid))
-    cpus_of, maker = _FIGURES["cpus"], "arm" if first.arch == "arm64" else vendor
+    cpus_of = _FIGURES["cpus"]
+    maker = "arm" if first.arch == "arm64" else vendor
     figures_of_model = {int(least): pair for least, pair in cpus_of.get(maker, cpus_of[""]).items()}
     memory, link = figures_of_model[
         max(least for least in figures_of_model if least <= first.modelid)

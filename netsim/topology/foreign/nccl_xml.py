@@ -57,7 +57,8 @@ def parse_elements(data: bytes, source: str) -> Element:
     if len(data) > LARGEST_FILE:
         raise ScenarioError(f"larger than {LARGEST_FILE >> 20} MiB", source=source)
     # Imported here, as the import is slow and most runs read no XML.
-    xml, safe = import_module("xml.sax"), import_module("defusedxml")
+    xml = import_module("xml.sax")
+    safe = import_module("defusedxml")
     tree = _Tree(source)
     parser = import_module("defusedxml.sax").make_parser()
     parser.forbid_dtd = True
@@ -65,7 +66,8 @@ def parse_elements(data: bytes, source: str) -> Element:
     try:
         parser.parse(BytesIO(data))
     except xml.SAXParseException as error:
-        line, column = error.getLineNumber() or 1, (error.getColumnNumber() or 0) + 1
+        line = error.getLineNumber() or 1
+        column = (error.getColumnNumber() or 0) + 1
         message = f"not XML: {error.getMessage()}"
         raise ScenarioError(message, source=source, line=line, column=column) from None
     except safe.DefusedXmlException:
@@ -424,7 +426,9 @@ CLASS_OF_ELEMENT = {
 }  # fmt: skip
 ATTRIBUTE_NAMES = {"class_code": "class", "bandwidth": "bw"}  # attributes, by fields of other names
 FIRST_ATTRIBUTES = ("name", "dev", "host_hash", "latency")  # attributes that are written first
-NCCL_VERSION, RCCL_VERSION = 1, 2  # of the file (RCCL, src/graph/xml.h)
+# of the file (RCCL, src/graph/xml.h)
+NCCL_VERSION = 1
+RCCL_VERSION = 2
 VERSIONS = {str(version): version for version in (NCCL_VERSION, RCCL_VERSION)}
 OMITTED_IF_EMPTY = {("gpu", "gcn"), *(("pci", one.name) for one in fields(XmlPci)[1:6])}  # if empty
 
@@ -445,7 +449,8 @@ class ElementKind:
 @cache
 def kind_of(name: str) -> ElementKind:
     """Return the kind of an element, from the fields of its class."""
-    kind, hints = ElementKind({}, {}), get_type_hints(CLASS_OF_ELEMENT[name], include_extras=True)
+    kind = ElementKind({}, {})
+    hints = get_type_hints(CLASS_OF_ELEMENT[name], include_extras=True)
     for field_of_class in sorted(
         fields(CLASS_OF_ELEMENT[name]),
         key=lambda field_of_class: field_of_class.name not in FIRST_ATTRIBUTES,
@@ -546,7 +551,8 @@ def write_system(system: XmlSystem) -> str:
 
 def _written(name: str, value: object) -> Iterator[str]:
     """Yield the lines of the XML element `name` with the attributes and children of `value`."""
-    kind, attributes = kind_of(name), ""
+    kind = kind_of(name)
+    attributes = ""
     for key, (field_, _) in kind.attributes.items():
         field_value = getattr(value, field_)
         if field_value is not None and (field_value or (name, field_) not in OMITTED_IF_EMPTY):

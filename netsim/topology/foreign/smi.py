@@ -269,7 +269,8 @@ def _amd_tables(text: str, source: str) -> Iterator[tuple[str, _Cells]]:
         words = line.split()
         if title_match := AMD.search(line):
             title = (title_match[1] or title_match[2]).casefold().replace("numa bw", "bandwidth")
-            names, cells = [], {}
+            names = []
+            cells = {}
             yield title, cells
         elif "TABLE" in line or set(line.strip()) == {"="}:
             title = ""
@@ -325,7 +326,8 @@ def _rows(devices: tuple[str, ...], words: list[_Word], source: str) -> dict[str
     starts = [n for n, word in enumerate(words) if word.text in devices]
     rows: dict[str, _Row] = {}
     for start, end in pairwise([*starts, len(words)]):
-        name, line = words[start].text, words[start].line
+        name = words[start].text
+        line = words[start].line
         if name in rows:
             raise ScenarioError(f"a second row for {name}", source=source, line=line)
         rows[name] = _Row(name, tuple(words[start + 1 : end]), line)
@@ -473,7 +475,8 @@ class _Places:
         roots: dict[int, str] = {}
         bridges: dict[int, dict[int, int]] = {}
         for device, outer in enumerate(self._outer):
-            bridge, cpu = bridged[device], f"cpu{domain[device]}"
+            bridge = bridged[device]
+            cpu = f"cpu{domain[device]}"
             sharing = {o for o, b in zip(self._outer, bridged, strict=True) if b == bridge}
             numbers = bridges.setdefault(domain[device], {})
             shared = f"{cpu}.{numbers.setdefault(bridge, len(numbers))}"
@@ -486,7 +489,8 @@ class _Places:
 
     def _place(self, device: int, tops: dict[int, str]) -> str:
         """The switch of the device's PIX group; a device alone below a CPU needs no switch."""
-        inner, top = self._inner[device], tops[self._outer[device]]
+        inner = self._inner[device]
+        top = tops[self._outer[device]]
         if inner not in self._made:
             alone = self._inner.count(inner) == 1 and not top.startswith("pcie")
             self._made[inner] = top if alone else self._switch(top)
@@ -579,7 +583,8 @@ def links_to_switch(matrix: Matrix, source: str) -> tuple[int, ...]:
     gpus = range(len(matrix.gpus))
     links = tuple(max((n for ends, n in pairs.items() if g in ends), default=0) for g in gpus)
     for a, b in combinations(gpus, 2):
-        shown, expected = pairs.get((a, b), 0), min(links[a], links[b])
+        shown = pairs.get((a, b), 0)
+        expected = min(links[a], links[b])
         if shown != expected:
             first, second = (matrix.devices[matrix.gpus[gpu]] for gpu in (a, b))
             cell = matrix.cells[matrix.gpus[a]][matrix.gpus[b]]
@@ -594,7 +599,8 @@ def links_to_switch(matrix: Matrix, source: str) -> tuple[int, ...]:
 
 def _scale_up(matrix: Matrix, like: Machine, source: str) -> ScaleUp | None:
     """NVLinks over a switch or between two GPUs each, or xGMI."""
-    pairs, usual = _pairs(matrix), like.scale_up
+    pairs = _pairs(matrix)
+    usual = like.scale_up
     if not pairs:
         return None
     rate = usual.link_bandwidth if usual else nvlink_rate(like.gpu.sm)

@@ -22,7 +22,10 @@ from netsim.training.recorded.kineto import RECORD, SPELT, groups_of, head_of, s
 from netsim.workloads.setting import Ranks
 from netsim.workloads.tape import Deps, Tape, TapeEntry
 
-VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+VARINT = 0
+FIXED64 = 1
+LENGTH = 2
+FIXED32 = 5
 Value = int | float | bytes
 
 
@@ -52,7 +55,8 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
             raise InputError("ends in the middle of a number")
         byte = data[at]
         value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
+        at = at + 1
+        shift = shift + 7
         if byte < 0x80:
             return value, at
 
@@ -68,12 +72,14 @@ def fields(data: bytes) -> Iterator[tuple[int, Value]]:
             value, at = read_varint(data, at)
         elif kind == LENGTH:
             size, at = read_varint(data, at)
-            value, at = data[at : at + size], at + size
+            value = data[at : at + size]
+            at = at + size
         elif kind in (FIXED64, FIXED32):
             size, form = (8, "<d") if kind == FIXED64 else (4, "<f")
             if at + size > len(data):
                 raise InputError("ends in the middle of a field")
-            value, at = struct.unpack(form, data[at : at + size])[0], at + size
+            value = struct.unpack(form, data[at : at + size])[0]
+            at = at + size
         else:
             raise InputError(f"holds a field of the unknown kind {kind}")
         if at > len(data):
@@ -83,7 +89,8 @@ def fields(data: bytes) -> Iterator[tuple[int, Value]]:
 
 # The field number of an attribute's value says its type. Varints and fixed sizes alone do not say
 # whether a number is signed, in zigzag, or an integer of a fixed size:
-SIGNED, ZIGZAG = (7, 9), (15, 17)
+SIGNED = (7, 9)
+ZIGZAG = (15, 17)
 FIXED_SIZE_INTEGERS = {19: ("<f", "<I"), 21: ("<d", "<Q"), 23: ("<f", "<i"), 25: ("<d", "<q")}
 
 
@@ -106,7 +113,8 @@ def packed(value: Value) -> list[int]:
         return [value]
     if not isinstance(value, bytes):
         raise InputError("holds a list of fractions where node numbers are expected")
-    numbers, at = [], 0
+    numbers = []
+    at = 0
     while at < len(value):
         number, at = read_varint(value, at)
         numbers.append(number)
@@ -118,7 +126,11 @@ def packed(value: Value) -> list[int]:
 # others are its nodes (MLCommons Chakra, et_def.proto). The size of a collective is the number of
 # bytes that one rank sends in.
 
-COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7  # kinds of nodes
+# kinds of nodes
+COMPUTE = 4
+SEND = 5
+RECEIVE = 6
+COLLECTIVE = 7
 TYPES = (
     "all_reduce",
     "reduce",
@@ -131,10 +143,22 @@ TYPES = (
     "reduce_scatter",
     "barrier",
 )
-ID, NAME, TYPE, CONTROL, DATA, START, DURATION, INPUTS, ATTRIBUTE = 1, 2, 3, 4, 5, 6, 7, 8, 10
+ID = 1
+NAME = 2
+TYPE = 3
+CONTROL = 4
+DATA = 5
+START = 6
+DURATION = 7
+INPUTS = 8
+ATTRIBUTE = 10
 TYPES_IN = {1: "values", 3: "types"}  # fields of a node's inputs
 # Field numbers of an attribute's value, by its type.
-INT32, INT64, BOOL, BOOLS, STRING = 7, 9, 27, 28, 29
+INT32 = 7
+INT64 = 9
+BOOL = 27
+BOOLS = 28
+STRING = 29
 SENDS_ONE_PART = ("all_gather", "gather")  # a rank sends 1/n of the size that nccl-tests counts
 VERSION = "0.0.4"
 RAN_ALONE = "kernels_alone"  # attribute of a trace: its kernels ran without collectives beside them
@@ -217,7 +241,8 @@ def _calls(
         return [_end_node(node, entry, (ranks[0], ranks[1]), node.number, sends=rank == ranks[0])]
     if entry.collective == "sendrecv":
         place = ranks.index(rank)
-        before, after = ranks[place - 1], ranks[(place + 1) % len(ranks)]
+        before = ranks[place - 1]
+        after = ranks[(place + 1) % len(ranks)]
         receive = replace(node, number=second)
         return [
             _end_node(node, entry, (rank, after), node.number, sends=True),
@@ -274,7 +299,8 @@ def _message(node: TraceNode) -> bytes:
 
 def decoded(data: bytes) -> list[TraceNode]:
     """Return the nodes of a trace file."""
-    messages, at = [], 0
+    messages = []
+    at = 0
     while at < len(data):
         size, at = read_varint(data, at)
         if at + size > len(data):
@@ -287,7 +313,9 @@ def decoded(data: bytes) -> list[TraceNode]:
 def _read(data: bytes) -> TraceNode:
     """Decode a node."""
     number = kind = micros = 0
-    name, after, attributes = "", list[int](), dict[str, Value]()
+    name = ""
+    after = list[int]()
+    attributes = dict[str, Value]()
     for key, value in fields(data):
         if key == ID and isinstance(value, int):
             number = value
@@ -359,7 +387,9 @@ def ran_alone(path: Path) -> bool:
 
 def nodes_of_json(text: str) -> list[TraceNode]:
     """Return the nodes of a trace in JSON."""
-    decoder, at, documents = json.JSONDecoder(), 0, list[Any]()
+    decoder = json.JSONDecoder()
+    at = 0
+    documents = list[Any]()
     while at < len(text):
         document, at = decoder.raw_decode(text, at)
         documents.append(document)
@@ -403,15 +433,15 @@ def _nodes_of_pytorch(nodes: Sequence[Mapping[str, Any]]) -> list[TraceNode]:
     A call waits for the last kernel launched before it and for the last call of its group, the
     kernel after a `wait` for all calls before.
     """
-    trace_nodes, calls, kernels, waits = (
-        list[TraceNode](),
-        dict[str, int](),
-        list[int](),
-        list[int](),
-    )
+    trace_nodes = list[TraceNode]()
+    calls = dict[str, int]()
+    kernels = list[int]()
+    waits = list[int]()
     records = {node["id"] for node in nodes if node["name"] == RECORD}
     for node in sorted(nodes, key=lambda node: int(node["id"])):
-        number, name, inputs = int(node["id"]), str(node["name"]), node.get("inputs", {})
+        number = int(node["id"])
+        name = str(node["name"])
+        inputs = node.get("inputs", {})
         if GROUPS_MADE in name:
             trace_nodes.append(
                 TraceNode(number, name, METADATA, (), 0, {"values": str(inputs).encode()})
@@ -429,7 +459,8 @@ def _nodes_of_pytorch(nodes: Sequence[Mapping[str, Any]]) -> list[TraceNode]:
             trace_nodes.append(
                 TraceNode(number, name, COMPUTE, after, round(node.get("exclusive_dur", 0)))
             )
-            kernels, waits = [number], []
+            kernels = [number]
+            waits = []
     return trace_nodes
 
 
@@ -446,7 +477,8 @@ def _call_of_record(
     )
     if match is None or place < 3:
         return None
-    kind, group = str(match.lastgroup), values[place - 2]
+    kind = str(match.lastgroup)
+    group = values[place - 2]
     attributes: dict[str, Value] = {
         "comm_size": _bytes_in(values[0]),
         "types": str(inputs["types"][0]).encode(),
@@ -620,8 +652,10 @@ def tape_of_trace(path: Path, world: int) -> tuple[Tape, tuple[str, ...]]:
 
 def _tape_of_one(path: Path, world: int, rank: int | None) -> tuple[Tape, tuple[str, ...]]:
     """The tape on which every rank does what the rank of one file does."""
-    rank_file, tape = _Rank(path, world, rank, *read_rank(path)), Tape(phase="step")
-    everyone, entry_of_node = np.arange(world, dtype=np.int32), dict[int, int]()
+    rank_file = _Rank(path, world, rank, *read_rank(path))
+    tape = Tape(phase="step")
+    everyone = np.arange(world, dtype=np.int32)
+    entry_of_node = dict[int, int]()
     tiles: dict[tuple[bool, Members], Ranks] = {}
     for node, call, numbers in rank_file.steps():
         after = tuple(entry_of_node[number] for number in numbers)
@@ -744,13 +778,15 @@ class _Rank:
 
     def _collective(self, node: TraceNode) -> _Call | None:
         """The collective of a node; None if it moves nothing."""
-        kind, nbytes = node.attributes.get("comm_type"), node.attributes.get("comm_size")
+        kind = node.attributes.get("comm_type")
+        nbytes = node.attributes.get("comm_size")
         has_known_type = isinstance(kind, int) and 0 <= kind < len(TYPES)
         if not has_known_type or not isinstance(nbytes, int):
             raise InputError(
                 f"{self.path}: node {node.number} ({node.name}) has no comm_type or comm_size"
             )
-        collective, group = TYPES[int(kind or 0)], group_of(node)
+        collective = TYPES[int(kind or 0)]
+        group = group_of(node)
         if collective == "barrier" or nbytes <= 0:
             return None
         if group and group not in self.groups:

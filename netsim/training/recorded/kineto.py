@@ -151,7 +151,8 @@ class ProfiledJob:
 
     def description_of_call(self, args: Mapping[str, Any]) -> CallDescription | None:
         """Return the call that arguments describe; None if size or ranks are missing."""
-        collective, dtype = collective_of(args), TYPES.get(str(args.get("dtype", "")))
+        collective = collective_of(args)
+        dtype = TYPES.get(str(args.get("dtype", "")))
         ranks = self._ranks(args)
         if collective is None or dtype is None or len(ranks) < 2:
             return None
@@ -170,7 +171,8 @@ class ProfiledJob:
 
     def _ranks(self, args: Mapping[str, Any]) -> tuple[int, ...]:
         """The ranks of a call's group; () if they are not known."""
-        text, size = str(args.get("Process Group Ranks", "")), args.get("Group size")
+        text = str(args.get("Process Group Ranks", ""))
+        size = args.get("Group size")
         _check_ranks(size, "'Group size'")
         listed = self.groups.get(str(args.get("Process Group Name", "")), ())
         if "..." in text and isinstance(size, int):
@@ -205,7 +207,8 @@ def job_of(data: Mapping[str, Any]) -> ProfiledJob:
     """Return the job in a trace's header, as far as it is described."""
     info = data.get("distributedInfo")
     info = info if isinstance(info, dict) else {}
-    rank, world = info.get("rank"), info.get("world_size")
+    rank = info.get("rank")
+    world = info.get("world_size")
     groups = {}
     config = info.get("pg_config")
     for group in config if isinstance(config, list) else ():
@@ -246,7 +249,8 @@ def _completed_ranks(text: str, size: int, args: Mapping[str, Any]) -> tuple[int
     """Complete a list of ranks that PyTorch has shortened by an ellipsis, by its start and
     stride.
     """
-    first, stride = args.get("Global rank start"), args.get("Global rank stride")
+    first = args.get("Global rank start")
+    stride = args.get("Global rank stride")
     if isinstance(first, int) and isinstance(stride, int) and stride > 0:
         return tuple(first + k * stride for k in range(size))
     head, _, tail = text.partition("...")
@@ -338,7 +342,8 @@ class Events:
         )
         last_launch: dict[object, float] = {}
         for kernel in sorted(kernels, key=self._launch_time):
-            launch, args = self.launch_of(kernel), args_of(kernel)
+            launch = self.launch_of(kernel)
+            args = args_of(kernel)
             call_arguments: list[Mapping[str, Any]]
             if "Collective name" in args:
                 call_arguments = [args]
@@ -376,7 +381,8 @@ def events_of(trace_events: Sequence[object]) -> Events:
 
 def _add(events: Events, event: Event) -> None:
     """Add an event to the list of its kind."""
-    kind, name = str(event.get("cat", "")).lower(), str(event.get("name", ""))
+    kind = str(event.get("cat", "")).lower()
+    name = str(event.get("name", ""))
     if kind in KERNELS:
         events.kernels.append(event)
     elif kind in RUNTIME:
@@ -430,11 +436,9 @@ def holding(
         if thread not in by_thread:
             yield number, ()
             continue
-        intervals_of_thread, next_interval, stack = (
-            by_thread[thread],
-            places[thread],
-            open_intervals[thread],
-        )
+        intervals_of_thread = by_thread[thread]
+        next_interval = places[thread]
+        stack = open_intervals[thread]
         while (
             next_interval < len(intervals_of_thread)
             and intervals_of_thread[next_interval].begin <= when
@@ -630,7 +634,8 @@ def read_profile(path: Path) -> Profile:
 
 def profile_of(data: Mapping[str, Any], path: Path) -> Profile:
     """Return the profile in the contents of a trace."""
-    job, events = job_of(data), events_of(data["traceEvents"])
+    job = job_of(data)
+    events = events_of(data["traceEvents"])
     events.kernels = _of_one_device(events.kernels, job.rank)
     ours = [event for event in events.kernels if is_nccl(event)]
     if not events.kernels:
@@ -667,7 +672,8 @@ def _calls(
 ) -> tuple[list[ProfiledCall], int]:
     """Return the calls of the kernels `ours`, and the number of kernels without description."""
     calls_of_launch: dict[object, list[ProfiledCall]] = {}
-    unsized, described = 0, list(events.calls_of_kernels(ours))
+    unsized = 0
+    described = list(events.calls_of_kernels(ours))
     has_no_descriptions = not any(call_arguments for _, call_arguments in described)
     from_shapes = (
         calls_from_shapes(events, [description for description, _ in described], job.world)

@@ -26,7 +26,8 @@ from netsim.training.recorded.kineto import (
 
 MODULE = re.compile(r"nn\.Module: (?P<kind>.+)_(?P<number>\d+)")
 BACKWARD = "autograd::engine::evaluate_function"
-BEFORE, AFTER = "embedding", "head"
+BEFORE = "embedding"
+AFTER = "head"
 Times = dict[str, tuple[float, float]]
 
 
@@ -77,7 +78,8 @@ class _Found:
 
     def _add(self, event: Event) -> None:
         """Sort one event into the lists."""
-        kind, name = str(event.get("cat", "")), str(event.get("name", ""))
+        kind = str(event.get("cat", ""))
+        name = str(event.get("name", ""))
         begin = float(event["ts"])
         number = args_of(event).get("Sequence number", -1)
         interval = ThreadInterval(
@@ -198,7 +200,9 @@ class _Layers:
         *,
         ends: bool,
     ) -> None:
-        self.trace, self.spans, self.ends = trace, spans, ends
+        self.trace = trace
+        self.spans = spans
+        self.ends = ends
         self.first = sorted(first, key=lambda interval: interval.begin)
         self.begins = [interval.begin for interval in self.first]
         self.backward = sorted(interval.begin for interval in trace.backward_operators)
@@ -214,9 +218,11 @@ class _Layers:
         layer_kernels = []
         for number, kernel in enumerate(computing_kernels):
             back, span, ahead = (table[number] for table in around)
-            layer, direction = "", 0
+            layer = ""
+            direction = 0
             if back and not (span and span[-1].begin > back[-1].begin):
-                layer, direction = self.of_number.get(back[-1], ""), 1
+                layer = self.of_number.get(back[-1], "")
+                direction = 1
             elif span and not back:
                 layer = span[-1].name
             elif ahead and not back:
@@ -248,7 +254,8 @@ class _Layers:
         Numbers are counted by thread. Operators without a gradient show the number of the next one
         with a gradient; that one is therefore the last to begin among operators of a number.
         """
-        forward, backward = self.trace.forward_operators, self.trace.backward_operators
+        forward = self.trace.forward_operators
+        backward = self.trace.backward_operators
         by_number: dict[tuple[object, int], list[ThreadInterval]] = defaultdict(list)
         for operator in sorted(forward, key=lambda operator: operator.begin):
             by_number[operator.thread, operator.number].append(operator)
