@@ -182,7 +182,9 @@ def _novelty_errors(
         points[level] = novelty.left_out_by(
             level, results, entries, corpus, options.jobs, None, journal
         )
-    return novelty.novelty_errors(novelty.by_novelty(points, corpus))
+    healthy = [point for point in results.left_out if point.healthy]
+    is_within = accuracy.points_within(healthy, entries)
+    return novelty.novelty_errors(novelty.by_novelty(points, corpus), is_within)
 
 
 def _write(

@@ -967,6 +967,21 @@ def _covered(
                 yield _Covered(point, float(not outside), width, score)
 
 
+def points_within(
+    points: Sequence[ComparedPoint], entries: Sequence[IndexEntry]
+) -> dict[tuple[str, int], bool]:
+    """Whether each measured time lies in the interval of its class (machine, transport, collective
+    and band), made without the system of the point; by run and size in bytes.
+
+    Points without an interval are left out.
+    """
+    where = {entry.id: joined_by(entry) for entry in entries}
+    return {
+        (covered.point.run, covered.point.size_bytes): bool(covered.is_within)
+        for covered in _covered(points, where, _residuals(points, where))
+    }
+
+
 def _coverage(points: Sequence[ComparedPoint], entries: Sequence[IndexEntry]) -> Iterator[str]:
     """Lines of a Markdown table on how far intervals can be trusted, by band and by system.
 

@@ -18,7 +18,7 @@ from netsim.measured.accuracy import Accuracy, Journal, intervals_from, leave_ou
 from netsim.measured.compare import ComparedPoint, Error, error_of, weights_of
 from netsim.measured.index import IndexEntry, version_of
 from netsim.results import row as result_rows
-from netsim.results.novelty import NOVELTIES, WORDS, Trait, nccl_generation, novelty_of
+from netsim.results.novelty import NOVELTIES, SIBLING, WORDS, Trait, nccl_generation, novelty_of
 
 SYSTEM = "system"
 TRANSPORT = "transport"
@@ -31,9 +31,12 @@ ANY: result_rows.Class = ("", "", "", "")  # the points of one class and band ar
 class NoveltyError:
     """The error of one novelty class in one size band.
 
-    - `within`: the fraction of points inside an interval that was computed without their system;
-      None if there is no such interval.
-    - `interval`: the interval from the points of all systems.
+    - `within`: the fraction of points inside an interval that was computed without their system:
+      for runs with a sibling, the interval of their class (machine, transport, collective and
+      band), which such questions get; otherwise that of the novelty class. None if there is no
+      such interval.
+    - `interval`: the interval from the points of all systems of the novelty class; None for runs
+      with a sibling.
     """
 
     novelty: str
@@ -145,8 +148,28 @@ def _within(points: Sequence[ComparedPoint]) -> float | None:
     return float(np.average(inside, weights=weights_of(systems))) if inside else None
 
 
-def novelty_errors(classes: Mapping[str, Sequence[ComparedPoint]]) -> list[NoveltyError]:
-    """The errors of all classes by band, with how often intervals hold."""
+def _within_own_class(
+    points: Sequence[ComparedPoint], is_within: Mapping[tuple[str, int], bool]
+) -> float | None:
+    """The fraction of points for which `is_within` (by run and size in bytes) is true; every system
+    weighs the same. None if it has none of the points."""
+    covered = [point for point in points if (point.run, point.size_bytes) in is_within]
+    if not covered:
+        return None
+    inside = [is_within[point.run, point.size_bytes] for point in covered]
+    weights = weights_of([point.system for point in covered])
+    return float(np.average(inside, weights=weights))
+
+
+def novelty_errors(
+    classes: Mapping[str, Sequence[ComparedPoint]],
+    is_within: Mapping[tuple[str, int], bool] | None = None,
+) -> list[NoveltyError]:
+    """The errors of all classes by band, with how often intervals hold.
+
+    `is_within` says by run and size in bytes whether the measured time lies in the interval of its
+    class of machines (`accuracy.points_within`); it counts for runs with a sibling.
+    """
     errors = list[NoveltyError]()
     for novelty, points in classes.items():
         bands = grouped(points, lambda point: result_rows.band_of(point.size_bytes))
@@ -154,15 +177,14 @@ def novelty_errors(classes: Mapping[str, Sequence[ComparedPoint]]) -> list[Novel
             band_points = bands.get(band)
             if not band_points:
                 continue
-            errors.append(
-                NoveltyError(
-                    novelty=novelty,
-                    band=band,
-                    error=error_of(band_points),
-                    within=_within(band_points),
-                    interval=_interval(band_points),
-                )
-            )
+            if novelty == SIBLING:
+                within = _within_own_class(band_points, is_within or {})
+                interval = None
+            else:
+                within = _within(band_points)
+                interval = _interval(band_points)
+            error = error_of(band_points)
+            errors.append(NoveltyError(novelty, band, error, within, interval))
     return errors
 
 

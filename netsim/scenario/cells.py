@@ -639,15 +639,25 @@ def _assumed_static_paths(cluster: ClusterConfig, fabric: Any) -> Iterator[str]:
     transport = TRANSPORTS[named or cluster.usual_transport]
     dead = [fault.nic for fault in cluster.faults if fault.nic]
     missing = any(override.nics is not None for override in cluster.overrides)
-    if transport.routing != "static" or not (dead or missing):
+    if transport.routing_for(_fastest_nic(cluster)) != "static" or not (dead or missing):
         return
     dead_text = ", ".join(dead[:3]) + (" and more" if len(dead) > 3 else "")
     left_out = dead_text or "the NICs that are left out"
     yield (
-        f"assumed: static paths, as {transport.name} usually has them: what "
+        f"assumed: static paths, as {transport.name} of this generation usually has them: what "
         f"{left_out} carried keeps to the fixed paths of other NICs and "
-        "may collide there (cluster.fabric.routing: adaptive or ecmp spreads it)"
+        "may collide there (cluster.fabric.routing: spray or adaptive spreads it)"
     )
+
+
+def _fastest_nic(cluster: ClusterConfig) -> float:
+    """The highest line rate of all NICs of a cluster, in bytes/s; 0 without NICs."""
+    rates = [0.0]
+    for group in cluster.members:
+        nics = group.loaded.machine.nics
+        if nics is not None:
+            rates.append(cluster.nic_rate_of(group) or max(nics.rates))
+    return max(rates)
 
 
 _SLOWER = 0.9  # a PCIe slot is fast enough for a NIC if it has this fraction of the NIC's rate

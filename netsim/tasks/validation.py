@@ -134,7 +134,9 @@ def _departure_of_all_sizes(resolved: ResolvedCell) -> str:
     if replace(job.comm.settings, **CHOICE) != replace(_default_settings(job), **CHOICE):
         return "NCCL variables change more than its choice"
     cluster = job.cluster
-    usual = cluster.transport.routing if cluster.transport else ""
+    usual = ""
+    if cluster.transport is not None:
+        usual = cluster.transport.routing_for(cluster.ports.fastest_rate)
     if cluster.routing not in ("", "static", "rail", usual):
         return f"paths are {cluster.routing} where {usual} ones were timed"
     return ""

@@ -328,7 +328,7 @@ class _Parts:
         transport = self.transport
         plan = self.plan
         fabric = self.fabric
-        policy = policy_of(self.described, transport)
+        policy = policy_of(self.described, transport, self.plan.ports.fastest_rate)
         if config.sites is not None and self.described.window is None:
             # Only between sites is the round trip so long that connections wait for the window.
             policy = replace(policy, window=transport.window)

@@ -161,6 +161,8 @@ class Transport:
     - `gpudirect`: whether NICs reach GPU memory directly.
     - `groups`: whether NICs beyond one for each GPU appear to NCCL as one.
     - `routing`: how its switches usually choose between equal paths.
+    - `adaptive_from`: NICs of this line rate (bytes/s) and faster ones belong to a generation whose
+      switches usually spread the packets of a message over all equal paths instead.
     - `in_order`: packets that overtake others are dropped and sent again, so a message keeps to one
       path. Otherwise receivers place packets as they come, and a message ends with its last packet.
     - `incast`: the fraction by which a byte takes longer to receive for each further NIC that sends
@@ -179,12 +181,25 @@ class Transport:
     gpudirect: bool = True
     groups: bool = False
     routing: str = "static"
+    adaptive_from: float = inf
     in_order: bool = False
     incast: float = 0.0
+
+    def routing_for(self, nic_rate: float) -> str:
+        """How switches usually choose between equal paths where the fastest NIC has a line rate of
+        `nic_rate` bytes/s.
+
+        >>> TRANSPORTS["infiniband"].routing_for(12.5e9)  # EDR
+        'static'
+        >>> TRANSPORTS["infiniband"].routing_for(50e9)  # NDR
+        'spray'
+        """
+        return "spray" if nic_rate >= self.adaptive_from else self.routing
 
 
 _ETHERNET: dict[str, Any] = {"routing": "ecmp", "in_order": True}
 PROFILES: dict[str, dict[str, Any]] = {
+    "infiniband": {"adaptive_from": value("infiniband.adaptive_from")},
     "roce": _ETHERNET,
     "efa": {"latency": value("efa.latency"), "stated_latency": value("efa.stated_latency"),
             "incast": value("efa.incast"), "groups": True, "routing": "spray"},

@@ -40,6 +40,11 @@ class Ports:
     def __len__(self) -> int:
         return len(self.host)
 
+    @property
+    def fastest_rate(self) -> float:
+        """The line rate of the fastest port in bytes per second; 0 without ports."""
+        return float(self.rate.max(initial=0.0))
+
 
 @dataclass(frozen=True, slots=True)
 class FabricTerms:

@@ -96,12 +96,21 @@ def test_runs_with_a_problem_are_in_no_class() -> None:
 def test_an_interval_holds_four_fifths_of_systems_that_it_has_not_seen() -> None:
     """Eleven systems whose simulations are 1 to 11 % too slow."""
     points = [point(H100, 10.0 * (1 + n / 100), system=f"s{n}") for n in range(1, 12)]
-    (error,) = novelty_errors({SIBLING: points})
+    (error,) = novelty_errors({KIND: points})
     assert error.error.systems == 11
     assert error.error.median == pytest.approx(0.06, abs=0.001)
     assert error.interval is not None
     assert 1 / 1.11 <= error.interval.low < error.interval.high <= 1 / 1.01
     assert error.within == pytest.approx(9 / 11)  # all but the ends
+
+
+def test_runs_with_a_sibling_are_held_against_the_interval_of_their_class_of_machines() -> None:
+    points = [point(H100, 11.0, system="a"), point(H100, 11.0, size=2048, system="b")]
+    (error,) = novelty_errors({SIBLING: points}, {(H100.id, 1024): True, (H100.id, 2048): False})
+    assert error.within == pytest.approx(0.5)
+    assert error.interval is None
+    (error,) = novelty_errors({SIBLING: points}, {})
+    assert error.within is None
 
 
 def test_few_systems_have_an_error_but_no_interval() -> None:

@@ -41,11 +41,13 @@ def test_fabrics_that_are_counted_or_do_not_block_assume_nothing(cluster: str) -
     ],
 )
 def test_static_paths_are_named_under_a_dead_nic(broken: str, who: str) -> None:
-    (note,) = assumed(f"nodes: 4, {broken}")
-    assert note.startswith("assumed: static paths, as infiniband usually has them")
+    (note,) = assumed(f"nodes: 4, nic: 100Gbps, {broken}")
+    assert note.startswith("assumed: static paths, as infiniband of this generation usually has")
     assert who in note
+    assert assumed(f"nodes: 4, nic: 200Gbps, {broken}") == []  # packets spread over all paths
     for named in ("routing: static", "routing: adaptive", "transport: efa"):
-        assert assumed(f"nodes: 4, {broken}, fabric: {{kind: rail-optimized, {named}}}") == []
+        fabric = f"fabric: {{kind: rail-optimized, {named}}}"
+        assert assumed(f"nodes: 4, nic: 100Gbps, {broken}, {fabric}") == []
 
 
 def test_expect_names_what_it_assumes_of_each_machine_of_a_mixed_cluster(tmp_path, capsys) -> None:

@@ -296,7 +296,7 @@ def build_fabric(config: Any, ports: Ports, hosts: int, transport: Transport) ->
             "delivers in order: it would drop and resend them; take adaptive, or ecmp with several "
             "qps, or say delivery: out-of-order if NICs place packets as they come"
         )
-    check_routing(made, policy_of(config, transport).routing)
+    check_routing(made, policy_of(config, transport, ports.fastest_rate).routing)
     return made
 
 
@@ -304,7 +304,7 @@ def _joined(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabr
     stated_latency = _single_value(config.latency)
     cable = config.cable_metres * SECONDS_A_METRE
     hop = (transport.hop if stated_latency is None else stated_latency) + cable
-    link = _single_value(config.link) or float(ports.rate.max(initial=0.0))
+    link = _single_value(config.link) or ports.fastest_rate
     arrival = NIC_SECONDS + transport.latency
     terms = FabricTerms(link, hop, arrival, transport.usable, transport.nic_cap)
     if config.kind in ("single-switch", "nvlink-domain"):
@@ -340,12 +340,20 @@ def _single_value(value: float | tuple[float, ...] | None) -> float | None:
     return value
 
 
-def policy_of(config: Any, transport: Transport) -> Policy:
-    """How connections choose among equal paths."""
-    usual = {"torus": "static", "ring": "static"}
+def policy_of(config: Any, transport: Transport, nic_rate: float) -> Policy:
+    """How connections choose among equal paths.
+
+    `nic_rate` is the line rate of the fastest NIC in bytes/s: it tells the generation of the
+    switches, and so what they usually do.
+    """
+    if _in_order(config, transport):
+        usual_routing = transport.routing  # sprayed packets would overtake each other
+    else:
+        usual_routing = transport.routing_for(nic_rate)
+    usual_of_kind = {"torus": "static", "ring": "static"}
     if not _in_order(config, transport):
-        usual["dual-plane"] = "spray"
-    routing = config.routing or usual.get(config.kind, transport.routing)
+        usual_of_kind["dual-plane"] = "spray"
+    routing = config.routing or usual_of_kind.get(config.kind, usual_routing)
     return Policy(
         "static" if routing == "rail" else routing,
         config.seed,
