@@ -35,7 +35,7 @@ def chosen_cells(cells: Sequence[Cell], wanted: str) -> list[Cell]:
 
 def _has_values(cell: Cell, values: Mapping[str, str]) -> bool:
     """Whether a cell has the given value (as text) on each axis of `values`."""
-    return all(_at(cell, axis) == value for axis, value in values.items())
+    return all(_axis_value(cell, axis) == value for axis, value in values.items())
 
 
 def _unknown_cell(cells: Sequence[Cell], wanted: str, wanted_values: Mapping[str, str]) -> str:
@@ -52,14 +52,14 @@ def _unknown_cell(cells: Sequence[Cell], wanted: str, wanted_values: Mapping[str
             return (
                 f"no axis {axis}{suggest(axis, axes)}, axes: {', '.join(cells[0].axes) or 'none'}"
             )
-        values = list(dict.fromkeys(_at(cell, axis) for cell in cells))
+        values = list(dict.fromkeys(_axis_value(cell, axis) for cell in cells))
         if value not in values:
             values_text = ", ".join(values[:MOST_SHOWN])
             return f"no cell has {axis} {value}{suggest(value, values)}, but {values_text}"
     return "no cell has all of these values together"
 
 
-def _at(cell: Cell, axis: str) -> str:
+def _axis_value(cell: Cell, axis: str) -> str:
     """The value of a cell on an axis as text; "" if the cell lacks the axis.
 
     `axis` is the full name or its last part: `algorithm` for `workload.algorithm`.
