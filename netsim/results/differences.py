@@ -32,7 +32,9 @@ PairKind = Literal["same collective", "same machine", "other machine", "measured
 
 @dataclass(frozen=True)
 class SignThresholds:
-    """The ratios of two times from which a difference is likely and sure."""
+    """The ratios of the longer to the shorter of two times from which a difference counts as
+    likely, and as sure.
+    """
 
     likely: float
     sure: float
@@ -40,7 +42,7 @@ class SignThresholds:
 
 @lru_cache(maxsize=1)
 def thresholds() -> dict[str, SignThresholds]:
-    """The thresholds by kind of pair, from the corpus that comes with netsim."""
+    """The thresholds for each kind of pair, from the corpus that comes with netsim."""
     path = preset_folder("scenarios") / "measured" / DIFFERENCES
     with path.open(encoding="utf-8", newline="") as file:
         table = {
@@ -62,10 +64,11 @@ def _of_repeats() -> SignThresholds:
 
 
 def pair_kind(*, same_machine: bool, same_collective: bool, measured: int) -> PairKind:
-    """The kind of a pair of times, of which `measured` (0, 1 or 2) were measured.
+    """The kind of a pair of times, of which `measured` (0, 1 or 2) were measured and the others
+    predicted.
 
-    If one time was predicted, its error is shared with nothing, so that the pair is one of other
-    machines.
+    The error of a measured and that of a predicted time have nothing in common, so such a pair
+    counts as one of two machines.
     """
     if measured == 2:
         return "measured"

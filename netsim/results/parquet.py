@@ -1,8 +1,8 @@
-"""Write results.parquet: the rows of results.csv with a type for every column.
+"""Write results.parquet: the rows of results.csv with a type for each column.
 
 CSV has no types: readers take an empty column for text, and nccl_version 2.30 for the number 2.3.
-Parquet has the types of `Row`: whole numbers, other numbers and text. Values of swept axes are
-text, since one axis may have sizes, names and versions.
+Parquet has the types of `Row`: whole numbers, other numbers and text. The values of swept axes are
+text, because one axis may have sizes, names and versions.
 """
 
 from collections.abc import Sequence

@@ -53,16 +53,16 @@ def part_costs(times: Iterable[PartTime], lost: Mapping[str, str]) -> PartCosts:
     """The cost of each part that has a time in a setting in which the healthy cluster has one."""
     every = list(times)
     healthy = {
-        part_name.setting: part_name.time_us for part_name in every if part_name.part == HEALTHY
+        cell_time.setting: cell_time.time_us for cell_time in every if cell_time.part == HEALTHY
     }
     ratios: dict[str, list[float]] = {}
     last: dict[str, float] = {}
-    for part_name in every:
-        if part_name.part != HEALTHY and part_name.setting in healthy:
-            ratios.setdefault(part_name.part, []).append(
-                part_name.time_us / healthy[part_name.setting]
+    for cell_time in every:
+        if cell_time.part != HEALTHY and cell_time.setting in healthy:
+            ratios.setdefault(cell_time.part, []).append(
+                cell_time.time_us / healthy[cell_time.setting]
             )
-            last[part_name.part] = part_name.time_us
+            last[cell_time.part] = cell_time.time_us
     costs = [
         PartCost(part, exp(sum(map(log, some)) / len(some)), last[part])
         for part, some in ratios.items()

@@ -415,8 +415,12 @@ def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, color: Color) ->
     elif line.bend:
         across = abs(start[0] - end[0]) < 1e-6
         push = (line.bend * 4 / 3, 0.0) if across else (0.0, line.bend * 4 / 3)
-        points = [start, (start[0] + push[0], start[1] + push[1]),
-                  (end[0] + push[0], end[1] + push[1]), end]  # fmt: skip
+        points = [
+            start,
+            (start[0] + push[0], start[1] + push[1]),
+            (end[0] + push[0], end[1] + push[1]),
+            end,
+        ]
         curve = CurvePath(
             points, [CurvePath.MOVETO, CurvePath.CURVE4, CurvePath.CURVE4, CurvePath.CURVE4]
         )
