@@ -13,7 +13,7 @@ SHOWN_CHARACTERS = 60
 
 
 class NetsimError(Exception):
-    """The root of all errors that netsim raises on purpose.
+    """The base class of all errors that netsim raises on purpose.
 
     `exit_code` is the exit code of the command line: 2 for wrong input, 3 for a simulation that
     cannot finish or contradicts itself.
@@ -47,7 +47,7 @@ class ScenarioError(InputError):
     """One mistake in a file, with its place.
 
     `source` is the name of the file, `line` and `column` count from 1, `field` is the key with
-    dots. What is not known is left out.
+    dots. Parts that are unknown are omitted from the text.
 
     >>> print(ScenarioError("unknown key", source="a.yaml", line=3, column=5, field="cluster.node"))
     a.yaml:3:5: cluster.node: unknown key

@@ -341,7 +341,7 @@ def find_preset(kind: str, name: str, noun: str = "") -> Preset:
 
 
 def is_path(name: str) -> bool:
-    """Whether a text names a file by its path rather than a preset."""
+    """Whether a text is the path of a file rather than the name of a preset."""
     return name.endswith((*SUFFIXES, *TRACES)) or "/" in name or "\\" in name
 
 

@@ -334,7 +334,7 @@ def _steps_report(steps: ComparedSteps) -> Iterator[str]:
 
 
 def _pictures(results: accuracy.Accuracy, folder: Path) -> dict[str, list[Path]]:
-    """Write plots of simulated and measured times; return their files by machine.
+    """Write plots of simulated and measured times into a folder; return their files by machine.
 
     A plot has at most MOST_CURVES runs, each in its own color.
     """

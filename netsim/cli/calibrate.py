@@ -1,4 +1,4 @@
-"""`netsim calibrate`: fit a few physical parameters of a system to logs of it."""
+"""`netsim calibrate`: fits a few physical parameters of a system to logs of it."""
 
 import re
 from collections.abc import Iterator, Mapping

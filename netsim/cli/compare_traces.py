@@ -85,7 +85,9 @@ def compare_traces(
 
 
 def _compared_trace(question: Question, path: Path, profile: Profile) -> TraceCompared:
-    """Compare one trace with its simulation and print both."""
+    """Simulate a trace's step on its cluster, print both side by side, and return the
+    comparison.
+    """
     cell, notes = cell_of_trace(question, path, profile)
     resolved = resolve_step(cell)
     ranks = resolved.setting.grid.size

@@ -319,7 +319,8 @@ def _log(path: Path, collective: str | None) -> TimedSide:
 
 
 def _topology(name: str, collective: str, options: QuestionOptions) -> TimedSide:
-    """Simulate a collective on a topology at all sizes of the options; return the times by size.
+    """Simulate a collective on a topology at all sizes of the options; return the side with the
+    times.
 
     Sizes that cannot be simulated are left out.
     """

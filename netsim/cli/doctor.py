@@ -1,6 +1,7 @@
-"""`netsim doctor`: versions, extras and folders, to find out why something fails.
+"""`netsim doctor`: prints versions, extras and folders, to find out why something fails.
 
-Also the table of constants with the origin of every figure, and the invariants."""
+It also prints the table of constants with the origin of each, and the invariants.
+"""
 
 import os
 import platform

@@ -147,14 +147,14 @@ def _titled(title: str, lines: Sequence[str]) -> list[str]:
 
 
 def _scenario_lines(entries: Sequence[ScenarioEntry]) -> list[str]:
-    """The table of scenarios."""
+    """The lines of the table of scenarios, as wide as the terminal."""
     rows: list[tuple[str, ...]] = [("name", "question")]
     rows += [(entry.name, entry.question) for entry in entries]
     return _wrapped(rows)
 
 
 def _machine_lines(entries: Sequence[MachineEntry]) -> list[str]:
-    """The table of machines."""
+    """The lines of the table of machines, as wide as the terminal."""
     rows: list[tuple[str, ...]] = [("name", "GPUs", "GPU", "scale-up per GPU", "NICs", "used for")]
     rows += [tuple(asdict(entry).values()) for entry in entries]
     return _wrapped(rows)

@@ -45,7 +45,7 @@ def flag(*flags: str, text: str, panel: str | None = None) -> Any:
     return typer.Option(*flags, metavar="", help=text, rich_help_panel=panel)
 
 
-# The cluster.
+# Options of the cluster.
 
 Nodes = Annotated[int | None, option("--nodes", metavar="N", text="Hosts.", panel=CLUSTER)]
 GpusPerNode = Annotated[
@@ -90,7 +90,7 @@ Settings = Annotated[
     option("--set", metavar="KEY=VALUE", text="Replace one value, as a.b=c.", panel=CLUSTER),
 ]
 
-# NCCL, and the collective.
+# Options of NCCL and of the collective.
 
 Algorithm = Annotated[
     str | None,
@@ -164,7 +164,7 @@ LogCollective = Annotated[
     ),
 ]
 
-# How it is simulated.
+# Options of the simulation.
 
 EngineOption = Annotated[
     Engine,
@@ -192,7 +192,7 @@ SkipInvalid = Annotated[
     bool, flag("--skip-invalid", text="Leave out cells that cannot be built.", panel=SIMULATION)
 ]
 
-# Processes.
+# Options of processes.
 
 Jobs = Annotated[
     int | None,
@@ -228,7 +228,7 @@ Dask = Annotated[
 ]
 Resume = Annotated[bool, flag("--resume", text="Keep what is finished.", panel=PROCESSES)]
 
-# What is printed and written.
+# Options of output.
 
 FormatOption = Annotated[
     Format, option("--format", metavar=None, text="What to print.", panel=OUTPUT)
@@ -251,6 +251,6 @@ ResultsFolder = Annotated[
     option("-o", "--output", metavar="DIR", text="Folder for results.", panel=OUTPUT),
 ]
 
-# Arguments.
+# Arguments (without a flag).
 
 Scenario = Annotated[str, argument("SCENARIO", "A scenario file, or the name of a preset.")]

@@ -288,7 +288,11 @@ def imported(name: str, file: Foreign, options: TopologyOptions, path: Path) -> 
 def _machine(
     name: str, machine: str | Machine, options: TopologyOptions, notes: tuple[str, ...], path: Path
 ) -> Subject:
-    """The topology of a machine, alone or in a cluster that options describe."""
+    """The topology of a machine (its name, or the machine itself), alone or in a cluster that
+    options describe.
+
+    `path` is the file that it was read from.
+    """
     source = Source(name, {"cluster": {"machine": machine}})
     return _built(name, _with_options(source, options), notes, path)
 

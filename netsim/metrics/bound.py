@@ -127,7 +127,7 @@ def _walk(program: Program, timeline: Timeline) -> tuple[Longs, float, float]:
 
 
 class _Waits:
-    """For each row, the dependency that was ready last."""
+    """Finds, for each row of a run, the dependency that was ready last."""
 
     def __init__(self, program: Program, timeline: Timeline) -> None:
         self.schedule = program.schedule
@@ -259,7 +259,7 @@ def bound_by(
 
 
 def _causes(program: Program, timeline: Timeline) -> Causes:
-    """The causes of the time of a run, from its critical path."""
+    """The fractions of a run's time by cause, from its critical path."""
     path = critical_path(program, timeline)
     return Causes(path.shares(), lambda: _transfers(program, timeline, path))
 
@@ -443,7 +443,7 @@ class _Cuts:
     def distance(self) -> float:
         """The latency in seconds between the two ranks that are farthest apart."""
         shape = (self.nodes,) * 2
-        # 0 would mean that there is no link
+        # A latency of 0 would mean to scipy that there is no link.
         least = np.maximum(self.latency, 1e-15)
         graph = scipy_part("sparse").csr_array((least, (self.tail, self.head)), shape=shape)
         far = scipy_part("sparse.csgraph").dijkstra(graph, indices=self.ranks[self.sinks()])[

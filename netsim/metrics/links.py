@@ -76,7 +76,9 @@ def amounts_by(table: LinkTable, program: Program) -> Floats:
 
 
 def link_use(program: Program, timeline: Timeline) -> LinkUse:
-    """The amount, and the utilization averaged over the makespan, of every link in use."""
+    """The links that carried anything in a run: their amounts, and their utilization over the
+    makespan.
+    """
     return use_of(program, link_amounts(program), timeline.makespan)
 
 
@@ -405,7 +407,7 @@ class GpuTime:
 
 
 def gpu_time(program: Program, timeline: Timeline) -> GpuTime:
-    """The time of every GPU, divided into communicating, computing and waiting."""
+    """The seconds that each rank spends communicating, computing and waiting in a run."""
     kind = program.schedule.kind
     work = _working(program, timeline, np.flatnonzero(kind == COMPUTE))
     moving = np.flatnonzero((kind != COMPUTE) & (kind != MARK))

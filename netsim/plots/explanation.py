@@ -33,7 +33,7 @@ _LEAST = 1e-3  # a parameter that changes the time by a smaller fraction is left
 
 
 def plot_explanation(explanation: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Draw the pictures of an explanation; return the paths of the files."""
+    """Draw the pictures of an operation's explanation into a folder; return their paths."""
     title = explanation.get("title", "")
     return drawn(
         folder,
@@ -252,8 +252,11 @@ def timeline_figure(explanation: Mapping[str, Any], title: str = "") -> Figure |
 def _draw_path(
     axes: Axes, path: Sequence[Mapping[str, Any]], place: Mapping[int, int], factor: float
 ) -> set[str]:
-    """Draw the rows of the path as bars in the colors of their causes, joined by lines; return
-    the causes."""
+    """Draw the rows of the critical path as bars in the colors of their causes, joined by lines.
+
+    `place` has the y of each GPU's band, `factor` the µs of one unit of the x axis. Returns the
+    causes drawn.
+    """
     bars: dict[str, list[list[tuple[float, float]]]] = {}
     joints: list[list[tuple[float, float]]] = []
     last: tuple[float, float] | None = None
@@ -294,7 +297,7 @@ DARK = 0.55  # text is white on colors that are less light
 
 
 def plot_explained_step(explanation: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Draw both pictures of an explained training step; return the paths of the files."""
+    """Draw the two pictures of a training step's explanation into a folder; return their paths."""
     return drawn(
         folder,
         {
@@ -392,7 +395,9 @@ PARTS = looks("part")
 
 
 def plot_breakdown(path: Path, out_dir: Path) -> list[Path]:
-    """Draw breakdown.csv; return no path if it is not the file of training steps."""
+    """Draw breakdown.csv into a folder; return the pictures, none if the file is not of training
+    steps.
+    """
     table = style.read_values(path, (), "breakdown.csv")
     if table.empty or "computing_us" not in table or "step_time_us" not in table:
         return []
@@ -517,7 +522,10 @@ def gpu_breakdown_figure(table: pd.DataFrame) -> Figure:
 
 
 def _describe(axes: Axes, table: pd.DataFrame, factor: float) -> None:
-    """Label the bars with their cells, and write the MFU at their ends."""
+    """Label the bars of training steps with their cells, and write the MFU at their ends.
+
+    `factor` is the µs of one unit of the x axis.
+    """
     names = [column for column in table.columns if column.startswith(AXIS)]
     named = table.assign(**{name: telling(table[name].astype(str).tolist()) for name in names})
     labels = [
@@ -546,7 +554,9 @@ _HALVES = (
 
 
 def plot_calls(table: Path, out_dir: Path) -> list[Path]:
-    """Draw the collectives of a comparison; return no path if there are none."""
+    """Draw collectives.csv of a comparison into a folder; return the pictures, none if it has no
+    calls.
+    """
     rows = style.read_values(table, (), "collectives.csv")
     return [] if rows.empty else drawn(out_dir, {"collectives": lambda: calls_figure(rows)})
 

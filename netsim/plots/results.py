@@ -247,7 +247,7 @@ def _only(lines: sizes.PlotLines, place: int, value: str) -> sizes.PlotLines:
 
 
 def title_of(table: pd.DataFrame) -> str:
-    """What all rows have in common: `all_reduce on 4 x dgx-h100`."""
+    """A title from what all rows have in common: `all_reduce on 4 x dgx-h100`."""
     collective, topology, hosts, ranks = (
         str(table[column].iloc[0])
         if column in table.columns and table[column].nunique() == 1
@@ -616,8 +616,9 @@ def facets_figure(
 
 
 def pareto_front(cost: Sequence[float], time: Sequence[float]) -> list[int]:
-    """The positions of the cells that no cell beats in both cost and time; the cheapest comes
-    first."""
+    """The positions of the cells that no other cell beats in both cost and time, from the cheapest
+    on.
+    """
     order = sorted(range(len(cost)), key=lambda i: (cost[i], time[i]))
     front: list[int] = []
     best = np.inf
@@ -674,7 +675,7 @@ def _name_front(figure: Figure, panel: Axes, front: pd.DataFrame, column: str) -
 
 
 def short(axis: str) -> str:
-    """The last part of the key of an axis, in words."""
+    """The last part of an axis's key as words: `gpus per node` for `cluster.gpus_per_node`."""
     return sizes.in_words(axis.removeprefix(sizes.AXIS).rpartition(".")[2])
 
 

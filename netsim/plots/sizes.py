@@ -81,7 +81,7 @@ _ROUNDED = 1e-6  # relative rounding by programs that read a file and write it a
 _UNEVEN = ("alltoallv", "p2p")  # collectives whose blocks have different sizes
 # Columns that lines keep for drawing, besides numbers and their percentiles.
 DRAWN = ("cell", "algorithm", "protocol", "collective", "nodes", "seeds")
-# Columns by which cells may be distinguished in names, the preferred ones first.
+# Columns whose values may name cells in labels, the preferred ones first.
 NAMING = (
     "topology", "collective", "workload", "algorithm", "protocol", "nodes", "gpus_per_node",
     "ranks", "channels", "dtype", "launch", "nccl_version", "scenario", "file", "seed", "engine",
@@ -450,7 +450,8 @@ Entry = tuple[Artist, str]
 
 
 def sizes_figure(lines: PlotLines, title: str = "", line_rate: float | None = None) -> Figure:
-    """Bandwidth and time over one size axis, with the choices of NCCL below them if they change.
+    """Bus bandwidth and time over size in two panels, with a strip of NCCL's choices below if they
+    change.
 
     `line_rate` (GB/s) is drawn as a guide.
     """
@@ -542,8 +543,9 @@ def _fill(
 
 
 def _draw_pale(bandwidth: Axes, time: Axes, rest: Sequence[PlotLine]) -> None:
-    """Draw lines that are too many to have colors; more than `_MOST_DRAWN` are stored as an
-    image."""
+    """Draw lines that are too many to have their own colors; more than `_MOST_DRAWN` are stored as
+    a bitmap.
+    """
     for axes, column in ((bandwidth, "busbw_GBps"), (time, "time_us")):
         points = ((line.table["size_bytes"], line.table[column]) for line in rest)
         paths = [np.column_stack(pair) for pair in points]
@@ -552,7 +554,9 @@ def _draw_pale(bandwidth: Axes, time: Axes, rest: Sequence[PlotLine]) -> None:
 
 
 def has_interval(line: PlotLine) -> bool:
-    """Whether a line has intervals of measured times, and neither bands of seeds nor noise."""
+    """Whether a line has 80 % intervals to draw: it has them, and neither bands over seeds nor
+    noise.
+    """
     table = line.table
     return _has(table, "time_low_us") and not has_bands(table) and not has_noise(table)
 

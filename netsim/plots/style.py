@@ -87,7 +87,10 @@ def one_panel(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Write a figure as `stem` with each suffix; the same figure gives the same bytes."""
+    """Write a figure as `stem` with the suffix of each format; return the files.
+
+    The same figure gives the same bytes.
+    """
     engine = figure.get_layout_engine()
     if engine is not None:  # once for all formats, since the layout takes longer than drawing
         engine.execute(figure)
@@ -207,9 +210,10 @@ _FIGURE = re.compile(r"(?!error).*(_(us|pct|GB|usd|w|per_s)|GBps|bytes|utilisati
 
 
 def read_table(path: Path, columns: Sequence[str], description: str) -> pd.DataFrame:
-    """All cells of a CSV file as text; the index is the line of each row in the file.
+    """All cells of a CSV file as text, indexed by the line of each row in the file.
 
-    The file must have certain columns; `description` says in errors which file is expected.
+    An InputError is raised if the file lacks one of `columns`; `description` says in it which file
+    is expected.
     """
     try:
         header, rows, lines = _read(path, description, columns)

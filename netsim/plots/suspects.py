@@ -36,8 +36,11 @@ def plot_suspects(result: LocalizeResult, folder: Path) -> list[Path]:
 
 
 def suspects_figure(result: LocalizeResult) -> Figure:
-    """The figure: on the left all nodes by leaf, marked by how probably they are at fault; on the
-    right the measured time over the expected one of each pair."""
+    """The figure of a search for faults, with two panels.
+
+    On the left all nodes by leaf switch, darker the more probably they are at fault; on the right
+    the measured time over the expected time of each pair of nodes.
+    """
     ratios = pair_ratios(result.search)
     nodes = sorted({node for pair in ratios for node in pair})
     width = 6.5 if not nodes else 13.5

@@ -284,15 +284,18 @@ _MOST_LABELS = 600
 
 
 def plot_timeline(trace: Path, out_dir: Path) -> list[Path]:
-    """Draw the timeline of a trace.csv; return the paths of the files, none if no row takes
-    time."""
+    """Draw the timeline of a trace.csv into a folder; return the pictures, none if no row takes
+    time.
+    """
     gantt = read_gantt(trace)
     figures = {} if gantt.bars.empty else {"timeline": lambda: timeline_figure(gantt)}
     return style.drawn(out_dir, figures)
 
 
 def timeline_figure(gantt: Gantt) -> Figure:
-    """All bands over one time axis, with a legend of the kinds of bars."""
+    """The figure of a timeline: the bands of all ranks over one time axis, with a legend of the
+    kinds of bars.
+    """
     bands = len(gantt.ranks)
     lanes = len(gantt.lanes)
     total = bands * (lanes + _GAP)
@@ -539,7 +542,7 @@ class _Rank:
 
 
 def plot_step(trace: Path, out_dir: Path) -> list[Path]:
-    """Draw the trace of a training step; return no path if it is the trace of something else."""
+    """Draw the trace of a training step into a folder; return no path if it is another trace."""
     data = json.loads(gzip.decompress(trace.read_bytes()))
     ranks = _distinct(_ranks(data))
     if not ranks:
@@ -549,7 +552,9 @@ def plot_step(trace: Path, out_dir: Path) -> list[Path]:
 
 
 def step_figure(ranks: Sequence[_Rank], title: str) -> Figure:
-    """A band for every rank: computations above, a lane for each stream of NCCL below."""
+    """A band for each rank of a training step: computations above, a lane for each stream of NCCL
+    below.
+    """
     lanes = [(rank, name) for rank in ranks for name in rank.lanes]
     last = max(rank.end for rank in ranks)
     unit, factor = style.time_unit(last)
@@ -568,7 +573,8 @@ def step_figure(ranks: Sequence[_Rank], title: str) -> Figure:
             short = name.removeprefix("NCCL ")
             short = short.replace("from stage ", "from ").replace("to stage ", "to ")
             ticks.append((top + 0.5, short))
-            # Many bars together show how busy a lane is; they must not be wider than they are.
+            # A lane with few bars gets a least width for each, so that they are visible. Many bars
+            # are drawn as wide as they take, so that they show how busy the lane is.
             least_width = _STEP_THIN * last if len(rank.lanes[name]) < _FEW else 0.0
             for begin, end, bar_kind in rank.lanes[name]:
                 right = max(end, begin + least_width) / factor
@@ -683,8 +689,9 @@ def plot_memory(path: Path, out_dir: Path) -> list[Path]:
 
 
 def memory_figure(table: pd.DataFrame) -> Figure:
-    """A panel for each stage: constant memory, activations on top, the peak, and the GPU's
-    memory."""
+    """A panel for each pipeline stage: constant memory, activations on top of it, the peak, and the
+    GPU's memory.
+    """
     stages = sorted(table["stage"].unique())
     # If there are many stages, draw evenly spaced ones, among them the first and the last.
     stages = [stages[k] for k in evenly_spaced(len(stages), MOST_STAGES)]
@@ -786,7 +793,9 @@ def _text_inches(states: Sequence[State]) -> tuple[float, float]:
 
 
 def _draw_spelled(axes: Axes, state: State, before: State | None, chunks: Sequence[str]) -> None:
-    """Draw a grid with the sums as text, and a border around cells that changed."""
+    """Draw a grid of chunks by ranks with the sums as text, and a border around cells that changed
+    since `before`.
+    """
     cells = [(r, c, h) for r, row in enumerate(state.held) for c, h in enumerate(row)]
     boxes = [Rectangle((c, r), 1, 1) for r, c, _ in cells]
     fill = [_color(holding, len(state.held)) for _, _, holding in cells]
@@ -801,7 +810,9 @@ def _draw_spelled(axes: Axes, state: State, before: State | None, chunks: Sequen
 
 
 def _draw_small(axes: Axes, state: State, before: State | None, chunks: Sequence[str]) -> None:
-    """Draw a grid of small cells without text; cells that changed are orange."""
+    """Draw a grid of small cells without text; cells that changed since the state `before` are
+    orange.
+    """
     ranks = len(state.held)
     new = style.tint(style.ORANGE, 0.8)
     colors = [

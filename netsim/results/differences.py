@@ -53,10 +53,10 @@ def thresholds() -> dict[str, SignThresholds]:
 
 
 def _of_repeats() -> SignThresholds:
-    """The thresholds for two measured times.
+    """The thresholds for two measured times, from the noise of repeats.
 
-    The difference of two noises has sqrt(2) times the deviation of one noise; its sign is right
-    with the probability of the normal distribution.
+    The difference of two times has a standard deviation sqrt(2) times that of one; the sign of a
+    difference is right with the probability that the normal distribution gives.
     """
     normal = NormalDist(sigma=REPEAT_NOISE * 2**0.5)
     likely, sure = (normal.inv_cdf(probability) for probability in PROBABILITIES.values())
@@ -78,9 +78,10 @@ def pair_kind(*, same_machine: bool, same_collective: bool, measured: int) -> Pa
 
 
 def certainty_of(ratio: float, kind: PairKind, error_bound: float = 0.0) -> Certainty:
-    """How certain it is which of two times is shorter, by their ratio.
+    """How certain it is which of two times is shorter: sure, likely or cannot tell.
 
-    `error_bound` is the relative error that approximations may add to the ratio.
+    `ratio` is one time over the other, and `error_bound` the relative error that approximations may
+    add to it.
 
     >>> certainty_of(2.0, "same collective")
     'sure'

@@ -107,7 +107,7 @@ def margin_classes(where: Joined, collective: str, band: str) -> tuple[Class, ..
 
 @lru_cache(maxsize=1)
 def margins() -> Margins:
-    """The margins of the corpus that comes with netsim."""
+    """The margins that follow from the corpus that comes with netsim."""
     path = preset_folder("scenarios") / "measured" / MARGINS
     errors: dict[Class, ClassError] = {}
     quantiles: dict[str, list[float]] = {}

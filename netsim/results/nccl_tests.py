@@ -93,7 +93,7 @@ class TestRun:
 
     @property
     def step(self) -> int:
-        """The bytes by which the sizes grow; 0 if they follow no rule of nccl-tests."""
+        """The bytes by which the sizes grow; 0 if they do not grow by equal steps."""
         if len(self.sizes) == 1:
             return DEFAULT_STEP
         return _common([b - a for a, b in pairwise(self.sizes)]) or 0
@@ -213,7 +213,7 @@ def device_name(model: str) -> str:
 
 
 def _device_line(device: Device) -> str:
-    """The line of a rank in the list of devices."""
+    """The line of a rank in the list `Using devices`."""
     bus = device.device_hex.removesuffix(".0")
     return (
         f"#  Rank {device.rank:>2} Group {device.group:>2} Pid {device.pid:>6} "
@@ -281,7 +281,7 @@ def arguments(run: TestRun) -> list[str]:
 
 
 def _config(run: TestRun) -> dict[str, Any]:
-    """The section `config` of the JSON layout."""
+    """The section `config` of the JSON file of -J."""
     step = {"step_factor": run.factor} if run.factor else {"step_bytes": run.step}
     return {
         "nthreads": 1,
@@ -302,7 +302,7 @@ def _config(run: TestRun) -> dict[str, Any]:
 
 
 def _result(row: Row, root: int) -> dict[str, Any]:
-    """The entry of a row in the section `results`."""
+    """The entry of a row in the section `results` of the JSON file of -J."""
     return {
         "size": row.size_bytes,
         "count": row.count,

@@ -27,7 +27,7 @@ WORDS = {
     KIND: "the kind was measured",
     NEITHER: "neither was measured",
 }
-# The versions of NCCL from which calls are executed in another way (src/enqueue.cc, src/device):
+# The versions of NCCL with which the execution of calls changed (src/enqueue.cc, src/device):
 # launches by plans since 2.13, other rounds of sends and peer access since 2.23, alltoall as a call
 # of its own since 2.28.
 GENERATIONS = ((2, 0), (2, 13), (2, 23), (2, 28))

@@ -91,7 +91,9 @@ class Row:
 
     @property
     def doubtful(self) -> bool:
-        """Whether the error bound is too large for the row to be called best or validated."""
+        """Whether the error bound of the row's time is too large for it to count as the best, or as
+        validated.
+        """
         return (self.approximation_pct or 0.0) > DOUBTFUL
 
 
@@ -273,7 +275,9 @@ def validated(where: Joined, collective: str, size_bytes: int) -> str:
 
 
 def not_validated(why: str) -> str:
-    """The text for a time that belongs to no class, with the reason."""
+    """The text in the column `validated` for a time whose class has no measured run, with the
+    reason.
+    """
     return f"{NOT_VALIDATED} ({why})"
 
 

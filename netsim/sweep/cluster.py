@@ -136,7 +136,9 @@ class DaskWorkers:
             self.tell(f"--dask {self.address}: no worker has come yet; {hint}")
 
     def _result(self, future: Any, order: Order) -> list[SizeAnswer]:
-        """The answers of a finished order; errors if every worker that tried it died."""
+        """The answers of an order whose call has finished; if every worker that tried it died,
+        errors.
+        """
         try:
             answers: list[SizeAnswer] = future.result()
             return answers

@@ -161,7 +161,7 @@ def _range(costs: Sequence[PartCost]) -> str:
 
 
 def percent(ratio: float) -> str:
-    """A ratio of times as an increase in words: `22 % more time`, `nothing`."""
+    """The increase of a time as text: `22 % more time` for the ratio 1.22, or `nothing`."""
     if abs(ratio - 1) <= EQUAL:
         return "nothing"
     return f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} time".replace("%", " %", 1)

@@ -58,7 +58,7 @@ class SizedCell:
 
 
 def tasks_of(cells: Sequence[Cell]) -> list[SizedCell]:
-    """Every cell at every size, in the order of results.csv."""
+    """The tasks of a sweep: each cell at each of its sizes, in the order of results.csv."""
     return [SizedCell(cell, size) for cell in cells for size in cell.scenario.workload.size_list()]
 
 
@@ -165,7 +165,7 @@ class Cache:
         return row
 
     def keep(self, key: Key, engine: str, row: Row) -> None:
-        """Store a row for other sweeps."""
+        """Store a row of a cell and size (`key`) for other sweeps."""
         if self._base is not None:
             with self._failures_reported():
                 text = sealed({"cell": key[0], "size": key[1], "row": asdict(row)})
@@ -197,9 +197,9 @@ def _is_database(path: Path) -> bool:
 
 
 def _cached(text: bytes, key: Key) -> Row:
-    """The row in an entry of the cache, after a check that the entry has the expected key.
+    """The row in an entry of the cache; raises an error unless the entry has the expected key.
 
-    Entries of older versions consist of the row only.
+    Entries of older versions have only the row.
     """
     values = unsealed(text)
     if "row" not in values:
@@ -257,7 +257,8 @@ def fulfil(order: Order) -> Iterator[SizeAnswer]:
     if order.version != VERSION:
         message = f"worker {socket.gethostname()} runs netsim {VERSION}, the sweep {order.version}"
         raise InputError(message, hint="install the same version everywhere")
-    # Orders of one cell differ only in their sizes; without them, the caches below find the cell.
+    # Orders of one cell differ only in their sizes. The cached functions below are called without
+    # sizes, so that they find the cell of an earlier order.
     without_sizes = replace(order, sizes=())
     _cell(without_sizes)  # raises an error if the worker has other files
     try:

@@ -36,7 +36,7 @@ class Constraints:
 
     @property
     def names(self) -> set[str]:
-        """The figures and axes that occur in the conditions."""
+        """The names of figures and axes that occur in the conditions."""
         return {name for condition in self.conditions for name in condition.names}
 
     def hold(self, axes: Mapping[str, Any], figures: Mapping[str, Any]) -> bool:
@@ -47,7 +47,7 @@ class Constraints:
 
 
 def constraints_of(texts: Sequence[str], cells: Sequence[Cell]) -> Constraints:
-    """The constraints from their texts.
+    """Parse the constraints, such as `memory_GB < 80`.
 
     Raises:
         InputError: a text is not a condition, or a name in it is no figure and no axis.
@@ -179,7 +179,9 @@ class LayoutChoice:
 
 @dataclass(frozen=True)
 class Trial:
-    """A choice that was simulated: its rows, its figures, and whether it meets the constraints."""
+    """A choice that was simulated: its rows, the medians of its figures over seeds, and whether it
+    meets the constraints.
+    """
 
     choice: LayoutChoice
     rows: tuple[Row, ...]
@@ -366,7 +368,9 @@ def trials(
 
 
 def check_sampler(search: Search, most: int | None) -> None:
-    """Raise an InputError if `trials` would need a sampler, and its package is not installed."""
+    """Raise an InputError if `trials` needs a sampler for this search and its package is not
+    installed.
+    """
     has_estimates = any(not estimate.refused for estimate in search.estimates)
     if most is not None or (len(search.choices) > EXHAUSTIVE and not has_estimates):
         _optuna()

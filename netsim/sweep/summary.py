@@ -67,7 +67,7 @@ def place_of(axes: Mapping[str, Any]) -> Place:
 
 
 def without_seed(axes: Mapping[str, Any]) -> dict[str, Any]:
-    """The axes without the seed, which is no choice."""
+    """The values of axes without that of the seed, because a seed is no choice."""
     return {axis: value for axis, value in axes.items() if axis != SEED}
 
 
@@ -126,7 +126,9 @@ def best_row(rows: Iterable[Row], base: Mapping[str, Any] | None = None) -> Row 
 
 
 def write_tables(expansion: Expansion, rows: Sequence[Row], folder: Path) -> list[str]:
-    """Write the tables that the sweep asks for; return the paths of the files."""
+    """Write results.csv's companion tables that the sweep asks for into a folder; return their
+    paths.
+    """
     axes = list(expansion.sweep.names)
     files = []
     if expansion.sweep.base:
@@ -152,7 +154,7 @@ class Idle:
 
 
 def idle_axes(cells: Sequence[Cell], rows: Sequence[Row]) -> list[Idle]:
-    """The axes whose values never make a difference, whatever values the other axes have."""
+    """The axes without effect: all cells that differ only in such an axis have equal times."""
     sizes = {cell.id: cell.scenario.workload.size_list() for cell in cells}
     by_cell: dict[str, dict[int, float]] = {}
     for row in rows:

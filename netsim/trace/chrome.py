@@ -277,7 +277,7 @@ class _Shown:
                 yield Slice(begin, rank, track, end, name, "recv", args, (), reaching, row)
 
     def _over(self) -> list[int]:
-        """The medium of each row, as an index of `_MEDIA`."""
+        """The medium (NVLink, NIC, ...) of each row, as an index of `_MEDIA`."""
         program, counts = self.program, np.zeros(len(self.program.paths) + 1, int)
         kinds = np.array([program.links.kind(link) for link in range(len(program.links))], object)
         owner = owners_of(program.paths.ptr)
@@ -562,7 +562,8 @@ def write_trace(
 ) -> trace_names.Written:
     """Write a trace to `path` (.json or .json.gz) with at most `rows` rows, those that start first.
 
-    Its first line is the header, which says what was simulated (`about`).
+    Its first line is the header, with what was simulated (`about`). Returns the file with a note
+    about omitted rows.
     """
     selection = trace_names.first_rows(timeline, rows)
     operations = trace_names.named_operations(program, tuple(operations))

@@ -194,7 +194,7 @@ class GoalText:
 # GOAL is text, or the binary form that `txt2bin` writes: a header, the begin and end of each rank's
 # section, and the sections: counts, operations without dependencies, all operations, dependencies.
 
-# kinds of operations in the binary form
+# The kinds of operations, with their numbers in the binary form.
 SEND = 1
 RECEIVE = 2
 CALCULATE = 3
@@ -267,7 +267,7 @@ class Goal:
             raise LookupError(f"ends without {missing}")
 
     def _line(self, number: int, line: str) -> None:
-        """Read one line without comments; `number` counts from 1."""
+        """Read one line of the text form, without its comment; `number` counts lines from 1."""
         match = LINE.fullmatch(line)
         if match is None or (line and (self.rank < 0) != bool(match["ranks"] or match["rank"])):
             expected = "num_ranks N or rank N {" if self.rank < 0 else EXPECTED
@@ -286,7 +286,9 @@ class Goal:
             self._add_operation(match, number)
 
     def _begin_rank(self, rank: int, *, is_empty: bool) -> None:
-        """Open the block of a rank; one without operations is closed at once."""
+        """Open the block of a rank while a text is read; a block without operations is closed at
+        once.
+        """
         if rank >= self.ranks or rank in self.finished_ranks:
             raise LookupError(f"expected another rank below {self.ranks}, got {rank}")
         self.finished_ranks.add(rank)
@@ -358,7 +360,7 @@ class Goal:
 
 
 def read_goal(path: Path) -> Goal:
-    """Read a file in either form; an InputError names the place of a mistake."""
+    """Read a GOAL file in its text or binary form; an InputError names the place of a mistake."""
     goal = Goal(path)
     data = content_of(path, LARGEST_TABLE, is_binary=True)
     try:

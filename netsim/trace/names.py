@@ -27,7 +27,7 @@ from netsim.schedule.schedule import (
     Style,
 )
 
-# The names that PyTorch's ProcessGroupNCCL records.
+# The names of collectives that PyTorch's ProcessGroupNCCL records.
 KINETO_NAMES = {
     "all_reduce": "allreduce",
     "all_gather": "_allgather_base",
@@ -257,7 +257,7 @@ class ShownRows:
 
 
 def first_rows(timeline: Timeline, most: int) -> ShownRows:
-    """Return the rows that start first, at most `most` of them."""
+    """The `most` rows that start first (all if there are no more), as a selection for a trace."""
     if most < 1:
         raise ValueError(f"rows: expected at least 1, got {most}")
     total = len(timeline)

@@ -350,7 +350,10 @@ def _draw_texts(axes: Axes, picture: Drawing, points: float) -> None:
 
 
 def _draw_lines(axes: Axes, picture: Drawing, points: float, *, heat: bool) -> None:
-    """Draw the lines, the widest first, with the numbers of links that they represent."""
+    """Draw the lines, the widest first, and the number of links that each represents.
+
+    `points` is the font size, `heat` colors lines by utilization.
+    """
     ends = ends_of_lines(picture)
     crowd = Counter(_rows_of(picture, line) for line in picture.lines)
     together: dict[tuple[float, float], list[tuple[Stroke, Point]]] = defaultdict(list)
@@ -408,7 +411,7 @@ def _loop(bend: float, start: Point, end: Point) -> CurvePath:
 
 
 def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, color: Color) -> Point:
-    """Draw one line and return the place of its label."""
+    """Draw one line from `start` to `end`, and return the place of its label."""
     if line.bend and line.free:
         curve = _loop(line.bend, start, end)
         middle = start

@@ -105,7 +105,7 @@ def grid_picture(
     lines = []
     for line in shapes.lines_between(topology, sheet.of, used):
         far = [abs(a - b) for a, b in zip(slots[line.tail], slots[line.head], strict=True)]
-        # A link around the end of a dimension swings out.
+        # A link that closes a ring (from the last place of a dimension to the first) swings out.
         lines.append(replace(line, bend=0.5 if max(far) > 1 else 0.0, free=True))
     straight_lines = [line for line in lines if not (deep and line.bend)]
     if len(straight_lines) < len(lines):

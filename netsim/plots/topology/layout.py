@@ -181,7 +181,7 @@ def name_rows(sheet: shapes.DrawingSheet, levels: int, *, nics: bool) -> None:
 
 
 def _ys(levels: int) -> dict[str, float]:
-    """The y of each row of a host."""
+    """The y of each row of a host with `levels` levels of PCIe switches, by the name of the row."""
     ys = {"gpu": shapes.GAP, "cpu": 2 * shapes.GAP}
     ys |= {f"pcie{level}": (3 + levels - level) * shapes.GAP for level in range(1, levels + 1)}
     return ys | {"nic": (3 + levels) * shapes.GAP}
@@ -190,7 +190,9 @@ def _ys(levels: int) -> dict[str, float]:
 def _add(
     sheet: shapes.DrawingSheet, name: str, node: str, plan: _Plan, y: float, label: str
 ) -> int:
-    """Add the box of a node of the host `name` and return its number."""
+    """Add the box of a device or place (`node`) of the host `name` at height `y`; return the number
+    of the box.
+    """
     kind = node.rstrip("0123456789")
     return sheet.add(shapes.Box(kind, plan.x[node], y, _NARROW, label), f"{name}.{node}")
 
@@ -363,7 +365,9 @@ def cluster_picture(name: str, cluster: Cluster, used: Use) -> shapes.Drawing:
 
 
 def _on_routers(name: str, cluster: Cluster, dims: Sequence[int], used: Use) -> shapes.Drawing:
-    """Hosts with their routers on the grid of a torus, or in a ring."""
+    """The drawing of a cluster on a torus or ring: hosts with their routers on a grid, or in a
+    circle.
+    """
     assert cluster.fabric is not None
     nodes = _nodes(cluster)
     owner = dict(zip(cluster.ports.host.tolist(), cluster.ports.owner.tolist(), strict=True))

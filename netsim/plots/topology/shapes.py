@@ -76,7 +76,7 @@ class Stroke:
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """A text at a place; `align` is left, center or right."""
+    """A text at the point (x, y); `align` is left, center or right."""
 
     x: float
     y: float
@@ -209,7 +209,7 @@ class DrawingSheet:
     of: dict[str, int] = field(default_factory=dict)
 
     def add(self, box: Box, *nodes: str) -> int:
-        """Add a box that represents these nodes; return its number."""
+        """Add a box that represents the nodes of the topology called `nodes`; return its number."""
         self.boxes.append(box)
         self.of.update(dict.fromkeys(nodes, len(self.boxes) - 1))
         return len(self.boxes) - 1
