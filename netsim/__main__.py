@@ -1,4 +1,6 @@
-"""`python -m netsim` is the command `netsim`; Ctrl-C ends it quietly, even while it starts."""
+"""`python -m netsim` is the command `netsim`. Ctrl-C ends it without a traceback, even during
+start-up.
+"""
 
 import atexit
 import gc
@@ -9,13 +11,14 @@ import threading
 from importlib import import_module
 
 INTERRUPTED = 130
-# What libraries do when they are imported, and what is of no use here: threads for products of
-# large matrices, which wait for work busily; a search for plugins through all installed packages.
+# Environment variables that turn off what libraries do without need at import: start threads for
+# products of large matrices, which wait for work in a busy loop; search all installed packages for
+# plugins.
 UNASKED = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "__all__"}
 
 
 def main() -> int:
-    """Load the command line and run one command."""
+    """Load the command line, run one command, and end the process with its exit code."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else a shell ignores it
         signal.signal(signal.SIGINT, _leave)
     try:
@@ -25,8 +28,8 @@ def main() -> int:
     finally:  # the interpreter would end by the signal while it cleans up
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-    # After Ctrl-C the interpreter must not clean up: that may give a signal its usual meaning back,
-    # and a second Ctrl-C would then end the process without its exit code.
+    # After Ctrl-C the interpreter must not clean up: that may restore the usual meaning of a
+    # signal, and a second Ctrl-C would then end the process without its exit code.
     if code == INTERRUPTED or not _watched():
         _end(0 if code is None else code)
     sys.exit(code)  # type: ignore[arg-type]
@@ -48,7 +51,9 @@ def _command(*started: object) -> int:
 
 
 def _watched() -> bool:
-    """Whether somebody waits for the interpreter's own end: threads, helpers, a profiler."""
+    """Whether the process must end through the interpreter: because of threads, helper processes or
+    a profiler.
+    """
     others = threading.active_count() > 1 or "multiprocessing" in sys.modules
     looking = getattr(sys, "monitoring", None)  # from Python 3.12 on
     tools = looking and any(map(looking.get_tool, range(looking.OPTIMIZER_ID + 1)))
@@ -56,8 +61,11 @@ def _watched() -> bool:
 
 
 def _end(code: object) -> None:
-    """End as the interpreter does, but for taking every object apart, which takes a tenth of a
-    small run. What cannot be written is left to it, to tell that and its exit code."""
+    """Run the exit functions, flush the standard streams, and end the process with `code` at once.
+
+    This skips the destruction of all objects, which takes a tenth of a small run. If a stream
+    cannot be flushed, return, and leave the message and the exit code to the interpreter.
+    """
     atexit._run_exitfuncs()
     try:
         for stream in (sys.stdout, sys.stderr):
@@ -70,7 +78,9 @@ def _end(code: object) -> None:
 
 
 def _leave(*_: object) -> None:
-    """While modules are imported: some of them cannot stand an exception in their middle."""
+    """The handler of Ctrl-C during imports: end at once, because an exception inside an import
+    breaks some modules.
+    """
     os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"interrupted\n")
     os._exit(INTERRUPTED)
 

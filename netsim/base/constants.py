@@ -1,11 +1,11 @@
 """The constants of NCCL's execution, launches, transports and kernels, with units and origins.
 
 All of them are in one table, `constants.csv`, which all other code reads: the cost of a step of a
-block, a hop, a message, a launch, a wire or a kind of network, and the fraction of a GPU's peak
-that kernels of a model reach. The value of a constant comes from a `source` (a paper, a data sheet,
-an assumption), or it is `fitted` to measured runs, which are named, by a function that estimates it
-from them. The tables by which NCCL itself chooses algorithms are in `netsim.nccl.facts`, the
-figures of machines in `topologies/`.
+thread block, a hop, a message, a launch, a wire or a kind of network, and the fraction of a GPU's
+peak that kernels of a model reach. Each value either comes from a `source` (a paper, a data sheet,
+an assumption), or it is `fitted` to measured runs by a function that estimates it from them. The
+tables by which NCCL itself chooses algorithms are in `netsim.nccl.facts`, the figures of machines
+in `topologies/`.
 """
 
 import csv
@@ -18,7 +18,7 @@ from netsim.base.values import dataclass
 
 MICRO = 1e-6
 UNITS = ("s", "bytes/s", "bytes", "1")
-# SI factor and SI unit by the unit that the file uses.
+# For each unit that the file uses: the factor to SI, and the SI unit.
 IN_SI = {
     "us": (MICRO, "s"), "ns": (1e-9, "s"), "GB/s": (1e9, "bytes/s"), "bytes": (1.0, "bytes"),
     "1": (1.0, "1"),
@@ -77,16 +77,18 @@ class Constant:
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """Names of the figures of a `calibration` that replace it.
+        """The names of the figures in a machine's `calibration` that replace this constant.
 
-        They are the same for all GPU generations: `sm_90.rate` is replaced by the figure `rate`.
+        They are the same for all GPU generations: the figure `rate` replaces `sm_90.rate`.
         """
         name = self.id.partition(".")[2] if self.id.startswith("sm_") else self.id
         return self.enters or (name,)
 
     @property
     def assumed(self) -> bool:
-        """Whether the value is assumed or taken over from something similar, not measured."""
+        """Whether the value is assumed or taken over from something similar, rather
+        than measured.
+        """
         return self.source.startswith(("assumed", "taken over"))
 
 

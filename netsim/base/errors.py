@@ -1,7 +1,8 @@
-"""What netsim raises when it cannot go on: every error is one clear text and an exit code.
+"""The errors that netsim raises: each is one clear text and an exit code.
 
-Only the command line prints errors and only it exits; it needs `str(error)` and
-`error.exit_code`. Nothing here knows how files are read or how simulations run."""
+Only the command line prints errors and exits; it needs `str(error)` and `error.exit_code`. This
+module does not know how files are read or how simulations run.
+"""
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,7 +13,7 @@ SHOWN_CHARACTERS = 60
 
 
 class NetsimError(Exception):
-    """The root of all errors that netsim raises on purpose.
+    """The base class of all errors that netsim raises on purpose.
 
     `exit_code` is the exit code of the command line: 2 for wrong input, 3 for a simulation that
     cannot finish or contradicts itself.
@@ -46,7 +47,7 @@ class ScenarioError(InputError):
     """One mistake in a file, with its place.
 
     `source` is the name of the file, `line` and `column` count from 1, `field` is the key with
-    dots. What is not known is left out.
+    dots. Parts that are unknown are omitted from the text.
 
     >>> print(ScenarioError("unknown key", source="a.yaml", line=3, column=5, field="cluster.node"))
     a.yaml:3:5: cluster.node: unknown key
@@ -80,7 +81,9 @@ class ScenarioError(InputError):
 
 
 class ScenarioErrors(ScenarioError):
-    """Several mistakes at once, printed one a line; its own place is that of the first."""
+    """Several mistakes in one error, printed one on each line; its place is that of the first
+    mistake.
+    """
 
     def __init__(self, errors: Sequence[ScenarioError]) -> None:
         first = errors[0]
@@ -96,7 +99,7 @@ class ScenarioErrors(ScenarioError):
 
     @property
     def errors(self) -> tuple[ScenarioError, ...]:
-        """The single mistakes, in the order of the file."""
+        """The single mistakes, in the order in which they are in the file."""
         mistakes: tuple[ScenarioError, ...] = self.args[0]
         return mistakes
 
@@ -107,14 +110,14 @@ class ScenarioErrors(ScenarioError):
 
 
 def joined(errors: Iterable[ScenarioError]) -> ScenarioError:
-    """One error for several mistakes (at least one), of which equal ones are named once."""
+    """One error for several mistakes (at least one); equal mistakes are listed once."""
     mistakes = {str(mistake): mistake for error in errors for mistake in error.errors}
     distinct = list(mistakes.values())
     return distinct[0] if len(distinct) == 1 else ScenarioErrors(distinct)
 
 
 class NoRoomError(ScenarioError):
-    """A cell of a scenario that needs more memory than there is."""
+    """A cell of a scenario needs more memory than there is."""
 
 
 class StalledError(NetsimError):
@@ -135,19 +138,20 @@ class StalledError(NetsimError):
 
 
 class LostError(NetsimError):
-    """A part of a command that is lost: its process died, or there is no memory for it."""
+    """A part of a command was lost: its process died, or there was no memory for it."""
 
     exit_code = 1
 
 
 def silent(text: str) -> None:
-    """Drop a message: the `Tell` for callers whose user should hear nothing."""
+    """Drop a message: the `Tell` of callers whose user should not see any."""
 
 
 class InvariantError(NetsimError):
-    """A result that breaks an invariant of all results: a bug in netsim, not in the input.
+    """A result breaks an invariant that all results must satisfy: a bug in netsim, not in the
+    input.
 
-    `about` names the question, `broken` the invariants.
+    `about` names the operation and size, `broken` the invariants.
 
     >>> error = InvariantError("all_reduce of 1 MiB", ["a link carries more than it can"])
     >>> error.exit_code, error.broken
@@ -167,13 +171,17 @@ class InvariantError(NetsimError):
 
 
 def suggest(word: str, choices: Iterable[str]) -> str:
-    """` (did you mean X?)` for the choice nearest to `word`, or nothing where none is near."""
+    """The text ` (did you mean X?)` with the choice nearest to `word`; "" if none is near."""
     near = nearest(word, choices)
     return "" if near is None else f" (did you mean {near}?)"
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:
-    """The choice most like `word`: equal but for case and separators first, else similar."""
+    """The choice nearest to `word`; None if none is near.
+
+    A choice that differs only in case and separators comes first, then a similar one, then one that
+    `word` abbreviates.
+    """
     folded: dict[str, str] = {}
     for choice in choices:
         folded.setdefault(_fold(choice), choice)
@@ -199,7 +207,7 @@ def _is_short_for(word: str, choice: str) -> bool:
 
 
 def shown(value: object) -> str:
-    """A value of a file as an error message shows it: 'text', 12, true, a list, nothing."""
+    """A value of a file as error messages show it: 'text', 12, true, a list, nothing."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):

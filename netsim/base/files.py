@@ -1,6 +1,7 @@
-"""Files that are written entirely or not at all, presets by name, and interrupts that wait.
+"""Files that are written entirely or not at all, presets by name, and interrupts that are delayed.
 
-A reader, a killed process or a full disk in the meantime leaves the old file as it was."""
+If a process is killed or a disk becomes full while a file is written, the old file stays as it was.
+"""
 
 import csv
 import os
@@ -27,8 +28,11 @@ _HALF = re.compile(r"\.(.+)\.[0-9]+\.half")
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A stream whose content takes the place of a file when the block ends well: of the file that
-    a link leads to; a device or a pipe takes it as it comes."""
+    """A binary stream whose content replaces the file when the `with` block ends without an error.
+
+    If the path is a link, the file that it leads to is replaced. A device or a pipe is written
+    directly.
+    """
     beside = None
     try:
         place = Path(os.path.realpath(path))
@@ -51,18 +55,22 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def named_in(scenario: str | Path, name: str | Path) -> Path:
-    """A file that a scenario names: beside it, else as from the current folder."""
+    """The path of a file that a scenario names: beside the scenario if it exists there, else as
+    written.
+    """
     beside = Path(scenario).parent / name
     return beside if os.path.isfile(beside) else Path(name)  # False of what is no name, too
 
 
 def _clear_up(place: Path) -> None:
-    """Delete what processes that were killed had begun of a file."""
+    """Delete the half-written temporary files for `place` that killed processes left."""
     delete_abandoned(place.parent, f".{escape(place.name)}.*.half")
 
 
 def delete_abandoned(folder: Path, pattern: str = ".*.half") -> None:
-    """Delete half-written files of processes that no longer live; those of living ones stay."""
+    """Delete the half-written files in a folder whose processes no longer live; keep those of
+    living ones.
+    """
     for file in half_written(folder, pattern):
         process_number = int(file.name.split(".")[-2])
         try:
@@ -74,7 +82,7 @@ def delete_abandoned(folder: Path, pattern: str = ".*.half") -> None:
 
 
 def is_same_file(path: Path, second: Path) -> bool:
-    """Whether two paths lead to one file or folder, through whatever links."""
+    """Whether two paths lead to the same file or folder, also through links."""
     try:
         return path.samefile(second)
     except OSError:  # one of them does not exist, or is a link to itself
@@ -82,7 +90,9 @@ def is_same_file(path: Path, second: Path) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a loss of power, where the system can do that."""
+    """Write the names in a folder to disk, so that they survive a loss of power, if the system can
+    do that.
+    """
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -92,7 +102,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def made_folder(path: Path) -> Path:
-    """A folder, which is made with those above it where it is missing."""
+    """Make a folder, with its parents if they are missing, and return it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -101,7 +111,7 @@ def made_folder(path: Path) -> Path:
 
 
 def check_writable(flag: str, path: Path) -> None:
-    """Refuse a file that could not be written, before anything is simulated for it."""
+    """Raise an InputError if the file that option `flag` names cannot be written."""
     folder = path.absolute().parent
     if not folder.is_dir():
         raise InputError(f"{flag} {path}: there is no folder {path.parent}")
@@ -112,14 +122,14 @@ def check_writable(flag: str, path: Path) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> Path:
-    """Replace a file as a whole."""
+    """Replace a file by `content`, entirely or not at all; return its path."""
     with replacing(path) as stream:
         stream.write(content)
     return path
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Replace a file as a whole."""
+    """Replace a file by `text`, entirely or not at all; return its path."""
     return write_bytes(path, text.encode(errors="replace"))  # names of files may be any bytes
 
 
@@ -130,11 +140,13 @@ LARGEST_TABLE = 2**30  # bytes of tables, traces and journals, as netsim and pro
 def content_of(
     path: Path, largest: int = LARGEST_FILE, *, near: Sequence[str] = (), is_binary: bool = False
 ) -> bytes:
-    """Return what is in a file; a ScenarioError says why it cannot be read, and which file beside
-    it, with a suffix of `near`, may be meant.
+    """The bytes of a file; a ScenarioError says why it cannot be read.
 
-    More than 4 MiB are read of regular files only, and if the first 4 MiB can be text or
-    `is_binary`: a device or a pipe may have no end, and what is no text is no file of ours."""
+    For a missing file, the error suggests a file with a similar name and a suffix in `near`. More
+    than 4 MiB (up to `largest`) are read only from regular files, and only if the first 4 MiB look
+    like text or `is_binary` is set: a device or a pipe may never end, and netsim has no use for
+    other binary files.
+    """
     name = path.as_posix()
     hint = ""
     try:
@@ -160,7 +172,11 @@ WIDE_TEXT = (b"\xff\xfe", b"\xfe\xff")  # how UTF-16 begins, which Windows shell
 
 
 def _read_bounded(stream: BinaryIO, name: str, largest: int, *, is_binary: bool) -> bytes:
-    """Read a stream to its end, but give up after 4 MiB where `content_of` says so."""
+    """Read a stream to its end; raise a ScenarioError beyond the limits that `content_of`
+    describes.
+
+    `name` is the file in errors.
+    """
     head = stream.read(min(largest, LARGEST_FILE) + 1)
     if len(head) <= min(largest, LARGEST_FILE):
         return head
@@ -176,15 +192,16 @@ def _read_bounded(stream: BinaryIO, name: str, largest: int, *, is_binary: bool)
 
 
 def text_of(path: Path, largest: int = LARGEST_FILE) -> str:
-    """Return the text of a file."""
+    """The text of a UTF-8 file of at most `largest` bytes; errors are those of `content_of`."""
     return decoded(content_of(path, largest), path.as_posix())
 
 
 def table_text(path: Path) -> TextIO:
-    """Open a table that may be large, as CSV readers take it.
+    """Open a table that may be large, for CSV readers.
 
-    Of a regular file, 4 MiB are looked at and the rest is read as it is asked for; what else there
-    is (a pipe, a device) may have 4 MiB at most."""
+    Of a regular file, the first 4 MiB are checked to be text, and the rest is read on demand. A
+    pipe or a device may have at most 4 MiB.
+    """
     if path.exists() and not (path.is_file() or path.is_dir()):
         return StringIO(text_of(path), newline="")
     with path.open("rb") as stream:  # OSError where there is no such file
@@ -195,7 +212,7 @@ def table_text(path: Path) -> TextIO:
 
 
 def decoded(content: bytes, name: str) -> str:
-    """The text of a file's bytes; an InputError names the line that is not UTF-8."""
+    """The text of a file's bytes; a ScenarioError names the first line that is not UTF-8."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -211,7 +228,9 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(i
 
 
 def csv_cell(value: object) -> str:
-    """A value in a table; a text that could run as a formula begins with an apostrophe."""
+    """The value of a CSV cell; a text that a spreadsheet could run as a formula gets an apostrophe
+    in front.
+    """
     if value is None:
         return ""
     text = repr(float(value)) if isinstance(value, float) else str(value)  # numpy's, too
@@ -222,22 +241,20 @@ def csv_cell(value: object) -> str:
 
 @cache
 def table_beside(module: str, name: str) -> tuple[dict[str, str], ...]:
-    """The rows of the CSV file `name`, relative to the folder of a module, whose `__file__` is
-    given.
+    """The rows of the CSV file `name` in the folder of a module; `module` is the module's
+    `__file__`.
     """
     with (Path(module).parent / name).open(encoding="utf-8", newline="") as file:
         return tuple(csv.DictReader(file))
 
 
 def csv_value(text: str) -> str:
-    """The text of a cell, without the apostrophe that `csv_cell` puts before what could be a
-    formula.
-    """
+    """The text of a CSV cell without the apostrophe that `csv_cell` may have put in front."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
 def csv_of(lines: Iterable[Iterable[object]]) -> str:
-    """Lines of values as CSV."""
+    """Lines of values as the text of a CSV file."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows(map(csv_cell, line) for line in lines)
@@ -245,14 +262,16 @@ def csv_of(lines: Iterable[Iterable[object]]) -> str:
 
 
 def half_written(folder: Path, pattern: str = "**/.*.half") -> list[Path]:
-    """The temporary files in a folder, or below it, that processes left when they were killed."""
+    """The temporary files in or below a folder that writing processes have made, also those of
+    killed ones.
+    """
     paths = folder.glob(pattern)
     return [file for file in paths if _HALF.fullmatch(file.name) and file.is_file()]
 
 
-# Presets: the files that come with netsim, found from any directory.
-# In a checkout they lie in `topologies/` and `scenarios/` beside the package, in a wheel inside it.
-# A file of the working directory wins over a preset of the same name, and the result says so.
+# Presets are the files that come with netsim; they are found from any directory. In a checkout they
+# are in `topologies/` and `scenarios/` beside the package, in a wheel inside it. A file of the
+# working directory takes precedence over a preset of the same name, and a note tells the user.
 
 SUFFIXES = (".yaml", ".yml")
 GOAL = (".goal", ".bin")  # text and binary
@@ -262,7 +281,9 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A file found by name: where it is, and whether it hides a preset of the same name."""
+    """A file found by name: its path, and whether it takes the place of a preset with this name
+    (`shadows`).
+    """
 
     name: str
     path: Path
@@ -270,12 +291,12 @@ class Preset:
 
     @property
     def note(self) -> str:
-        """What to tell the user about where the file came from; empty where it is a preset."""
+        """A message for the user if the file takes the place of a preset; else ""."""
         return f"{self.path} is used instead of the preset {self.name}" if self.shadows else ""
 
 
 def preset_folder(kind: str) -> Path:
-    """The folder of presets of a kind (`topologies` or `scenarios`)."""
+    """The folder with the presets of a kind (`topologies` or `scenarios`)."""
     installed = _PACKAGE / "_data" / kind
     return installed if installed.is_dir() else _PACKAGE.parent / kind
 
@@ -286,7 +307,10 @@ def preset_names(kind: str) -> list[str]:
 
 
 def find_preset(kind: str, name: str, noun: str = "") -> Preset:
-    """The file for a name or a path; an unknown name is refused with the list of known ones."""
+    """The file that a name or a path means; an InputError for an unknown name lists the known ones.
+
+    `kind` is `topologies` or `scenarios`; `noun` is the word for such a file in errors.
+    """
     if is_path(name) or name == "-":
         path = Path("/dev/stdin" if name == "-" else name)
         return Preset(path.stem, path)
@@ -317,15 +341,16 @@ def find_preset(kind: str, name: str, noun: str = "") -> Preset:
 
 
 def is_path(name: str) -> bool:
-    """Whether a text names a file by its path rather than a preset."""
+    """Whether a text is the path of a file rather than the name of a preset."""
     return name.endswith((*SUFFIXES, *TRACES)) or "/" in name or "\\" in name
 
 
-# Ctrl-C, or the end that a batch queue asks for, at moments when nothing is lost by it.
-# Python raises KeyboardInterrupt anywhere: where it vanishes (in callbacks of the garbage
-# collector), where locks are left in a state that nobody expects, where a process was just begun
-# that nobody then knows of. Blocking the signal does not help: it then goes to another thread, and
-# Python raises in the first one all the same. So a handler notes it, and the holder asks.
+# Delayed interrupts. Ctrl-C, or the signal by which a batch queue ends a job, should raise
+# KeyboardInterrupt only at moments when nothing is lost by it. Python raises it anywhere: where it
+# is swallowed (in callbacks of the garbage collector), where locks stay in an undefined state, or
+# where a process was just started that nobody then knows of. Blocking the signal does not help: it
+# goes to another thread, and Python raises in the main thread all the same. So a handler notes the
+# signal, and the code checks for it.
 
 UNWINDING = 5.0  # seconds after Ctrl-C, while what is finished is written, and no other counts
 _AGAIN = 0.02  # seconds after which one that vanished is raised again
@@ -335,18 +360,21 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 class Held:
-    """An interrupt that waits until it is asked for."""
+    """A delayed interrupt: it takes effect when `check` is called.
+
+    `usual` has the usual handler of each signal.
+    """
 
     def __init__(self, usual: Mapping[int, Handler]) -> None:
         self.usual = usual
         self.noted = 0
 
     def note(self, number: int, _: FrameType | None) -> None:
-        """What a signal does meanwhile."""
+        """The signal handler while interrupts are delayed: note the signal."""
         self.noted = number
 
     def check(self) -> None:
-        """Do what a signal usually does, if one came."""
+        """If a signal was noted, call its usual handler, which raises KeyboardInterrupt."""
         number = self.noted
         self.noted = 0
         if number:
@@ -355,7 +383,9 @@ class Held:
 
 @contextmanager
 def held() -> Iterator[Held]:
-    """Let an interrupt wait for `check()`, or else for the end of the block."""
+    """Delay interrupts within the `with` block until `check()` of the yielded value, or the end of
+    the block.
+    """
     here = threading.current_thread() is threading.main_thread()  # others hear of no signal
     handlers = {number: signal.getsignal(number) for number in SIGNALS if here}
     usual: dict[int, Handler] = {
@@ -375,7 +405,9 @@ def held() -> Iterator[Held]:
 
 @contextmanager
 def deaf() -> Iterator[None]:
-    """Processes started meanwhile never hear an interrupt, of which they could make nothing."""
+    """Let processes that are started within the `with` block ignore Ctrl-C; their
+    parent ends them.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -384,9 +416,12 @@ def deaf() -> Iterator[None]:
 
 
 def listen() -> None:
-    """Raise KeyboardInterrupt once for all that come while a command ends; and if it vanishes in a
-    callback, again and without a word of it. What a shell has us ignore (Ctrl-C is not for jobs in
-    its background) stays ignored."""
+    """Install the signal handler of a command: it raises KeyboardInterrupt once.
+
+    Further signals are ignored for UNWINDING seconds, while the command ends. If the exception is
+    swallowed in a callback, it is raised again. A signal that the shell lets this process ignore
+    (Ctrl-C for background jobs) stays ignored.
+    """
     raised = [-UNWINDING]
     last = [int(signal.SIGINT)]
 
@@ -412,7 +447,9 @@ def listen() -> None:
 
 @contextmanager
 def handlers_kept() -> Iterator[None]:
-    """Nobody else's handlers stay (a package that sets its own when it is imported)."""
+    """Restore this process's signal handlers after the `with` block, in which an import may replace
+    them.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

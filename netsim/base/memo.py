@@ -17,7 +17,9 @@ _MISSING: Any = object()
 
 
 class Memo:
-    """A cache of results by key: of all results, or of the `most` that were used last."""
+    """A cache of results by key; with `most` above 0, it keeps only that many, the most recently
+    used.
+    """
 
     def __init__(self, most: int = 0) -> None:
         self.most = most
@@ -31,7 +33,7 @@ class Memo:
         self._results.clear()
 
     def keep_only(self, key: Hashable) -> None:
-        """Remove all results but that of `key`."""
+        """Remove all results except that of `key`."""
         self._results = {
             stored_key: result for stored_key, result in self._results.items() if stored_key == key
         }
@@ -39,10 +41,10 @@ class Memo:
     def of(
         self, key: Hashable, find: Callable[[], R], worth: Callable[[R], bool] = lambda _: True
     ) -> R:
-        """Return the stored result of `key`; if there is none, call `find` and store its result.
+        """The stored result of `key`; if there is none, call `find` and store its result.
 
-        A result for which `worth` is false is returned but not stored. If the cache is full, the
-        result that was not used for longest is removed before `find` is called, because results may
+        A result for which `worth(result)` is false is returned but not stored. If the cache is
+        full, the least recently used result is removed before `find` is called, because results may
         be large.
         """
         result: R = self._results.pop(key, _MISSING)
@@ -56,9 +58,10 @@ class Memo:
 
 
 class Same:
-    """A value as part of a key, which is equal only to the same object (`is`, not `==`).
+    """A value as part of a key; it equals only the same object (`is`, not `==`).
 
-    It holds the object, so that as long as the result is stored no new object gets the same id.
+    It holds a reference to the object, so that no new object can get the same id while the result
+    is stored.
     """
 
     __slots__ = ("value",)
@@ -107,10 +110,10 @@ def digest(value: object) -> bytes:
 
 
 def spelled(value: Any) -> str:
-    """Return a text that is equal for equal values and differs for different ones.
+    """A text of a value that is equal for equal values and different for different values.
 
-    Of a dataclass it contains the fields that are compared. Raises a TypeError for a type that has
-    no such text.
+    For a dataclass it has the fields that its comparison uses. Raises a TypeError for a type
+    without such a text.
     """
     kind: Any = type(value)
     if kind in PLAIN or (kind is tuple and PLAIN.issuperset(map(type, value))):
@@ -133,7 +136,7 @@ def spelled(value: Any) -> str:
 
 @lru_cache
 def _compared_fields(kind: Any) -> tuple[str, tuple[str, ...]]:
-    """Return the name of a dataclass, and the names of its fields that are compared."""
+    """The name of a dataclass, and the names of the fields that its comparison uses."""
     return kind.__qualname__, tuple(field.name for field in fields(kind) if field.compare)
 
 
@@ -145,10 +148,10 @@ S = TypeVar("S", bound=np.generic)
 
 
 def different(values: NDArray[S]) -> NDArray[S]:
-    """Return the distinct values of an array, sorted.
+    """The distinct values of an array, sorted.
 
-    This does what `np.unique` does, which would import masked arrays and look up every value in a
-    hash table; that takes several times as long if most values are distinct.
+    The result is that of `np.unique`, which imports masked arrays and uses a hash table; that takes
+    several times as long if most values are distinct.
     """
     ordered = np.sort(values, axis=None)
     is_first = np.ones(len(ordered), bool)

@@ -1,10 +1,12 @@
-"""Imported by the process that workers are forked from, and by nothing else: they are silent from
-their first moment on."""
+"""Silence worker processes from the start. The process that workers are forked from imports this
+module.
+"""
 
 import os
 import sys
 
-# A worker whose parent was killed fails wherever it is, which is no news.
+# If the parent of a worker is killed, the worker fails somewhere; its traceback would tell the user
+# nothing.
 if not os.environ.get("NETSIM_DEBUG"):
     sys.excepthook = lambda *_: None
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (for as long as the process lives)

@@ -1,6 +1,7 @@
-"""A process: the versions of its packages, its memory, and how far its command is.
+"""The process: versions of packages, memory, and the progress of its command.
 
-Every package reports its progress here (`at`); `netsim/cli/progress.py` shows it."""
+Every package reports progress here (`at`); `netsim/cli/progress.py` shows it.
+"""
 
 import os
 import sys
@@ -18,16 +19,17 @@ MODEL_VERSION = "8"
 
 
 def late(name: str) -> Any:
-    """The function with this dotted name, imported now instead of at start-up.
+    """Import a function by its dotted name now, instead of at start-up, and return it.
 
-    Only modules that take a tenth of a second and more are imported so; `tests/core/test_house.py`
-    lists them."""
+    Only modules that take a tenth of a second and more are imported this way;
+    `tests/core/test_house.py` lists them.
+    """
     module, _, function = name.rpartition(".")
     return getattr(import_module(module), function)
 
 
 def version_of(package: str) -> str:
-    """The version of an installed package: a faster `importlib.metadata.version`."""
+    """The version of an installed package; faster than `importlib.metadata.version`."""
     metadata = import_module("importlib.metadata")  # which not every command needs
     metadata_text = metadata.distribution(package).read_text("METADATA") or ""
     words = (line.partition(": ") for line in metadata_text.splitlines())
@@ -54,7 +56,8 @@ def memory_limit() -> int:
 def limit_memory(most: int) -> None:
     """Limit the memory of this process to `most` bytes.
 
-    Allocations beyond fail with an error instead of exhausting the system."""
+    An allocation beyond the limit fails with an error, instead of exhausting the system.
+    """
     limits = import_module("resource")
     _, hard = limits.getrlimit(limits.RLIMIT_DATA)
     most = most if hard == limits.RLIM_INFINITY else min(most, hard)
@@ -64,9 +67,11 @@ def limit_memory(most: int) -> None:
 
 @dataclass
 class Stage:
-    """The progress of a command: `done` of `total` parts of a cell (0: unknown).
+    """The progress of a command: `done` of `total` parts are done (`total` 0: unknown).
 
-    Every package may write it; `netsim/cli/progress.py` shows it."""
+    A part is usually one size of a cell. Every package may write it; `netsim/cli/progress.py` shows
+    it. Times are in seconds of the monotonic clock.
+    """
 
     cell: str = ""
     activity: str = ""
@@ -89,9 +94,11 @@ class Stage:
     tell_parent: Callable[[float], None] | None = None  # in a worker: passes `share` on
 
     def seconds_left(self, now: float) -> float | None:
-        """The seconds that the rest takes, or None if nothing is known yet.
+        """The seconds until the parts or the work are done, from their rate so far; None if
+        unknown.
 
-        Parts are weighted by their work where that is known, else they count as equal."""
+        If the work of parts is known (`work_total`), they are weighted by it.
+        """
         if self.work_total:
             done = self.work_done
             total = self.work_total
@@ -109,7 +116,7 @@ STAGE = Stage()
 
 
 def begin_stage(*, is_shown: bool = False) -> None:
-    """Forget the progress of an earlier command of this process; a new one begins."""
+    """Reset the progress, because a new command begins in this process."""
     STAGE.is_shown = is_shown
     on("")
     worked(0.0, 0.0)
@@ -119,7 +126,7 @@ def begin_stage(*, is_shown: bool = False) -> None:
 
 
 def at(activity: str, done: int = 0, total: int = 0) -> None:
-    """Report what a command does now, and that `done` of `total` parts are done."""
+    """Report what a command does now (`activity`), and that `done` of `total` parts are done."""
     if total != STAGE.total or done < STAGE.done:  # other parts are counted from now on
         STAGE.counted_since = time.monotonic()
         STAGE.counted_from = done
@@ -131,14 +138,18 @@ def at(activity: str, done: int = 0, total: int = 0) -> None:
 
 
 def tell_share(share: float) -> None:
-    """Report which fraction of the current part is done; a worker tells its parent process, too."""
+    """Report the fraction of the current part that is done; a worker passes it on to its parent
+    process.
+    """
     STAGE.share = share
     if STAGE.tell_parent is not None:
         STAGE.tell_parent(share)
 
 
 def report_rows(done: int, total: int, simulated_seconds: float) -> None:
-    """Report how many rows an engine has simulated, and the time up to which it has come."""
+    """Report how many of its `total` rows an engine has simulated, and the simulated time it has
+    reached.
+    """
     if total != STAGE.rows_total or done < STAGE.rows_done:  # another simulation
         STAGE.rows_since = time.monotonic()
     STAGE.rows_done = done
@@ -147,12 +158,15 @@ def report_rows(done: int, total: int, simulated_seconds: float) -> None:
 
 
 def engine_progress() -> Callable[[int, int, float], None] | None:
-    """The function to which an engine reports its rows; None where nobody would see them."""
+    """The function to which an engine reports its rows; None if progress is not shown."""
     return report_rows if STAGE.is_shown else None
 
 
 def worked(done: float, total: float) -> None:
-    """Report how much of all work is done, where parts need different amounts; 0 of 0 ends it."""
+    """Report that `done` of `total` units of work are done, if parts differ in their work.
+
+    `total` 0 says that parts are equal again.
+    """
     if not total or done < STAGE.work_done or total != STAGE.work_total:
         STAGE.work_since = time.monotonic()
     STAGE.work_done = done
@@ -160,13 +174,15 @@ def worked(done: float, total: float) -> None:
 
 
 def on(cell: str, activity: str = "") -> None:
-    """Report the cell, topology or file that a command works on from now on."""
+    """Report the cell, topology or file that a command works on from now on, and what it does."""
     STAGE.cell = cell
     at(activity)
 
 
 class _Enduring:
-    """A stream that drops what is written to it once nobody reads it any more."""
+    """A stream that discards what is written to it after its reader has gone (an error of the type
+    `gone`).
+    """
 
     def __init__(self, stream: TextIO, gone: type[OSError]) -> None:
         self.stream = stream
@@ -187,7 +203,11 @@ class _Enduring:
 
 @contextmanager
 def enduring(*, files: bool) -> Iterator[None]:
-    """Let a command continue if nobody reads its diagnostics, or with `files` its results."""
+    """Let a command continue after the reader of standard error has gone; with `files`, of standard
+    output, too.
+
+    A command that writes files should finish them even if nobody reads what it prints.
+    """
     stdout = sys.stdout
     stderr = sys.stderr
     sys.stderr = cast(TextIO, _Enduring(sys.stderr, OSError))

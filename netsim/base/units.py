@@ -1,9 +1,9 @@
 """Quantities with units: strict parsing into SI numbers, and printing for people.
 
 Inside netsim a bandwidth is in bytes/s, a time in seconds, a size in whole bytes, and a rate of
-arithmetic in FLOP/s. Arithmetic is exact (fractions) until the last step, so that 600ns is 6e-07 to
-the last bit. This module does not know YAML or files: every failure is a `UnitError`, whose text
-can be printed.
+arithmetic in FLOP/s. Arithmetic is exact (fractions) until the last step, so that 600ns gives
+exactly the float 6e-07. This module does not know YAML or files: every failure is a `UnitError`,
+whose text can be printed.
 """
 
 import difflib
@@ -29,7 +29,7 @@ DECIMAL_COMMA = re.compile(r",(\d+)\s*(\D+)", re.ASCII)
 
 
 class UnitError(ValueError):
-    """A value that is not the expected quantity; the text says what was expected and what came.
+    """A value is not the expected quantity; the text says what was expected and what was found.
 
     `hint` is appended to the text, such as " (did you mean 5us?)".
     """
@@ -68,7 +68,11 @@ class Kind:
 def _scaled(
     ends: tuple[str, ...], prefixes: Mapping[str, int], divisor: int = 1
 ) -> dict[str, Fraction]:
-    """Return the SI value of every unit that has one of the prefixes and one of the ends."""
+    """The SI value of each unit that is one of the prefixes (with its factor) followed by one of
+    the ends.
+
+    Values are divided by `divisor` (8 for units in bits).
+    """
     pairs = ((prefix + end, factor) for end in ends for prefix, factor in prefixes.items())
     return {name: Fraction(factor, divisor) for name, factor in pairs}
 
@@ -242,9 +246,9 @@ def format_bandwidth(bandwidth: float, *, bits: bool = False) -> str:
 
 
 def _quantity(value: object, kind: Kind, *, allow_zero: bool, original: object = None) -> Fraction:
-    """Return a quantity in SI units.
+    """The value of a text such as `400Gbps` in SI units; raises a UnitError.
 
-    An error message quotes `original`, the text of the user, if `value` is made from it.
+    The error quotes `original`, the user's own text, if `value` was derived from it.
     """
     got = value if original is None else original
     text = _text(value, kind.expected).strip()
@@ -259,7 +263,7 @@ def _quantity(value: object, kind: Kind, *, allow_zero: bool, original: object =
 
 
 def _text(value: object, expected: str) -> str:
-    """Return a value as the user wrote it; refuse all but texts and numbers."""
+    """A value as the user wrote it; raises a UnitError unless it is a text or a number."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise UnitError(expected, value)
     return str(getattr(value, "text", value))
@@ -275,7 +279,10 @@ TINY = Fraction(1, 10**15)  # smallest value of a quantity that must not be zero
 def _in_range(
     exact: Fraction, got: object, expected: str, largest: int, *, allow_zero: bool
 ) -> Fraction:
-    """Return a value in SI units if it is in the range of its kind; raise a UnitError if not."""
+    """Return the value (SI units) if it is in the range of its kind; otherwise raise a UnitError.
+
+    `got` is the value as the user wrote it.
+    """
     if exact < 0:
         raise UnitError(expected, got, " (it cannot be negative)")
     if exact > largest:
@@ -288,7 +295,9 @@ def _in_range(
 
 
 def _unit_hint(number: str, unit: str, kind: Kind) -> str:
-    """Return what the user may have meant by an unknown unit, in parentheses, or no text."""
+    """A hint for an unknown unit in parentheses, such as ` (did you mean 5us?)`; "" if nothing is
+    near.
+    """
     decimals = DECIMAL_COMMA.fullmatch(unit)
     if decimals and decimals.group(2) in kind.units:
         return f" (did you mean {number}.{decimals.group(1)}{decimals.group(2)}?)"
@@ -306,10 +315,10 @@ def _unit_hint(number: str, unit: str, kind: Kind) -> str:
 
 
 def _near_unit(unit: str, kind: Kind, *, exactly: bool) -> str | None:
-    """Return the unit that was probably meant, or None.
+    """The unit that was probably meant, or None.
 
-    That is a unit that differs in upper and lower case only, or of which the end is missing;
-    without `exactly` also one that is similar, or one with which the text begins.
+    It differs from `unit` in upper and lower case only, or `unit` is its beginning. Without
+    `exactly`, it may also be similar, or a beginning of `unit`.
     """
     same_letters = [candidate for candidate in kind.units if candidate.lower() == unit.lower()]
     if same_letters:
@@ -325,9 +334,9 @@ def _near_unit(unit: str, kind: Kind, *, exactly: bool) -> str | None:
 
 
 def _rounded(value: float, units: Mapping[str, float], zero: str, digits: int) -> str:
-    """Return a value to `digits` significant digits in the largest unit that it reaches.
+    """A value as text, with `digits` significant digits and the largest unit that it reaches.
 
-    The value 0 gets the unit `zero`.
+    `units` has the size of each unit, the largest first; the value 0 gets the unit `zero`.
     """
     if not math.isfinite(value):
         return str(value)

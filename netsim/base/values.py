@@ -1,11 +1,11 @@
-"""Dataclasses that are quick to define; values in groups, and numbers at even distances.
+"""Dataclasses that are defined quickly; grouping of values, and evenly spaced numbers.
 
-For every class, the standard library's `dataclass` writes up to six methods as text and compiles
-each, about half a millisecond in all, and a command defines some 250 classes before it begins. The
-`dataclass` of this module compiles only `__init__`, when a class makes its first value; its other
-methods are closures. That saves 0.21 s of 0.88 s of processor time of `netsim expect dgx-h100
-all_reduce --sizes 1M` (`python -m tests.bench.standard_dataclasses`). Type checkers see the
-standard decorator, and a class with an option that this module does not know gets it, too.
+For each class, the standard library's `dataclass` generates up to six methods as source text and
+compiles each, about half a millisecond in total, and a command defines some 250 classes before it
+begins. The `dataclass` of this module compiles only `__init__`, when the first object of a class is
+made; its other methods are closures. That saves 0.21 s of 0.88 s of processor time of `netsim
+expect dgx-h100 all_reduce --sizes 1M` (`python -m tests.bench.standard_dataclasses`). Type checkers
+see the standard decorator, and a class with an option that this module does not know gets it, too.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ _KNOWN_OPTIONS = {"frozen", "slots", "kw_only", "eq"}
 
 
 def grouped(values: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
-    """Values by a key, in the order in which keys appear."""
+    """The values as lists by `key(value)`, in the order in which keys first occur."""
     groups: dict[K, list[V]] = {}
     for value in values:
         groups.setdefault(key(value), []).append(value)
@@ -32,7 +32,8 @@ def grouped(values: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
 
 
 def evenly_spaced(total: int, count: int) -> list[int]:
-    """`count` of the numbers 0 to `total` - 1, the first and last included; all if there are fewer.
+    """`count` evenly spaced numbers of 0 to `total` - 1, among them the first and the last; all if
+    `total` is smaller.
 
     >>> evenly_spaced(10, 4)
     [0, 3, 6, 9]
@@ -48,7 +49,9 @@ def evenly_spaced(total: int, count: int) -> list[int]:
 
 
 def _decorate(kind: Any = None, /, **options: Any) -> Any:
-    """The dataclass of a class; without a class, the decorator with these options."""
+    """Turn a class into a dataclass, or, without a class, return the decorator with
+    these options.
+    """
     if kind is None:
         return lambda kind: _dataclass_of(kind, options)
     return _dataclass_of(kind, options)
@@ -61,7 +64,9 @@ else:
 
 
 def _dataclass_of(kind: Any, options: dict[str, Any]) -> Any:
-    """A class with the methods of a dataclass; methods that it defines itself stay."""
+    """Add the methods of a dataclass to a class and return it; methods that the class defines
+    itself are kept.
+    """
     if not options.keys() <= _KNOWN_OPTIONS:
         return dataclasses.dataclass(**options)(kind)
     attributes_before = dict(vars(kind))
@@ -83,8 +88,10 @@ def _dataclass_of(kind: Any, options: dict[str, Any]) -> Any:
 
 
 def _init_at_first_value(kind: Any) -> Callable[..., None]:
-    """An `__init__` that compiles the real one at its first call. Most classes never have a value
-    in a run."""
+    """An `__init__` that compiles the real one at its first call.
+
+    Most classes never get an object during a command.
+    """
 
     def compile_and_call(self: Any, *arguments: Any, **named: Any) -> None:
         kind.__init__ = _compiled_init(kind)
@@ -94,10 +101,12 @@ def _init_at_first_value(kind: Any) -> Callable[..., None]:
 
 
 def _compiled_init(kind: Any) -> Callable[..., None]:
-    """The `__init__` of a dataclass: it takes fields by place and by name, and sets them.
+    """Compile the `__init__` of a dataclass, which sets the fields from positional and keyword
+    arguments.
 
     It is compiled because it is called often: a closure over the fields takes several times as
-    long."""
+    long.
+    """
     namespace: dict[str, Any] = {"_set": object.__setattr__, "_missing": _MISSING}
     positional = ["self"]
     keyword_only = list[str]()
@@ -128,8 +137,10 @@ def _compiled_init(kind: Any) -> Callable[..., None]:
 
 
 def _comparing_methods(kind: Any, *, is_hashable: bool) -> dict[str, Any]:
-    """`__eq__` and `__hash__`: values are equal if their fields are. Only frozen ones can be
-    keys."""
+    """The methods `__eq__` and `__hash__`: objects are equal if their fields are.
+
+    `__hash__` is None unless the class is frozen (`is_hashable`).
+    """
     names = [field.name for field in dataclasses.fields(kind) if field.compare]
     values_of: Callable[[Any], Any] = attrgetter(*names) if names else lambda _: ()
 
@@ -149,24 +160,24 @@ def _comparing_methods(kind: Any, *, is_hashable: bool) -> dict[str, Any]:
 
 @recursive_repr()
 def _repr(self: Any) -> str:
-    """The value as Python writes it: `Class(field=value, ...)`."""
+    """The object as Python code: `Class(field=value, ...)`."""
     names = [field.name for field in dataclasses.fields(self) if field.repr]
     inside = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
     return f"{type(self).__qualname__}({inside})"
 
 
 def _refuse_change(self: Any, name: str, *value: Any) -> None:
-    """Refuse to change a field of a frozen value."""
+    """Raise an error, because fields of a frozen object cannot be set."""
     action = "assign to" if value else "delete"
     raise dataclasses.FrozenInstanceError(f"cannot {action} field {name!r}")
 
 
 def _state_of(self: Any) -> list[Any]:
-    """The values of all fields, for copies and pickles."""
+    """The values of all fields, for copying and pickling."""
     return [getattr(self, field.name) for field in dataclasses.fields(self)]
 
 
 def _set_state(self: Any, state: list[Any]) -> None:
-    """Set all fields, also of a frozen value."""
+    """Set all fields from the values of `_state_of`, also those of a frozen object."""
     for field, value in zip(dataclasses.fields(self), state, strict=True):
         object.__setattr__(self, field.name, value)

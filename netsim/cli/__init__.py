@@ -1,8 +1,9 @@
 """The command line: a table of verbs, and the only place that prints.
 
-Each verb has a module in `netsim/cli/verbs/` with its options and their help, which imports next to
-nothing, so that `--help` answers at once. Its function imports what does the work and returns the
-call to make. Results go to standard output, diagnostics to standard error.
+Each verb has a module in `netsim/cli/verbs/` with its options and their help. That module imports
+next to nothing, so that `--help` answers at once. Its function imports the modules that do the work
+and returns a function without arguments that does it. Results go to standard output, diagnostics to
+standard error.
 """
 
 import gc
@@ -42,7 +43,7 @@ VERBS = {
     "doctor": "Show versions, extras and folders.",
 }
 
-# Verbs that write files in any case, and options that make a verb write one.
+# Verbs that always write files, and options with which any verb writes a file.
 WRITING_VERBS = ("run", "optimize", "report", "merge", "plot")
 WRITING_OPTIONS = (
     "-o",
@@ -58,10 +59,12 @@ WRITING_OPTIONS = (
     "--predict",  # --predictions, too
     "--questions",
 )
-# The collector looks for garbage when this many objects are new: what a small run makes is less.
+# The garbage collector runs after this many new objects; a small command creates fewer, so that it
+# never runs for one.
 GARBAGE = 50_000
 
-# The function of a verb: it takes the options, imports what does the work, and returns the call.
+# The function of a verb: it takes the options, imports the modules that do the work, and returns a
+# function without arguments that does the work.
 VerbFunction = Callable[..., Callable[[], None]]
 
 
@@ -71,10 +74,12 @@ def main(
     *,
     is_output_closed: bool = False,
 ) -> int:
-    """Run one command and return its exit code. `started()` is called when all is imported.
+    """Run one command and return its exit code. `started()` is called when all modules are
+    imported.
 
-    With standard output closed (`>&-`), a command that writes no files is refused: nobody would
-    ever see its results."""
+    With standard output closed (`>&-`), a command that writes no files is refused, because nobody
+    would ever see its results.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     verb = next((word for word in arguments if not word.startswith("-")), "")
     writes_files = verb in WRITING_VERBS or any(
@@ -97,12 +102,16 @@ def main(
 
 
 class VerbGroup(TyperGroup):
-    """The group of all verbs, which imports the module of a verb when the verb is used.
+    """The group of all verbs, which imports the module of a verb only when that verb is used.
 
-    `netsim --help` lists placeholders, for which the line of help is enough."""
+    `netsim --help` needs only the one line of help of each verb, so it lists placeholder commands.
+    """
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The verb that the first of `args` names, with its options."""
+        """Return the name, command and remaining arguments of the verb that `args[0]` names.
+
+        An unknown verb ends the process with a message and exit code 2.
+        """
         verb = args[0]
         if verb not in VERBS:
             hint = suggest(verb, VERBS)
@@ -113,10 +122,13 @@ class VerbGroup(TyperGroup):
 
 
 def application(*, has_options: bool = True) -> typer.Typer:
-    """The command line with all verbs, and with the options that stand before a verb.
+    """The command line with all verbs, and with the options that stand before a verb (`--help`,
+    `--version`).
 
-    Where a verb comes first these are left out: typer imports pydantic to find that they were not
-    given, which takes a third of the time of `netsim VERB --help`."""
+    `has_options` False leaves those options out, for command lines that begin with a verb: to find
+    that they were not given, typer imports pydantic, which takes a third of the time of `netsim
+    VERB --help`.
+    """
     app = typer.Typer(
         cls=VerbGroup,
         add_completion=has_options,
@@ -133,13 +145,17 @@ def application(*, has_options: bool = True) -> typer.Typer:
 
 
 def _placeholder() -> None:
-    """Stand in the list of verbs; `VerbGroup` replaces it before it would be called."""
+    """Do nothing: a placeholder in the list of verbs, which `VerbGroup` replaces before it is
+    called.
+    """
 
 
 def verb_command(verb: str, started: Callable[[], Any] = lambda: None) -> Any:
-    """The command of a verb, or the group of its commands, as typer makes it of the signatures.
+    """The click command that typer makes from the signature of a verb's function.
 
-    `started()` is called when the command has imported what it needs."""
+    For `topo` it is the group of its commands. `started()` is called when the command has imported
+    the modules that it needs.
+    """
     module = import_module(f"netsim.cli.verbs.{verb}")
     app = typer.Typer(add_completion=False, no_args_is_help=True, help=VERBS[verb])
     if verb == "topo":
@@ -153,7 +169,9 @@ def verb_command(verb: str, started: Callable[[], Any] = lambda: None) -> Any:
 def guarded(
     function: VerbFunction, verb: str, started: Callable[[], Any] = lambda: None
 ) -> Callable[..., None]:
-    """The function of a verb, whose errors become one message and an exit code."""
+    """Wrap the function of a verb: call it, do the work that it returns, and turn an error into one
+    message and an exit code.
+    """
 
     @wraps(function)
     def run(**options: Any) -> None:
@@ -171,7 +189,9 @@ def guarded(
 
 
 def _run_with_progress(work: Callable[[], None], verb: str, *, is_quiet: bool) -> None:
-    """Do the work of a verb; on a terminal its progress is shown, unless `--quiet` is given."""
+    """Do the work of a verb; show its progress if standard error is a terminal, unless
+    `is_quiet`.
+    """
     is_shown = sys.stderr.isatty() and not is_quiet
     begin_stage(is_shown=is_shown)
     if not is_shown:
@@ -184,11 +204,13 @@ def _run_with_progress(work: Callable[[], None], verb: str, *, is_quiet: bool) -
 
 
 def _after_imports(started: Callable[[], Any]) -> None:
-    """Call `started()` and let the garbage collector begin.
+    """Call `started()` and turn the garbage collector on.
 
-    `netsim/__main__.py` keeps it off while modules are imported. What they made stays until the
-    end, so the collector need not look through it. This saves 0.10 s of the 1.0 to 1.5 s that
-    `expect dgx-h100 all_reduce --sizes 1M` takes on a busy core (12 pairs, 2026-11-29)."""
+    `netsim/__main__.py` keeps the collector off while modules are imported. The objects of the
+    imported modules stay until the end, so `gc.freeze` excludes them from every search. This saves
+    0.10 s of the 1.0 to 1.5 s that `expect dgx-h100 all_reduce --sizes 1M` takes on a busy core (12
+    pairs, 2026-11-29).
+    """
     started()
     gc.freeze()
     gc.set_threshold(GARBAGE)
@@ -213,5 +235,5 @@ def _main_options(
         ),
     ] = False,
 ) -> None:
-    """Take the options that stand before the verb."""
+    """Declare the options that stand before the verb; each acts in its own callback."""
     del version

@@ -1,4 +1,6 @@
-"""`netsim accuracy`: every measured run of an index beside its simulation, with the error."""
+"""`netsim accuracy`: compares every measured run of an index with its simulation; prints the
+errors.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -35,7 +37,9 @@ NO_FIGURE = "-"
 
 @dataclass(frozen=True)
 class AccuracyOptions:
-    """What is simulated of an index, how, and where it is written."""
+    """The options of `netsim accuracy`, as they were given (`netsim/cli/verbs/accuracy.py` has
+    their help).
+    """
 
     json_file: Path | None = None
     plots: Path | None = None
@@ -57,7 +61,7 @@ class AccuracyOptions:
     quiet: bool = False
 
     def of_benchmark(self) -> BenchmarkOptions:
-        """The options that concern the open benchmark."""
+        """The options that concern the open benchmark (`netsim/cli/benchmark.py`)."""
         return BenchmarkOptions(
             questions=self.questions,
             score=self.score,
@@ -69,7 +73,9 @@ class AccuracyOptions:
         )
 
     def of_simulation(self) -> dict[str, object]:
-        """The options that only a simulation of the index has, by their flags."""
+        """The values of the options, by flag, that need a simulation of the index; the open
+        benchmark refuses them.
+        """
         return {
             "--plots": self.plots,
             "--page": self.page,
@@ -86,8 +92,11 @@ class AccuracyOptions:
 
 
 def print_accuracy(index: Path, options: AccuracyOptions) -> None:
-    """Simulate every run of an index and print the error by run, machine, collective and size; or
-    write its questions, or score the answers of any simulator."""
+    """Simulate every run of an index and print the error by run, machine, collective and size.
+
+    With options of the open benchmark, write the questions of the index or score predictions
+    instead; with `--predicted`, read the simulated times from a file.
+    """
     if options.of_benchmark().is_used():
         run_benchmark(_index_of_collectives(index), options.of_benchmark(), options.of_simulation())
         return
@@ -120,7 +129,9 @@ def print_accuracy(index: Path, options: AccuracyOptions) -> None:
 
 
 def _input_files(index: Path, options: AccuracyOptions) -> Iterator[Path]:
-    """The files that the command reads: the index, the tables of its runs, earlier results."""
+    """Yield the files that the command reads: the index, the tables of its runs,
+    earlier results.
+    """
     yield index
     yield from (path for path in (options.against, options.predicted) if path is not None)
     if index.is_file() and not is_published(index):
@@ -135,7 +146,12 @@ def _simulated(
     options: AccuracyOptions,
     before: Sequence[ComparedPoint],
 ) -> accuracy.Accuracy:
-    """Simulate entries and write the requested outputs; finished ones are in the journal."""
+    """Simulate the chosen `entries` of an index, and print and write the requested outputs.
+
+    Entries that the journal of an interrupted command holds are not simulated again with
+    `--resume`. `corpus` has all entries of the index, for fits; `before` the points of an earlier
+    result to compare with.
+    """
     entries = accuracy.questions(entries) if options.predict is not None else entries
     if options.novelty and not options.leave:
         raise InputError("--novelty: needs --leave-out", hint="add --leave-out")
@@ -175,7 +191,11 @@ def _novelty_errors(
     options: AccuracyOptions,
     journal: accuracy.Journal,
 ) -> list[novelty.NoveltyError]:
-    """The errors by what else was measured, for which whole transports and kinds are left out."""
+    """The errors by how much of a system was measured elsewhere (`netsim/measured/novelty.py`).
+
+    For the levels TRANSPORT and KIND all runs of the same transport, or of the same kind of
+    machine, are left out of the fits.
+    """
     points = {novelty.SYSTEM: results.left_out}
     for level in (novelty.TRANSPORT, novelty.KIND):
         on(f"runs left out by {level}")
@@ -233,7 +253,9 @@ def _write(
 
 
 def _index(path: Path) -> Path:
-    """The file itself, or the corpus that comes with netsim where it is asked for by its place."""
+    """The file that INDEX names; for `measured`, `training.yaml` and similar names without such a
+    file, the index that comes with netsim.
+    """
     folder = preset_folder("scenarios") / "measured"
     if path.is_file():
         return path
@@ -248,7 +270,7 @@ def _index(path: Path) -> Path:
 
 
 def _index_of_collectives(path: Path) -> Path:
-    """The index that a path names; raises an InputError if it lists training steps."""
+    """The index file that a path names; raises an InputError if it lists training steps."""
     index = _index(path)
     if is_published(index):
         raise InputError(
@@ -259,7 +281,9 @@ def _index_of_collectives(path: Path) -> Path:
 
 
 def _steps(index: Path, options: AccuracyOptions) -> None:
-    """Simulate the training steps of an index and print their errors."""
+    """Simulate the training steps of an index, print their errors, and write the
+    requested files.
+    """
     corpus = read_index(index, ())
     entries = accuracy.chosen(corpus, options.only or ())
     with accuracy.journal_of(index, resume=options.resume, tell=tell) as journal:
@@ -283,7 +307,7 @@ def _steps(index: Path, options: AccuracyOptions) -> None:
 def _write_steps(
     steps: ComparedSteps, entries: Sequence[IndexEntry], options: AccuracyOptions
 ) -> None:
-    """Print the steps, and write the files that are asked for."""
+    """Print the errors of training steps, and write the files of `--json` and `--page`."""
     if options.json_file is not None:
         write_text(options.json_file, steps.json())
     print_lines(_steps_report(steps))
@@ -312,7 +336,7 @@ def _steps_report(steps: ComparedSteps) -> Iterator[str]:
 
 
 def _pictures(results: accuracy.Accuracy, folder: Path) -> dict[str, list[Path]]:
-    """Write plots of simulated and measured times; return their files by machine.
+    """Write plots of simulated and measured times into a folder; return their files by machine.
 
     A plot has at most MOST_CURVES runs, each in its own color.
     """
@@ -334,7 +358,9 @@ def _pictures(results: accuracy.Accuracy, folder: Path) -> dict[str, list[Path]]
 
 
 def report(results: accuracy.Accuracy) -> Iterator[str]:
-    """The tables: by run, machine and collective, healthy runs apart from others."""
+    """Yield the tables of errors by run, machine and collective, first of healthy runs, then of
+    runs with a problem.
+    """
     for title, healthy in (("healthy runs", True), ("runs with a problem", False)):
         points = [point for point in results.points if point.healthy is healthy]
         if not points:
@@ -361,9 +387,11 @@ def report(results: accuracy.Accuracy) -> Iterator[str]:
 
 
 def noise_report(results: accuracy.Accuracy, entries: Sequence[IndexEntry]) -> Iterator[str]:
-    """The errors of healthy runs beside the noise of their measurements; nothing without repeats.
+    """Yield a table of the errors of healthy runs and the noise of their measurements, in %.
 
-    The noise floor is the median error of a simulation that predicts the mean of all repeats."""
+    Yields nothing if no measurement was repeated. The noise floor is the median error of a
+    simulation that predicts the mean of all repeats.
+    """
     noise = noise_by_band(repeated_times(entries))
     parts = {"in sample": results.points, "left out": results.left_out}
     healthy = {name: [point for point in points if point.healthy] for name, points in parts.items()}
@@ -379,14 +407,18 @@ def noise_report(results: accuracy.Accuracy, entries: Sequence[IndexEntry]) -> I
 
 
 def _line(name: str, points: Sequence[ComparedPoint]) -> str:
-    """The errors of some points by size band, as a line of a table."""
+    """A line of a table: the errors of some points in each size band, and the number of points."""
     errors = by_band(points)
     cells = (str(errors.get(band, "-")).replace("%", "") for band in (*BANDS, ALL))
     return f"  {name:<{NAME}}{''.join(f'{cell:>21}' for cell in cells)}{len(points):>8}"
 
 
 def _changes(now: Sequence[ComparedPoint], before: Sequence[ComparedPoint]) -> Iterator[str]:
-    """What changed against an earlier result; nothing without one."""
+    """Yield how median errors changed from an earlier result to this one; nothing without an
+    earlier result.
+
+    `now` and `before` have the points of both. Errors are compared by size band, then by run.
+    """
     if not before:
         return
     both = accuracy.compared(now, before)
@@ -413,7 +445,9 @@ def _changes(now: Sequence[ComparedPoint], before: Sequence[ComparedPoint]) -> I
 
 
 def _asides(results: accuracy.Accuracy, quiet: bool) -> Iterator[str]:
-    """Assumptions of runs, and the runs that could not be simulated."""
+    """Yield messages: what was assumed for each run (not if `quiet`), and which runs could not be
+    simulated.
+    """
     if not quiet:
         for run, notes in results.notes.items():
             for note in notes:

@@ -29,7 +29,9 @@ MOST_SIZES = 8  # sizes without an answer that a line names
 
 @dataclass(frozen=True)
 class BenchmarkOptions:
-    """What is done with the benchmark of an index, and which files are written."""
+    """Which task of the open benchmark is done (questions, score or baseline), and which files are
+    written.
+    """
 
     questions: Path | None = None
     score: Path | None = None
@@ -40,7 +42,7 @@ class BenchmarkOptions:
     is_quiet: bool = False
 
     def is_used(self) -> bool:
-        """Whether any option of the benchmark is given."""
+        """Whether the command line has any option of the open benchmark."""
         options = (self.questions, self.score, self.baseline, self.predictions)
         return any(option is not None for option in options)
 
@@ -48,9 +50,11 @@ class BenchmarkOptions:
 def run_benchmark(
     index: Path, options: BenchmarkOptions, other_options: Mapping[str, object]
 ) -> None:
-    """Write the questions of an index, score predictions, or predict by a baseline.
+    """Write the questions of an index, or score the predictions of a file or of a baseline.
 
-    `other_options` are options of `netsim accuracy` by their flags, which must not be set."""
+    `other_options` has the values, by flag, of those options of `netsim accuracy` that need a
+    simulation; an InputError is raised if one is set.
+    """
     flag = _only_mode(options)
     _refuse_others(flag, other_options)
     outputs = {
@@ -84,7 +88,10 @@ def run_benchmark(
 
 
 def _only_mode(options: BenchmarkOptions) -> str:
-    """The flag that says what is done; exactly one of three. Refuses flags that need another."""
+    """The one flag of `--questions`, `--score` and `--baseline` that was given.
+
+    Raises an InputError if several were given, or an option that does not go with the flag.
+    """
     modes = {
         "--questions": options.questions,
         "--score": options.score,
@@ -106,14 +113,14 @@ def _only_mode(options: BenchmarkOptions) -> str:
 
 
 def _refuse_others(flag: str, other_options: Mapping[str, object]) -> None:
-    """Refuse options that only a simulation of the index has."""
+    """Raise an InputError if one of `other_options` (values by flag) is set beside `flag`."""
     for other_flag, value in other_options.items():
         if value:
             raise InputError(f"{other_flag}: goes without {flag}, which simulates nothing")
 
 
 def _write_questions(benchmark: Benchmark, path: Path, *, is_quiet: bool) -> None:
-    """Write the questions, and say how many there are."""
+    """Write the questions of the benchmark to a file, and print how many there are."""
     write_text(path, questions_text(benchmark, path))
     systems = len({run.system for run in benchmark.runs})
     print_lines(
@@ -130,7 +137,9 @@ def _write_questions(benchmark: Benchmark, path: Path, *, is_quiet: bool) -> Non
 def _baseline_predictions(
     benchmark: Benchmark, corpus: Sequence[IndexEntry], options: BenchmarkOptions
 ) -> Predictions:
-    """The predictions of a baseline, which are written if a file is named."""
+    """The times that a baseline predicts for the questions; also written to the file of
+    `--predictions`, if given.
+    """
     assert options.baseline is not None
     baseline = baseline_of(options.baseline, benchmark, benchmark_of(corpus))
     if not options.is_quiet:
@@ -149,7 +158,9 @@ def excluded_lines(benchmark: Benchmark) -> Iterator[str]:
 
 
 def missing_lines(score: Score, benchmark: Benchmark) -> Iterator[str]:
-    """A line for each run with questions that are not answered, which names their sizes."""
+    """Yield a line for each run of which not every size has a prediction; it names the first of
+    those sizes, in bytes.
+    """
     counts = {run.name: len(run.questions) for run in benchmark.runs}
     for name, sizes in score.missing.items():
         if len(sizes) == counts[name]:

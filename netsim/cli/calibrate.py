@@ -1,4 +1,4 @@
-"""`netsim calibrate`: fit a few physical parameters of a system to logs of it."""
+"""`netsim calibrate`: fits a few physical parameters of a system to logs of it."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,10 @@ SECTION = re.compile(r"^calibration:.*?(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def machine_text(name: str) -> str:
-    """The text of the machine file that a calibration is added to."""
+    """The text of the topology file with the machine to calibrate, which `--topology` names.
+
+    Raises an InputError if the file is of another program or has no machine.
+    """
     if is_path(name) and Path(name).suffix not in SUFFIXES:
         raise InputError(f"--topology {name}: only a machine of a topology file can be calibrated")
     path = find_preset(FOLDER, name, "machine").path
@@ -38,7 +41,12 @@ def machine_text(name: str) -> str:
 
 
 def written_file(path: Path, text: str, figures: Mapping[str, Figure], logs: str) -> Path:
-    """Write the machine with these figures; earlier ones that were not fitted again are kept."""
+    """Write the machine file `text` to `path`, with `figures` as its section `calibration`; return
+    the path.
+
+    Figures of an earlier calibration that are not in `figures` are kept. `logs` names the logs that
+    were fitted, for a comment.
+    """
     before = parse_source(text, str(path)).data.get("calibration") or {}
     lines = [f"calibration:  # fitted by netsim calibrate to {logs}"]
     for name, line in before.items():
@@ -66,7 +74,9 @@ def calibrate_machine(
     memory: str | None = None,
     jobs: int | None = None,
 ) -> None:
-    """Fit launch, latencies and rates of a machine to logs; write them as a topology file."""
+    """Fit launch cost, latencies and rates of a machine to logs, print them, and write a topology
+    file to `output`.
+    """
     text = machine_text(topology)
     check_outputs({"-o": output})
     refuse_output_as_input(output, logs)
@@ -88,7 +98,9 @@ def calibrate_machine(
 
 
 def report(calibrated: Calibrated) -> Iterator[str]:
-    """The parameters with their intervals, what was left alone, and the errors."""
+    """Yield the fitted parameters with 90 % intervals, those left unchanged with the reason, and
+    the errors before and after.
+    """
     yield "# fitted: factor on the usual value, 90 % interval"
     if all(fit.left for fit in calibrated.fitted):
         yield "  nothing"
@@ -116,7 +128,9 @@ def report(calibrated: Calibrated) -> Iterator[str]:
 
 
 def _alternative_lines(calibrated: Calibrated) -> Iterator[str]:
-    """The parameters that the logs cannot separate: each line would explain the same points."""
+    """Yield the sets of parameters that the logs cannot tell apart: each line alone would explain
+    the same points.
+    """
     if not calibrated.alternatives:
         return
     if len(calibrated.alternatives) == 1:
@@ -133,7 +147,7 @@ def _alternative_lines(calibrated: Calibrated) -> Iterator[str]:
 
 
 def _errors(title: str, before: dict[str, Error], after: dict[str, Error]) -> Iterator[str]:
-    """The median error by size band, before and after the fit."""
+    """Yield the median error by size band, before and after the fit, below a title."""
     yield f"# {title}: median error, before -> after"
     for band in (*BANDS, ALL):
         if band in after:
@@ -142,7 +156,9 @@ def _errors(title: str, before: dict[str, Error], after: dict[str, Error]) -> It
 
 
 def _shown(name: str, value: float) -> str:
-    """The value of a parameter with its unit, which its name tells."""
+    """The value of a parameter as text with its unit; the unit follows from the
+    parameter's name.
+    """
     if "rate" in name or "bandwidth" in name:
         return format_bandwidth(value)
     return f"{value:.3g}" if value > 1e-2 else format_time(value)

@@ -1,4 +1,6 @@
-"""`netsim compare`: measured logs and traces against the prediction, and what would explain it."""
+"""`netsim compare`: prints measured logs and traces beside the simulation, and causes of
+differences.
+"""
 
 import re
 from collections import Counter
@@ -55,7 +57,12 @@ HEADER = (
 
 
 def line(row: Row, logged: Mapping[int, tuple[str, str]]) -> str:
-    """One size of the table; where NCCL chose another algorithm by its log, that as well."""
+    """The line of one size: measured and simulated time and bus bandwidth, error, algorithm and
+    protocol.
+
+    `logged` has (algorithm, protocol) by size in bytes as NCCL logged them; a choice that differs
+    from the simulated one is added.
+    """
     size = row.requested_size
     measured = row.measured_time_us or 0.0
     if row.status != "ok" or row.time_us is None or row.busbw_GBps is None:
@@ -90,7 +97,9 @@ GATE_MEANING = (
 
 @dataclass(frozen=True)
 class Rule:
-    """By what a log is judged: the tolerance, or the confidence of a gate."""
+    """How a log is judged: by a tolerance, or by a gate if `confidence` is set (both are
+    fractions).
+    """
 
     tolerance: float
     confidence: float | None = None
@@ -98,7 +107,9 @@ class Rule:
 
 @dataclass(frozen=True)
 class LogOutputs:
-    """Where a comparison of logs is written."""
+    """The folder and files to which a comparison of logs is written; None where an output is not
+    wanted.
+    """
 
     folder: OutputFolder | None = None
     json_file: Path | None = None
@@ -112,7 +123,9 @@ ALTERNATIVES_SHOWN = 3  # causes that look the same; more are too many to read
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """The options of `compare` beside those of the cluster, as they were given."""
+    """The options of `compare`, as they were given, except those of the cluster
+    (`QuestionOptions`).
+    """
 
     topology: str | None
     scenario: str | None
@@ -164,7 +177,7 @@ def compare_logs_and_traces(
 
 
 def _tolerance_of(text: str) -> float:
-    """The fraction that `--tolerance` names."""
+    """The value of `--tolerance` as a fraction: 0.15 for `15%` or `0.15`."""
     most = parsed(parse_ratio, "--tolerance", text)
     if most > 1 and "%" not in text:
         message = f"--tolerance {text}: expected a part such as 15% or 0.15"
@@ -173,7 +186,9 @@ def _tolerance_of(text: str) -> float:
 
 
 def _refuse_beside(flag: str, options: Mapping[str, object]) -> None:
-    """Raise an InputError for an option that has no meaning beside another."""
+    """Raise an InputError if one of `options` (values by flag) is set; they do not go
+    with `flag`.
+    """
     for name, value in options.items():
         if value is not None:
             raise InputError(f"{name} {value}: goes without {flag}")
@@ -182,7 +197,11 @@ def _refuse_beside(flag: str, options: Mapping[str, object]) -> None:
 def _refuse_beside_traces(
     traces: Sequence[Path], logs: Sequence[Path], options: CompareOptions
 ) -> None:
-    """Raise an InputError for logs, and for options of logs, beside traces."""
+    """Raise an InputError if some paths are logs rather than traces, or if an option of logs is
+    set.
+
+    `logs` has all paths of the command line, `traces` those that are traces.
+    """
     if len(traces) < len(logs):
         log = next(path for path in logs if path not in traces)
         raise InputError(f"{traces[0]} is a trace, {log} is none: compare them one by one")
@@ -198,7 +217,7 @@ def _refuse_beside_traces(
 
 
 def _files_written(folder: Path | None) -> list[Path]:
-    """The tables that are written to the folder of `-o`."""
+    """The paths of the tables that are written to the folder of `-o`; empty without `-o`."""
     if folder is None:
         return []
     return [folder / name for name in (TABLE, RESULTS, COMPARISON)]
@@ -213,7 +232,11 @@ def _compare_logs(
     *,
     explain: bool,
 ) -> None:
-    """Compare every run of the logs, print and write the result; exit with 1 if a band fails."""
+    """Compare every run of the logs with its simulation; print and write the results.
+
+    Exits with code 1 if a size band of a run fails by the rule, or if a log is slower than the
+    others.
+    """
     runs = [run for path in logs for run in read_log(path, collective)]
     labels = _labels(runs)
     judged: list[Judged] = []
@@ -244,8 +267,11 @@ def _compare_logs(
 
 
 def _labels(runs: Sequence[LogRun]) -> list[str]:
-    """The names of runs in tables and pictures: of the file, with more of its path or the number of
-    the run in the file where the name alone is not unique."""
+    """A unique label for each run, for tables and pictures: the file's name.
+
+    Where two files share a name, the label is the path; where a file has several runs, ` #2` and so
+    on is added.
+    """
     names = [Path(run.file).name for run in runs]
     paths_by_name: dict[str, set[str]] = {}
     for name, run in zip(names, runs, strict=True):
@@ -263,7 +289,7 @@ def _labels(runs: Sequence[LogRun]) -> list[str]:
 
 
 def _failure(verdict: Verdict) -> str:
-    """Which bands fail, by how much."""
+    """Which size bands of a log fail and by how much, or another reason why the log fails."""
     if not verdict.bands:
         return "no size could be simulated"
     if not verdict.failed_bands:
@@ -283,7 +309,12 @@ def _compare_run(
     *,
     several: bool,
 ) -> None:
-    """Compare one run: its rows are printed as they are simulated, and kept when interrupted."""
+    """Simulate the sizes of one run, print a line for each and the verdict, and append it to
+    `judged`.
+
+    Rows are printed as they are simulated. After an interruption, `judged` has the rows that were
+    finished. `several` says that the command compares several runs, so that rows are labelled.
+    """
     if not run.rows:
         raise InputError(f"{run.file}: {run.problems[0] if run.problems else 'no rows'}")
     source, notes = question_of(question, run)
@@ -296,7 +327,8 @@ def _compare_run(
     typer.echo(HEADER)
     try:
         for row in compare.rows_of(resolved, run):
-            # Pictures draw a line for each scenario, and name it so: that of a log is its label.
+            # Pictures draw one line for each scenario name, so the rows of a log take its label as
+            # their name.
             rows.append(replace(row, scenario=label) if several else row)
             typer.echo(line(row, run.choices))
     finally:
@@ -313,9 +345,11 @@ def _compare_run(
 
 
 def _launch_line(verdict: Verdict, resolved: ResolvedCell, size: int) -> Iterator[str]:
-    """What was inferred of the launch cost, if that makes a difference.
+    """Yield how much longer or shorter a launch took than simulated (µs), by the smallest sizes.
 
-    Where one process launches several GPUs, that is the cost of the host for each of them."""
+    Where one process launches several GPUs, also yield the cost of one launch on the host.
+    Differences below 0.05 µs are not mentioned. `size` is in bytes.
+    """
     if verdict.launch_us is None or abs(verdict.launch_us) < 0.05:
         return
     more = "longer" if verdict.launch_us > 0 else "less"
@@ -333,7 +367,11 @@ def _launch_line(verdict: Verdict, resolved: ResolvedCell, size: int) -> Iterato
 
 
 def _causes(judged: Judged) -> Iterator[str]:
-    """The causes that were tried for a run, the best fit first, with the sizes each explains."""
+    """Yield the causes that would explain the error of a run, the best fit first, with the sizes
+    that each explains.
+
+    If none explains it, yield the nearest ones.
+    """
     run = judged.compared.run
     explained = explanations(judged.source, run)
     if not explained:
@@ -358,8 +396,11 @@ def _causes(judged: Judged) -> Iterator[str]:
 
 
 def _with_host_names(text: str, hosts: Sequence[str]) -> str:
-    """A text in which hosts are called as in the log, whose ranks are in the same order, instead of
-    `node0`, `node1`, …; unchanged where the log does not list its hosts."""
+    """The text with `node0`, `node1`, … replaced by `hosts[0]`, `hosts[1]`, …, the names in the
+    log.
+
+    The text is unchanged if `hosts` is empty, which it is if the log does not list its hosts.
+    """
 
     def host_name(match: re.Match[str]) -> str:
         number = int(match[1])
@@ -369,7 +410,9 @@ def _with_host_names(text: str, hosts: Sequence[str]) -> str:
 
 
 def _cause_line(cause: Explained) -> str:
-    """A cause with its error, and which sizes it explains."""
+    """One cause as text: its title, the mean error with and without it, and which sizes it
+    explains.
+    """
     titles = joined_titles(cause.names)
     text = " or ".join(titles[:ALTERNATIVES_SHOWN])
     more = len(titles) - ALTERNATIVES_SHOWN
@@ -389,7 +432,9 @@ LABEL_WIDTH = 24
 
 
 def _table_of_logs(judged: Sequence[Judged]) -> Iterator[str]:
-    """All logs by their deviation, the slowest first, and the host that makes them slow."""
+    """Yield a table of all logs, the slowest compared with its simulation first, and the hosts that
+    slow logs have in common.
+    """
     yield "# logs by deviation, the slowest compared with its simulation first"
     yield f"# {'log':<{LABEL_WIDTH}}  {'error':>7}  {'band':>12}  {'verdict':<8}  hosts"
     for log in ranking(judged):
@@ -407,7 +452,11 @@ def _table_of_logs(judged: Sequence[Judged]) -> Iterator[str]:
 
 
 def _write_logs(judged: Sequence[Judged], files: LogOutputs, *, is_whole: bool) -> None:
-    """Write what was compared so far: nothing, if nothing was."""
+    """Write the comparisons finished so far as JSON, CSV, pictures and JUnit; nothing if there is
+    none.
+
+    If not `is_whole` (the command was interrupted), earlier results are not replaced.
+    """
     rows = [row for one in judged for row in one.compared.rows]
     if not rows:
         return
@@ -441,8 +490,9 @@ def _write_logs(judged: Sequence[Judged], files: LogOutputs, *, is_whole: bool) 
 
 
 def _junit_cases(judged: Sequence[Judged]) -> Iterator[JunitCase]:
-    """A case for each size band of each log: failed where more than half of its sizes are beyond
-    what is allowed."""
+    """Yield a JUnit case for each size band of each log; it fails if more than half of its sizes
+    are beyond the allowed error.
+    """
     for log in judged:
         for band in log.verdict.bands:
             yield JunitCase(
@@ -455,5 +505,5 @@ def _junit_cases(judged: Sequence[Judged]) -> Iterator[JunitCase]:
 
 
 def _error_text(band: BandVerdict) -> str:
-    """The error of a band, and at how many of its sizes it is beyond what is allowed."""
+    """The error of a band, and the number of its sizes that are beyond the allowed error."""
     return f"error {band.error:+.1%} ({band.sizes_beyond} of {band.sizes} sizes beyond)"

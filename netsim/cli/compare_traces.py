@@ -1,4 +1,6 @@
-"""`netsim compare` of traces of PyTorch's profiler: the collectives of a training step."""
+"""`netsim compare` for traces of PyTorch's profiler: compares the collectives of a
+training step.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -25,7 +27,8 @@ from netsim.training.resolve import ResolvedStep, resolve_step
 from netsim.training.run import simulate_step
 
 TABLE = "collectives.csv"
-# The columns of the table: the part of a `ComparedCalls` that has the value, and its name there.
+# The columns of the table, each with its place in a `ComparedCalls`: `measured.us` is the field
+# `us` of the part `measured`; `.error` is a field of the `ComparedCalls` itself.
 COLUMNS = {
     **{name: f"any.{name}" for name in ("collective", "group", "ranks", "size_bytes", "dtype")},
     "calls": "measured.calls",
@@ -46,7 +49,9 @@ COLUMNS = {
 
 
 def record(line: ComparedCalls) -> dict[str, Any]:
-    """A kind of calls by the columns of the table; None is what is missing."""
+    """A line of the comparison (one kind of calls) as values by column; None where a value is
+    missing.
+    """
     values: dict[str, Any] = {}
     for column, place in COLUMNS.items():
         part, _, name = place.partition(".")
@@ -62,7 +67,10 @@ def compare_traces(
     output: OutputFolder | None,
     json_file: Path | None,
 ) -> float:
-    """Compare every trace, print and write it; the largest error of one."""
+    """Compare every trace with its simulation, print and write the comparisons.
+
+    Returns the largest `error_of_time` of any trace, a fraction.
+    """
     profiles = [read_profile(path) for path in traces]  # all, before the first is answered
     done = [_compared_trace(question, *one) for one in zip(traces, profiles, strict=True)]
     every = [(one.trace, line) for one in done for line in one.lines]
@@ -77,7 +85,9 @@ def compare_traces(
 
 
 def _compared_trace(question: Question, path: Path, profile: Profile) -> TraceCompared:
-    """Compare one trace with its simulation and print both."""
+    """Simulate a trace's step on its cluster, print both side by side, and return the
+    comparison.
+    """
     cell, notes = cell_of_trace(question, path, profile)
     resolved = resolve_step(cell)
     ranks = resolved.setting.grid.size
@@ -93,7 +103,9 @@ def _compared_trace(question: Question, path: Path, profile: Profile) -> TraceCo
 
 
 def _asides(profile: Profile, resolved: ResolvedStep) -> Iterator[str]:
-    """What a trace leaves out or averages."""
+    """Yield notes for the user: what was left out of a trace, and over how many steps times are
+    averaged.
+    """
     if resolved.recorded is not None:
         yield from resolved.recorded.notes
     elif profile.unsized:
@@ -103,7 +115,9 @@ def _asides(profile: Profile, resolved: ResolvedStep) -> Iterator[str]:
 
 
 def bands_of(compared: TraceCompared) -> dict[str, compare.Error]:
-    """The error by size band, over the kinds of calls that have both times."""
+    """The errors by size band, over the kinds of calls that have a measured and a
+    simulated time.
+    """
     points = [
         compare.ComparedPoint(
             compared.trace,
@@ -123,7 +137,10 @@ def bands_of(compared: TraceCompared) -> dict[str, compare.Error]:
 
 
 def error_of_time(compared: TraceCompared) -> float:
-    """The median error, each kind of call counted by its measured time; infinite without any."""
+    """The median error (a fraction) over kinds of calls, each weighted by its total measured time.
+
+    Infinite if no kind of calls has both times.
+    """
     pairs = [
         (log1p(line.error), line.measured.total_us)
         for line in compared.lines
@@ -136,7 +153,9 @@ def error_of_time(compared: TraceCompared) -> float:
 
 
 def lines(compared: TraceCompared) -> Iterator[str]:
-    """The comparison as text: a line a kind of call, the error by band, the step."""
+    """Yield the comparison as text: a line for each kind of calls, the error by size band, the step
+    time.
+    """
     yield (
         f"# {'collective':<14}  {'group':<14}  {'ranks':>5}  {'size':>11}  {'calls':>5}  "
         f"{'measured':>9}  {'least':>9}  {'simulated':>9}  {'alone':>9}  {'error':>7}  "
@@ -159,7 +178,7 @@ def lines(compared: TraceCompared) -> Iterator[str]:
 
 
 def _line(line: ComparedCalls) -> str:
-    """A kind of calls as a line of the table."""
+    """The line of the table for one kind of calls."""
     row = record(line)
     times = ("measured_us", "least_us", "time_us", "alone_us")
     first, second = (
@@ -178,7 +197,7 @@ def _line(line: ComparedCalls) -> str:
 
 
 def as_json(compared: TraceCompared) -> dict[str, Any]:
-    """A comparison as plain values."""
+    """A comparison as plain values, which JSON can hold."""
     return {
         "trace": compared.trace,
         "machine": compared.machine,

@@ -1,4 +1,6 @@
-"""What comparisons of logs and of traces share: the error by size band, and the files."""
+"""What comparisons of logs and of traces have in common: the summary by size band, and
+the files.
+"""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -18,9 +20,10 @@ COMPARISON = "comparison.json"
 def summary(
     bands: Mapping[str, compare.Error], counted: str = "sizes", verdict: Verdict | None = None
 ) -> Iterator[str]:
-    """A line for the error of every band; with a verdict, also the errors that are allowed.
+    """Yield a line with the error of each size band; with a verdict, also the allowed errors.
 
-    `counted` names what the points of a band are."""
+    `counted` is the noun for the points of a band, such as "sizes".
+    """
     judged = {}
     if verdict is not None:
         judged = {band.band: band for band in verdict.bands}
@@ -35,13 +38,13 @@ def summary(
 
 
 def allowed_text(band: BandVerdict) -> str:
-    """The errors that are allowed for a band, and whether it is within them."""
+    """The errors that are allowed for a band, and whether its error is within them, as text."""
     verdict = "within" if not band.fails else "FAILS"
     return f"allowed {allowed_errors(band)}: {verdict}"
 
 
 def allowed_errors(band: BandVerdict) -> str:
-    """The errors that are allowed; a gate has only a limit for logs that are too slow."""
+    """The errors that are allowed for a band, as text; a gate has only a lower limit (too slow)."""
     if band.highest == inf:
         return f"{band.lowest:+.0%} and above"
     return f"{band.lowest:+.0%} to {band.highest:+.0%}"
@@ -57,8 +60,18 @@ def write_comparison(
     *,
     is_whole: bool,
 ) -> list[Path]:
-    """Write a comparison as JSON, and with its table and pictures to a folder; return the files
-    there. A part of a comparison, of one that was interrupted, replaces nothing."""
+    """Write a comparison as JSON to `json_file`, and as JSON, table and pictures to the folder
+    `output`.
+
+    Returns the files in the folder. If not `is_whole` (the command was interrupted), nothing that
+    exists is replaced.
+
+    Args:
+        values: the comparison as plain values
+        name: file name of the table in the folder
+        table: text of the table
+        plot: draws the table at the first path into the folder at the second; returns the pictures
+    """
     text = json.dumps(values, indent=1) + "\n"
     if json_file is not None and (is_whole or not json_file.is_file()):
         write_text(json_file, text)

@@ -1,4 +1,6 @@
-"""`netsim diff`: two results, scenarios, topologies or logs: who wins by size, and why."""
+"""`netsim diff`: compares two results, scenarios, topologies or logs: which is faster at each size,
+and why.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
@@ -43,7 +45,9 @@ WON = {"=": "they were equal", "A": "A was faster", "B": "B was faster"}
 
 @dataclass(frozen=True)
 class TimedSide:
-    """A result, log or topology that is compared: times in µs by size, and how they come about."""
+    """One of the two things that are compared (A or B): its times in µs by size in bytes, and what
+    explains them.
+    """
 
     name: str
     collective: str
@@ -56,7 +60,10 @@ class TimedSide:
 
 
 def side_of(name: str, table: pd.DataFrame) -> TimedSide:
-    """The times of the rows of one cell; the time of a training step is under the size STEP."""
+    """The side with the times of `table`, whose rows are of one cell.
+
+    The time of a training step is under the size STEP. `name` is what the user called the side.
+    """
     rows = table[table["time_us"].notna() & (table["size_asked"] > 0)]
     if rows.empty:
         rows = table[table["step_time_us"].notna()]
@@ -84,12 +91,12 @@ def side_of(name: str, table: pd.DataFrame) -> TimedSide:
 
 
 def reason(*parts: str) -> str:
-    """Algorithm, protocol and what bounds it, as far as they are known."""
+    """Algorithm, protocol and bottleneck (`parts`, each "" if unknown) as `Ring LL, NIC egress`."""
     return ", ".join(part for part in (" ".join(parts[:2]).strip(), *parts[2:]) if part)
 
 
 def table_of(rows: Sequence[Row], axes: Sequence[str]) -> pd.DataFrame:
-    """Rows as they would be read from results.csv."""
+    """Rows as the table that would be read from their results.csv."""
     table = pd.read_csv(StringIO(csv_text(rows, axes)), dtype=str, keep_default_na=False)
     table = table.map(csv_value)
     numbers = [
@@ -105,7 +112,11 @@ def table_of(rows: Sequence[Row], axes: Sequence[str]) -> pd.DataFrame:
 
 
 def one_cell(path: Path, table: pd.DataFrame, wanted: str) -> pd.DataFrame:
-    """The rows of the one cell named by values of axes (`8 x 400G`, `nodes=4,Ring`)."""
+    """The rows of the one cell of `table` that values of axes name (`8 x 400G`, `nodes=4,Ring`).
+
+    `wanted` is that text; `path` names the file in errors. Raises an InputError if no cell or
+    several cells match.
+    """
     axes = [name for name in table.columns if str(name).startswith(AXIS)]
     ones = table.drop_duplicates("cell")
     cells = dict(zip(names_of(ones, axes), ones["cell"], strict=True))
@@ -131,7 +142,7 @@ def one_cell(path: Path, table: pd.DataFrame, wanted: str) -> pd.DataFrame:
 
 
 def _listed(table: pd.DataFrame, axes: Sequence[str]) -> str:
-    """The names of the first cells of a table."""
+    """The names of the first cells of a table, for the hint of an error."""
     names = names_of(table.drop_duplicates("cell"), axes)
     more = f"; … {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return "; ".join(names[:_LISTED]) + more
@@ -145,8 +156,11 @@ USUAL_SIZES = "8:8G:4"
 def sides_of(
     a: str, b: str, collective: str | None, options: QuestionOptions
 ) -> tuple[TimedSide, TimedSide]:
-    """The two sides. A topology is simulated with the collective and the sizes of the other side,
-    unless options say otherwise."""
+    """The sides A and B, which `a` and `b` name.
+
+    A topology is simulated with the collective and the sizes of the other side, unless options
+    state others.
+    """
     names = (a, b)
     sides = [_recorded(name, collective) or _scenario(name) for name in names]
     _refuse_unused(sides, options)
@@ -169,7 +183,7 @@ def sides_of(
 
 
 def versions_of(options: QuestionOptions) -> list[QuestionOptions]:
-    """The options of either side, of which `--nccl A,B` gives each one version."""
+    """The options of each side: one entry, or two if `--nccl A,B` names a version for each side."""
     if not options.nccl:
         return [options]
     versions = [replace(options, nccl=version.strip()) for version in options.nccl.split(",")]
@@ -179,7 +193,9 @@ def versions_of(options: QuestionOptions) -> list[QuestionOptions]:
 
 
 def compare_versions(topology: str, collective: str, options: QuestionOptions) -> None:
-    """Print what changes by size from one version of NCCL to another, and what rules do."""
+    """Simulate a collective with the two NCCL versions of `--nccl A,B`; print how times and rules
+    differ.
+    """
     old, new = versions_of(options)
     first, second = (
         replace(_topology(topology, collective, one), name=f"{topology} with NCCL {one.nccl}")
@@ -190,7 +206,9 @@ def compare_versions(topology: str, collective: str, options: QuestionOptions) -
 
 
 def _rules(old: QuestionOptions, new: QuestionOptions) -> Iterator[str]:
-    """The rules and constants of NCCL's choice that two versions do not share."""
+    """Yield the names of the rules and constants that differ between the NCCL versions of two
+    options.
+    """
     facts = [facts_of(parse_version(one.nccl or "")) for one in (old, new)]
     names = [
         field.name
@@ -204,7 +222,9 @@ def _rules(old: QuestionOptions, new: QuestionOptions) -> Iterator[str]:
 
 
 def _refuse_unused(sides: Sequence[TimedSide | None], options: QuestionOptions) -> None:
-    """Raise an InputError for options of topologies where neither side is one."""
+    """Raise an InputError if options of topologies were given though no side is a topology (None in
+    `sides`).
+    """
     named = options.named
     if options.sizes:
         named = [*named, "sizes"]
@@ -216,7 +236,9 @@ def _refuse_unused(sides: Sequence[TimedSide | None], options: QuestionOptions) 
 
 
 def _recorded(name: str, collective: str | None) -> TimedSide | None:
-    """The times of a result or a log; None if the name is that of a topology or a scenario."""
+    """The side of a folder of results, a table or a log; None if `name` is that of a topology or a
+    scenario.
+    """
     head, _, cell = name.partition(CELL)
     path = Path(head)
     if path.is_dir():
@@ -241,7 +263,7 @@ SIZE_COLUMN = "size_bytes"  # the first column of tables of measured sizes
 
 
 def _results(path: Path, wanted: str) -> TimedSide:
-    """The times of one cell of a table of results; `wanted` names it by its values of axes."""
+    """The side of one cell of a table of results; `wanted` names the cell by its values of axes."""
     if not path.is_file():
         raise InputError(f"{path}: no such file", hint="expected a folder that netsim run wrote")
     name = f"{path}{CELL}{wanted}" if wanted else str(path)
@@ -249,7 +271,9 @@ def _results(path: Path, wanted: str) -> TimedSide:
 
 
 def _scenario(name: str) -> TimedSide | None:
-    """Simulate the scenario cell with this name; None if no scenario has the name."""
+    """Simulate the cell of a scenario that `name` names (`scenario#cell`); None if there is no such
+    scenario.
+    """
     on(name)
     head, _, wanted = name.partition(CELL)
     path = Path(head)
@@ -268,7 +292,7 @@ def _scenario(name: str) -> TimedSide | None:
 
 
 def _rows(cell: Cell) -> list[Row]:
-    """The simulated rows of a cell."""
+    """Simulate all sizes of a cell and return their rows."""
     sizes = cell.scenario.workload.size_list()
     rows: list[Row] = []
     resolved = resolve_any(cell)
@@ -279,7 +303,9 @@ def _rows(cell: Cell) -> list[Row]:
 
 
 def _log(path: Path, collective: str | None) -> TimedSide:
-    """The measured times of the only run of a log."""
+    """The side with the measured times of a log; raises an InputError if the log has
+    several runs.
+    """
     runs = read_log(path, collective)
     if len(runs) > 1:
         collectives = ", ".join(run.collective for run in runs)
@@ -293,7 +319,8 @@ def _log(path: Path, collective: str | None) -> TimedSide:
 
 
 def _topology(name: str, collective: str, options: QuestionOptions) -> TimedSide:
-    """Simulate a collective on a topology at all sizes of the options; return the times by size.
+    """Simulate a collective on a topology at all sizes of the options; return the side with the
+    times.
 
     Sizes that cannot be simulated are left out.
     """
@@ -304,7 +331,11 @@ def _topology(name: str, collective: str, options: QuestionOptions) -> TimedSide
 
 
 def compare_sides(a: str, b: str, options: QuestionOptions, collective: str | None) -> None:
-    """Print by size which of A and B is faster, where that changes, and what differs there."""
+    """Print for each size whether A or B is faster, between which sizes that changes, and what
+    differs there.
+
+    `a` and `b` name results, scenarios, topologies or logs.
+    """
     first, second = sides_of(a, b, collective, options)
     if first.collective and second.collective and first.collective != second.collective:
         typer.echo(f"warning: A is of {first.collective}, B of {second.collective}", err=True)
@@ -326,7 +357,9 @@ def compare_sides(a: str, b: str, options: QuestionOptions, collective: str | No
 
 
 def _lines(first: TimedSide, second: TimedSide, common: Sequence[int]) -> Iterator[str]:
-    """The table of all sizes, what changes between them, and how often each side is faster."""
+    """Yield the table of the sizes in `common`, what changes between them, and how often each side
+    is faster.
+    """
     yield f"# A: {first.name}"
     yield f"# B: {second.name}"
     titles = f"{'B / A':>6}  faster  {'how sure':<11}  {'80 % of ratios':<14}"
@@ -360,7 +393,7 @@ def _lines(first: TimedSide, second: TimedSide, common: Sequence[int]) -> Iterat
 
 
 def _counts(wins: Sequence[str], sureness: Sequence[str]) -> Iterator[str]:
-    """At how many sizes each side is faster, and how sure that is."""
+    """Yield at how many sizes A or B is faster (`wins`: A, B or =), and how sure that is."""
     counts = [wins.count(side) for side in "AB="]
     sizes = "size" if counts[0] == 1 else "sizes"
     yield f"# A faster at {counts[0]} {sizes}, B at {counts[1]}, equal at {counts[2]}"
@@ -374,14 +407,16 @@ def _counts(wins: Sequence[str], sureness: Sequence[str]) -> Iterator[str]:
 
 
 def _win(faster: str, certainty: str) -> str:
-    """The side that counts as faster; neither (`=`) if the difference is too small."""
+    """The side that counts as faster: A, B, or `=` if the difference is too small to tell."""
     return "=" if certainty == "cannot tell" else faster
 
 
 def _certainty(first: TimedSide, second: TimedSide, size: int) -> str:
-    """How sure it is which side is faster.
+    """How sure it is which side is faster: sure, likely or cannot tell.
 
-    Empty where times are equal, and for training steps, of which too few pairs were measured."""
+    Empty where times are equal, and for training steps, because too few pairs of those were
+    measured.
+    """
     a = first.times[size]
     b = second.times[size]
     if size == STEP or _faster(a, b) == "=":
@@ -396,7 +431,7 @@ def _certainty(first: TimedSide, second: TimedSide, size: int) -> str:
 
 
 def _ratios(first: TimedSide, second: TimedSide, size: int) -> Span:
-    """The interval that holds 80 % of the measured ratios B / A."""
+    """The lowest and highest ratio B / A between which 80 % of measured ratios are expected."""
     names = (first.collective, second.collective)
     same = first.machine == second.machine != ""
     spans = first.spans.get(size, EXACT), second.spans.get(size, EXACT)
@@ -407,14 +442,14 @@ def _ratios(first: TimedSide, second: TimedSide, size: int) -> Span:
 
 
 def _faster(a: float, b: float) -> str:
-    """Which of two times is shorter; `=` on a tie."""
+    """Which of two times (in µs) is shorter: A, B, or `=` if they are equal within EQUAL."""
     if abs(b / a - 1) <= EQUAL:
         return "="
     return "A" if a < b else "B"
 
 
 def _change(first: TimedSide, second: TimedSide, left: int, right: int) -> str:
-    """What changes on either side from one size to the next."""
+    """What changes on either side from the size `left` to the next size `right`, as text."""
     changed = [
         f"{name} goes from {side.why[left]} to {side.why[right]}"
         for name, side in (("A", first), ("B", second))

@@ -1,6 +1,7 @@
-"""`netsim doctor`: versions, extras and folders, to find out why something fails.
+"""`netsim doctor`: prints versions, extras and folders, to find out why something fails.
 
-Also the table of constants with the origin of every figure, and the invariants."""
+It also prints the table of constants with the origin of each, and the invariants.
+"""
 
 import os
 import platform
@@ -31,7 +32,9 @@ EXTRAS = {
 
 
 def print_diagnosis(*, constants: bool = False, invariants: bool = False) -> None:
-    """Print what netsim runs on, and what it finds; or its constants, or its invariants."""
+    """Print versions, extras and folders of netsim; or its constants, or its invariants, if asked
+    for.
+    """
     if constants or invariants:
         print_lines(constant_lines() if constants else ())
         for invariant in INVARIANTS if invariants else ():
@@ -53,7 +56,9 @@ def print_diagnosis(*, constants: bool = False, invariants: bool = False) -> Non
 
 
 def constant_lines() -> Iterator[str]:
-    """Every constant with its value, what it belongs to and its origin; then how many there are."""
+    """Yield a table of all constants with value, unit, owner and origin; then a line with their
+    number.
+    """
     lines = [HEADER, *map(_cells, TABLE.values())]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)][:-1]
     for *cells, origin in lines:
@@ -68,13 +73,15 @@ def constant_lines() -> Iterator[str]:
 
 
 def _cells(constant: Constant) -> tuple[str, ...]:
-    """A constant in the columns of the table, in the unit that people say it in."""
+    """The cells of a constant's line in the table: id, value, usual unit (GB/s for bytes/s), owner,
+    origin.
+    """
     scale, unit = UNITS[constant.unit]
     return constant.id, f"{constant.value * scale:.6g}", unit, constant.belongs, _origin(constant)
 
 
 def _origin(constant: Constant) -> str:
-    """Where the value of a constant is from."""
+    """Where the value of a constant is from: given by a source, or fitted to runs."""
     known_from = ""
     if constant.interval is not None:
         scale, unit = UNITS[constant.unit]

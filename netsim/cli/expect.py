@@ -38,7 +38,7 @@ SHOWN_SIZES = 4
 
 
 def assumptions(resolved: ResolvedCell, options: QuestionOptions) -> Iterator[str]:
-    """The assumptions that the answer depends on and no option states."""
+    """Yield a message for each assumption that the answer depends on and that no option states."""
     scenario = resolved.cell.scenario
     work = scenario.collective
     config = scenario.cluster
@@ -64,7 +64,10 @@ def assumptions(resolved: ResolvedCell, options: QuestionOptions) -> Iterator[st
 
 
 def _launch_assumptions(resolved: ResolvedCell) -> Iterator[str]:
-    """What a launch is taken to cost, where one process launches several GPUs one by one."""
+    """Yield what a kernel launch is assumed to cost, if it matters or is unknown.
+
+    It matters if one process launches the kernels of several GPUs one after the other.
+    """
     is_unknown = is_launch_unknown(resolved)
     if is_unknown:
         yield (
@@ -82,7 +85,9 @@ def _launch_assumptions(resolved: ResolvedCell) -> Iterator[str]:
 
 
 def _nccl_assumptions(resolved: ResolvedCell, options: QuestionOptions) -> Iterator[str]:
-    """The NCCL version that was assumed, what a plugin sets, and which variables have no effect."""
+    """Yield the assumed NCCL version, what the transport's plugin sets, and which variables have no
+    effect.
+    """
     scenario = resolved.cell.scenario
     work = scenario.collective
     if options.nccl is None and "version" not in scenario.nccl.model_fields_set:
@@ -97,7 +102,9 @@ def _nccl_assumptions(resolved: ResolvedCell, options: QuestionOptions) -> Itera
 
 
 def _plugin(resolved: ResolvedCell) -> Iterator[str]:
-    """The variables that the plugin of the transport sets."""
+    """Yield which NCCL variables the plugin of the network transport sets that the user does not
+    set.
+    """
     job = resolved.jobs[0]
     wishes = wishes_of(resolved.cell.scenario)
     variables = wishes.on(job.cluster, job.gpus).variables
@@ -107,7 +114,9 @@ def _plugin(resolved: ResolvedCell) -> Iterator[str]:
 
 
 def approximations(rows: Sequence[Row]) -> Iterator[str]:
-    """The rows of which not everything was simulated, with their error bounds."""
+    """Yield a message for each row of which only a part was simulated, with its error
+    bound in %.
+    """
     for row in rows:
         if row.approximation:
             most = row.approximation_pct or 0.0
@@ -115,7 +124,9 @@ def approximations(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def roundings(resolved: ResolvedCell, sizes: list[int]) -> Iterator[str]:
-    """Sizes that nccl-tests rounds, and to what."""
+    """Yield one message about the sizes that nccl-tests rounds, and to what; `sizes`
+    are in bytes.
+    """
     pairs = [(size, resolved.collective(size).size_bytes) for size in sizes]
     rounded = [f"{size} B -> {became} B" for size, became in pairs if size != became]
     if rounded:
@@ -125,7 +136,7 @@ def roundings(resolved: ResolvedCell, sizes: list[int]) -> Iterator[str]:
 
 
 def _network(config: ClusterConfig, options: QuestionOptions) -> Iterator[str]:
-    """What is assumed of the network between hosts, machine by machine where they differ."""
+    """Yield what is assumed about the network between hosts, for each machine if they differ."""
     if options.fabric is None and config.fabric is None:
         several = max(group.nic_count for group in config.members) > 1
         kind = "rail-optimized fabric" if several else "single switch"
@@ -156,13 +167,13 @@ _PERCENTILES = ("p5", "p50", "p95", "p99")  # of samples with noise, in us
 
 
 def header(*, noise: bool = False) -> str:
-    """The lines above the rows."""
+    """The header lines of the table; with `noise`, it has columns of percentiles."""
     percentiles = "  " + "".join(f"{name:>9}" for name in _PERCENTILES)
     return shown.titles(percentiles * noise + _CHOICE + SURENESS)
 
 
 def line_of(row: Row) -> str:
-    """One row in the columns of the header; without a time where there is none."""
+    """The line of one row in the columns of `header`; its times are empty if it has none."""
     fixed = f"{row.size_bytes:>12}  {row.count:>12}  {row.dtype:>8}"
     channels = "" if row.channels is None else str(row.channels)
     times = [time for name in _PERCENTILES if (time := getattr(row, f"{name}_us")) is not None]
@@ -172,7 +183,9 @@ def line_of(row: Row) -> str:
 
 
 def _bound_or_error(row: Row) -> str:
-    """What bounds the time of a row, or why it has none."""
+    """What bounds the time of a row (such as `NIC egress node0.nic1 97 %`), or why it
+    has no time.
+    """
     return row.bound_by if row.status == "ok" else row.error
 
 
@@ -180,13 +193,13 @@ _COMPACT_CHOICE = 20  # characters of algorithm, protocol and channels: `NVLSTre
 
 
 def compact_header() -> str:
-    """The lines above the rows of a table for a narrow terminal."""
+    """The header lines of the table with few columns, for a narrow terminal."""
     title = f"{shown.COMPACT_TITLES}  {'choice':<{_COMPACT_CHOICE}}  bound by"
     return f"{title}\n{shown.COMPACT_UNITS}"
 
 
 def compact_line_of(row: Row) -> str:
-    """One row in the columns of `compact_header`."""
+    """The line of one row in the columns of `compact_header`."""
     channels = "" if row.channels is None else f"x{row.channels}"
     choice = " ".join(filter(None, (row.algorithm, row.protocol, channels)))
     return f"{shown.compact_figures(row)}  {choice:<{_COMPACT_CHOICE}}  {_bound_or_error(row)}"
@@ -194,16 +207,18 @@ def compact_line_of(row: Row) -> str:
 
 @dataclass(frozen=True)
 class TextTable:
-    """The people's table: what stands above the rows, and the line of a row."""
+    """A table for people: its header lines (`title`) and the function that formats one row."""
 
     title: str
     line: Callable[[Row], str]
 
 
 def text_table(collectives: Sequence[str], *, noise: bool, width: int | None) -> TextTable:
-    """The table of one or several collectives, which then have a column of their own.
+    """The table for one or several collectives; several get a column for the collective's name.
 
-    With a `width`, it has fewer columns and its lines are cut there; errors are not cut."""
+    With a `width` in characters, the table has fewer columns and its lines are cut to that width;
+    errors are not cut. With `noise`, it has columns of percentiles.
+    """
     table = TextTable(header(noise=noise), line_of)
     if width is not None:
         table = TextTable(compact_header(), compact_line_of)
@@ -213,7 +228,9 @@ def text_table(collectives: Sequence[str], *, noise: bool, width: int | None) ->
 
 
 def _with_collective_column(table: TextTable, width: int) -> TextTable:
-    """The table with the collective of each row at its left."""
+    """The table with a first column, `width` characters wide, that has the collective
+    of each row.
+    """
     titles = []
     for text in table.title.splitlines():
         is_names = text.startswith("#") and " size " in text
@@ -222,7 +239,7 @@ def _with_collective_column(table: TextTable, width: int) -> TextTable:
 
 
 def _cut_to_width(table: TextTable, width: int) -> TextTable:
-    """The table with lines of at most `width` characters; the error of a row stays whole."""
+    """The table with lines cut to `width` characters; the error message of a row is not cut."""
 
     def cut(row: Row) -> str:
         text = table.line(row)
@@ -240,8 +257,11 @@ def print_tables(
     *,
     wide: bool = False,
 ) -> list[list[Row]]:
-    """Print all sizes of all collectives and return the rows of each; sizes that cannot be
-    simulated say why and do not stop the rest."""
+    """Simulate all sizes of all collectives and print them; return the rows of each collective.
+
+    `tests` has one resolved cell for each collective. A size that cannot be simulated gets a line
+    with the reason, is added to `failures`, and does not stop the others.
+    """
     if form in ("csv", "json"):
         groups = [list(simulated(resolved, engine, failures)) for resolved in tests]
         rows = [row for group in groups for row in group]
@@ -268,12 +288,16 @@ def print_tables(
 
 
 def _is_timed(row: Row) -> bool:
-    """Whether a row has a time, if only that after which a fault ends it."""
+    """Whether a row has a time; of a failed operation, that is the time until it fails."""
     return row.status in ("ok", "failed")
 
 
 def _footers(names: Sequence[str], groups: Sequence[Sequence[Row]]) -> Iterator[str]:
-    """The mean bus bandwidth of each collective; of one, in the words of nccl-tests."""
+    """Yield the mean bus bandwidth (GB/s) of each collective; for a single one, as nccl-tests
+    prints it.
+
+    `groups` has the rows of each collective in `names`.
+    """
     if len(names) == 1:
         yield shown.footer(groups[0])
         return
@@ -284,7 +308,9 @@ def _footers(names: Sequence[str], groups: Sequence[Sequence[Row]]) -> Iterator[
 
 
 def _print_log(resolved: ResolvedCell, engine: Engine, failures: list[NetsimError]) -> list[Row]:
-    """Print one collective as a log of nccl-tests; nothing is printed if no size has a time."""
+    """Print one collective as a log of nccl-tests and return its rows; print nothing if no size has
+    a time.
+    """
     run = shown.run_of(resolved)
     held = [nccl_tests.opening(run)]
     rows: list[Row] = []
@@ -299,7 +325,7 @@ def _print_log(resolved: ResolvedCell, engine: Engine, failures: list[NetsimErro
     return rows
 
 
-# What a row is bound by, as its words begin, and the figures that decide it.
+# By the first word of what bounds a row: the figures of the machine that decide its time.
 DECIDED_BY = {
     "NVLink": ("scale_up.link_bandwidth",),
     "xGMI": ("scale_up.link_bandwidth",),
@@ -316,7 +342,9 @@ WEAK = ("assumed", "transferred")
 
 
 def weak_figures(resolved: ResolvedCell, rows: Sequence[Row]) -> Iterator[str]:
-    """A line for every figure that decides some rows and is assumed or transferred."""
+    """Yield a message for each figure of the machine that decides some rows and is only assumed, or
+    transferred from a similar machine.
+    """
     config = resolved.cell.scenario.cluster
     if config.graph is not None or not config.members:
         return
@@ -339,7 +367,11 @@ def weak_figures(resolved: ResolvedCell, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def kind_of(bound_by: str) -> str:
-    """What bounds a row, without its place and share: `NIC` of `NIC egress node0.nic1 97 %`."""
+    """The kind of thing that bounds a row, without place and fraction: `NIC` for `NIC egress
+    node0.nic1 97 %`.
+
+    "" if the text begins with none of the known kinds.
+    """
     text = bound_by.removeprefix(SERIAL)
     return max(
         (kind for kind in (*DECIDED_BY, *EXECUTION) if text.startswith(kind)), key=len, default=""
@@ -347,12 +379,14 @@ def kind_of(bound_by: str) -> str:
 
 
 def _bounds(number: int, rows: Sequence[Row]) -> str:
-    """How many sizes a figure decides, in words."""
+    """The clause "which decides N of M sizes"; `number` is N."""
     return f"which decides {number} of {len(rows)} sizes"
 
 
 def _is_measured(resolved: ResolvedCell, machine: Machine) -> bool:
-    """Whether a machine was fitted to measurements, or such machines are in the corpus."""
+    """Whether figures of a machine were fitted to measurements, or the corpus has runs of such
+    machines.
+    """
     fitted = any(
         figure.stamp in ("calibrated", "measured") for figure in machine.calibration.values()
     )
@@ -361,7 +395,7 @@ def _is_measured(resolved: ResolvedCell, machine: Machine) -> bool:
 
 
 def part_of(text: str) -> float:
-    """The fraction of the expected bandwidth that must be reached, from `90%` or `0.9`."""
+    """The fraction of the expected bandwidth that must be reached: 0.9 for `90%` or `0.9`."""
     part = parsed(parse_ratio, "--acceptance", text)
     if part > 1:
         near = f"did you mean {text}%?" if part <= 100 and "%" not in text else ""
@@ -372,10 +406,11 @@ def part_of(text: str) -> float:
 def print_acceptance(
     resolved: ResolvedCell, part: float, engine: Engine, failures: list[NetsimError]
 ) -> None:
-    """Print the least bandwidth that each size must reach, as CSV on standard output.
+    """Print the least bus bandwidth that each size must reach, as CSV on standard output.
 
-    `part` is the fraction of the expected bandwidth. Standard error gets the sizes that are left
-    out, and NCCL_TESTS_MIN_BW (GB/s), the one threshold that nccl-tests checks the average against.
+    `part` is the fraction of the expected bandwidth that must be reached. Standard error gets the
+    sizes that are left out, and NCCL_TESTS_MIN_BW (GB/s), the one threshold with which nccl-tests
+    compares its average.
     """
     rows = list(simulated(resolved, engine, failures))
     for row in (row for row in rows if row.status != "ok"):
@@ -406,7 +441,9 @@ class Answers:
 
     @property
     def files(self) -> dict[str, Path | None]:
-        """The files that are written, by option."""
+        """The files that are written, by the option that names each; None if the option is not
+        given.
+        """
         return {
             "--tuner-out": self.tuner_out,
             "--graph-out": self.graph_out,
@@ -416,7 +453,7 @@ class Answers:
 
     @property
     def of_one_collective(self) -> dict[str, object]:
-        """The options that go with one collective only."""
+        """The options, by flag, that go with a single collective only."""
         return {
             "--why": self.why,
             "--acceptance": self.acceptance,
@@ -427,12 +464,12 @@ class Answers:
 
     @property
     def exclusive(self) -> dict[str, object]:
-        """The options of which at most one is given."""
+        """The options, by flag, of which at most one may be given."""
         return {**self.of_one_collective, "--gate": self.gate}
 
     @property
     def is_table(self) -> bool:
-        """Whether the table for people is printed, and nothing else."""
+        """Whether the answer is only the table for people."""
         return self.form == "table" and not any(self.exclusive.values())
 
 
@@ -445,7 +482,10 @@ def print_expected(
     *,
     verbose: bool,
 ) -> None:
-    """Print what nccl-tests would print for collectives on a topology, or another answer."""
+    """Print the table that nccl-tests would print, or another answer that an option selects.
+
+    With `verbose`, standard error gets which method each time was computed with, and why.
+    """
     with listening(partial(typer.echo, err=True) if verbose else silent):
         _expect(topology, collective, options, answers, engine)
 
@@ -493,7 +533,9 @@ def _expect(
 
 
 def _print_choice(resolved: ResolvedCell, answers: Answers) -> None:
-    """Write NCCL's channels, or print why NCCL chooses as it does; nothing is simulated."""
+    """Write NCCL's graph to a file, or print why NCCL chooses its algorithm; nothing is
+    simulated.
+    """
     from netsim.cli.expect_more import explain_choice, write_graph
 
     if answers.graph_out is not None:
@@ -508,7 +550,9 @@ def _simulate(
     engine: Engine,
     failures: list[NetsimError],
 ) -> None:
-    """Simulate all sizes and print the table, or what the options name in its place."""
+    """Simulate all sizes; print the table, or the tuner table or acceptance limits if options ask
+    for them.
+    """
     if answers.tuner_out is not None:
         from netsim.cli.tuner_table import write_tuner
 
@@ -526,8 +570,7 @@ def _refuse_outputs(answers: Answers, inputs: Sequence[Path]) -> None:
 
 
 def _print_notes(lines: Iterable[str], answers: Answers) -> None:
-    """Print what was assumed to standard error, unless `-q` asks for results only. Warnings are
-    printed nevertheless."""
+    """Print messages to standard error; with `-q`, only those that are warnings."""
     for text in lines:
         if not answers.quiet or text.startswith("warning: "):
             typer.echo(text, err=True)
@@ -536,9 +579,10 @@ def _print_notes(lines: Iterable[str], answers: Answers) -> None:
 def _compare_versions(
     topology: str, collective: str, options: QuestionOptions, *, is_alone: bool
 ) -> None:
-    """Print the answers of the two NCCL versions that `--nccl A,B` names, side by side.
+    """Print the times with both NCCL versions of `--nccl A,B` side by side.
 
-    Raises an InputError if options stand beside it that ask for another output."""
+    Raises an InputError if not `is_alone`: other options ask for another answer.
+    """
     if not is_alone:
         raise InputError(f"--nccl {options.nccl}: compares two versions, and goes alone")
     from netsim.cli.diff import compare_versions
@@ -547,10 +591,11 @@ def _compare_versions(
 
 
 def collectives_of(text: str, answers: Mapping[str, object], nccl: str | None) -> list[str]:
-    """The collectives that are named, separated by commas: `all_reduce,alltoall`.
+    """The collectives that the text names, separated by commas: `all_reduce,alltoall`.
 
-    Raises an InputError for a name that is missing or twice there, and for options that go with
-    one collective only."""
+    Raises an InputError for an empty or repeated name, and if there are several collectives and one
+    of `answers` (options by flag that go with one collective only) is set.
+    """
     names = [name.strip() for name in text.split(",")]
     example = "name them as all_reduce,all_gather,alltoall"
     if len(names) > 1 and not all(names):
@@ -574,14 +619,14 @@ def collectives_of(text: str, answers: Mapping[str, object], nccl: str | None) -
 def _named_of(
     test: ResolvedCell, tests: Sequence[ResolvedCell], texts: Iterable[str]
 ) -> Iterator[str]:
-    """Lines about one collective; they name it where there are several."""
+    """Yield messages about one collective, with its name in front if there are several `tests`."""
     prefix = f"{test.cell.scenario.collective.collective}: " if len(tests) > 1 else ""
     for text in texts:
         yield prefix + text
 
 
 def files_read(topology: str, config: ClusterConfig, options: QuestionOptions) -> list[Path]:
-    """The files of the topology, its machines, the tuner table and the graph of a question."""
+    """The files that the command reads: topology, machines, tuner table and NCCL graph."""
     named = [Path(name) for name in (topology, options.tuner, options.graph) if name]
     machines = [group.loaded.path for group in config.members] if config.graph is None else []
     return [*named, *filter(None, machines)]
@@ -590,7 +635,9 @@ def files_read(topology: str, config: ClusterConfig, options: QuestionOptions) -
 def _print_answer(
     tests: Sequence[ResolvedCell], answers: Answers, engine: Engine, failures: list[NetsimError]
 ) -> None:
-    """Print the table of all collectives, what it approximates, and on what figures it rests."""
+    """Print the table of all collectives; then messages about approximated rows and
+    weak figures.
+    """
     started = shown.time_of_day()
     groups = print_tables(tests, answers.form, engine, failures, wide=answers.wide)
     for test, rows in zip(tests, groups, strict=True):
@@ -603,7 +650,10 @@ def _print_answer(
 
 
 def _check_outputs(asked_for: Mapping[str, object], files: Mapping[str, Path | None]) -> None:
-    """One answer at a time, and a place for it, before anything is simulated."""
+    """Raise an InputError if several answers are asked for, or if a file could not be written.
+
+    `asked_for` has the options that select an answer, `files` those that name a file, by flag.
+    """
     several = [flag for flag, value in asked_for.items() if value is not None]
     if len(several) > 1:
         raise InputError(f"{' and '.join(several)} are different answers: give one of them")

@@ -1,4 +1,6 @@
-"""`netsim expect --why` and `--graph-out`: why NCCL chooses as it does, and its channels."""
+"""`netsim expect --why` and `--graph-out`: prints why NCCL chooses an algorithm, and
+its channels.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,11 @@ SEARCHED = {
 
 
 def explain_choice(resolved: ResolvedCell, size: int, form: Format) -> None:
-    """Print why NCCL chooses as it does at a size; as CSV or JSON, the cost table alone."""
+    """Print why NCCL chooses its algorithm for a size in bytes.
+
+    The text has the cost table, the graphs found by NCCL's search, the rates and the channels; CSV
+    and JSON have the cost table alone.
+    """
     plan = resolved.planned(size)
     if plan is None:
         algorithm = resolved.cell.scenario.collective.algorithm
@@ -60,7 +66,10 @@ def explain_choice(resolved: ResolvedCell, size: int, form: Format) -> None:
 
 
 def cost_lines(costs: Sequence[TimedCost], chosen: Plan) -> Iterator[str]:
-    """The table that NCCL compares, with the rule behind everything that is out."""
+    """Yield NCCL's cost table: the time that its formula expects for each algorithm and protocol.
+
+    An entry that NCCL excludes has the rule that excludes it. `chosen` is the plan that NCCL takes.
+    """
     if not costs:
         yield "no table: NCCL runs this as sends and receives, without a choice"
         return
@@ -78,7 +87,9 @@ def cost_lines(costs: Sequence[TimedCost], chosen: Plan) -> Iterator[str]:
 
 
 def _cost_row(entry: TimedCost, chosen: Plan) -> tuple[object, ...]:
-    """A line of the same table, for programs; what cannot run has no figures."""
+    """An entry of the cost table as values by COST_COLUMNS; None for the times of an excluded
+    entry.
+    """
     cost = entry.cost
     can_run = entry.time_us is not None
     won = (cost.algorithm, cost.protocol) == (chosen.algorithm, chosen.protocol)
@@ -88,7 +99,7 @@ def _cost_row(entry: TimedCost, chosen: Plan) -> tuple[object, ...]:
 
 
 def _cost_line(entry: TimedCost, chosen: Plan) -> str:
-    """A line of the table for people."""
+    """An entry of the cost table as a line of text."""
     cost = entry.cost
     name = f"{cost.algorithm:<14}{cost.protocol:<9}"
     if entry.time_us is None:
@@ -99,7 +110,9 @@ def _cost_line(entry: TimedCost, chosen: Plan) -> str:
 
 
 def search_lines(job: NcclJob) -> Iterator[str]:
-    """What the searches found on every kind of node, as NCCL logs it."""
+    """Yield the graphs that NCCL's topology search found for each kind of node, as NCCL
+    logs them.
+    """
     for node in job.kinds:
         if len(job.kinds) > 1:
             yield f"node with rank {node.ranks[0]}:"
@@ -115,9 +128,12 @@ def search_lines(job: NcclJob) -> Iterator[str]:
 
 
 def rate_lines(job: NcclJob) -> Iterator[str]:
-    """The rates of a channel and the numbers of channels of each kind, as NCCL logs them.
+    """Yield the rates of a channel (GB/s) and the number of channels of each kind, as NCCL logs
+    them.
 
-    One rate is what the search counts a channel for, the other what its thread block can move."""
+    A channel has two rates: the bandwidth that the topology search reserves for it, and what its
+    thread block can move with each protocol.
+    """
     comm = job.comm
     rate = job.mechanism.rate
     searched_fraction = comm.ring.n_channels / comm.n_channels  # of the channels that are executed
@@ -137,7 +153,7 @@ def rate_lines(job: NcclJob) -> Iterator[str]:
 
 
 def channel_lines(job: NcclJob) -> Iterator[str]:
-    """Rings and trees as NCCL's log has them: `Channel 00/24 : 0 1 2`, `Trees [0] 1->0->-1`."""
+    """Yield rings and trees as NCCL logs them: `Channel 00/24 : 0 1 2`, `Trees [0] 1->0->-1`."""
     wiring = job.wiring
     count = len(wiring.rings)
     for number, ring in enumerate(wiring.rings):
@@ -156,7 +172,7 @@ def channel_lines(job: NcclJob) -> Iterator[str]:
 
 
 def write_graph(resolved: ResolvedCell, path: Path) -> None:
-    """Write the graphs of the node with rank 0, as NCCL_GRAPH_DUMP_FILE does."""
+    """Write the graphs of the node with rank 0 as XML, as NCCL does with NCCL_GRAPH_DUMP_FILE."""
     if not resolved.is_nccl:
         algorithm = resolved.cell.scenario.collective.algorithm
         raise InputError(f"--graph-out: {algorithm} is a textbook algorithm without channels")

@@ -1,4 +1,6 @@
-"""`netsim explain`: why something takes as long as it does, or (`--state`) how it works."""
+"""`netsim explain`: prints why an operation takes as long as it does, or (`--state`) how an
+algorithm works.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,7 +35,9 @@ from netsim.training.run import simulate_step
 
 
 def print_values(values: Mapping[str, Any], form: str, table: str, lines: Iterable[str]) -> None:
-    """The values as JSON, as CSV (`table`) or as text (`lines`)."""
+    """Print an explanation in the format `form`: `values` as JSON, `table` as CSV, or `lines` as
+    text.
+    """
     if form == "json":
         typer.echo(json.dumps(values, indent=1))
     elif form == "csv":
@@ -43,7 +47,7 @@ def print_values(values: Mapping[str, Any], form: str, table: str, lines: Iterab
 
 
 def write_values(values: Mapping[str, Any], table: str, folder: Path) -> list[Path]:
-    """explain.json and explain.csv in a folder, which is made."""
+    """Write `values` to explain.json and `table` to explain.csv in a folder; return both files."""
     made_folder(folder)
     return [
         write_text(folder / "explain.json", json.dumps(values)),
@@ -55,7 +59,9 @@ MOST_RANKS = 64
 
 
 def show_states(resolved: ResolvedCell, size: int | None, output: OutputFolder | None) -> None:
-    """Print what the ranks of one communicator hold, and draw it where a folder is given."""
+    """Print which chunks every rank holds after each step of a textbook algorithm; draw it if there
+    is an output folder.
+    """
     value = _states(resolved, size)
     typer.echo(render_text(value), nl=False)
     if output is not None:
@@ -70,12 +76,16 @@ def show_states(resolved: ResolvedCell, size: int | None, output: OutputFolder |
 
 
 def _states(resolved: ResolvedCell, size: int | None) -> ChunkStates:
-    """What every rank holds after every step of a textbook algorithm."""
+    """Which chunks every rank holds after each step of a textbook algorithm.
+
+    `size` is in bytes; None takes a few elements in every chunk.
+    """
     work = resolved.cell.scenario.collective
     ranks = len(resolved.groups[0])
     if ranks > MOST_RANKS:
         raise InputError(f"explain --state: at most {MOST_RANKS} ranks can be read, got {ranks}")
-    # By default, a few elements in every chunk, whatever the algorithm divides the data into.
+    # By default 16 elements for every pair of ranks: enough for several in each chunk, however the
+    # algorithm divides the data.
     nbytes = size or ranks * ranks * 16 * DTYPES[work.dtype]
     collective = resolved.collective(nbytes)
     if resolved.is_nccl:
@@ -88,7 +98,10 @@ def _states(resolved: ResolvedCell, size: int | None) -> ChunkStates:
 
 
 def beside_lines(resolved: ResolvedJobs, size: int | None, engine: str) -> Iterator[str]:
-    """How much longer a job takes beside each other one, before it is explained alone."""
+    """Yield how much longer a job takes beside all other jobs, and beside each one of them.
+
+    `size` is in bytes; None takes the last of the job's sizes.
+    """
     sizes = resolved.cell.scenario.workload.size_list()
     if size is not None and size not in sizes:
         raise InputError(f"--size: expected one of the job's, {', '.join(map(str, sizes))}")
@@ -111,7 +124,9 @@ def beside_lines(resolved: ResolvedJobs, size: int | None, engine: str) -> Itera
 def explain_step(
     resolved: ResolvedStep, form: str, output: OutputFolder | None, engine: str
 ) -> None:
-    """Explain the step of a cell; print it, and write it where a folder is given."""
+    """Simulate and explain a training step; print it, and write it to the output folder if there is
+    one.
+    """
     on(f"a step of {resolved.work.label}")
     step = simulate_step(resolved, engine=engine)
     values = explained_step(step, engine=engine)
@@ -131,7 +146,10 @@ def explain_step(
 def explain_rows(
     values: dict[str, Any], form: str, output: OutputFolder | None, title: str
 ) -> None:
-    """Print what explains rows, of a collective or of messages, and write it to a folder."""
+    """Print the explanation of an operation (a collective, or a step simulated as messages).
+
+    It is written to the output folder as well, if there is one.
+    """
     table = explain_csv(values)
     print_values(values, form, table, explain_lines(values, title))
     if output is not None:
@@ -150,7 +168,9 @@ USUAL_SIZE = "64M"
 
 @dataclass(frozen=True)
 class ExplainOptions:
-    """The options of `explain` beside those of the cluster, as they were given."""
+    """The options of `explain`, as they were given, except those of the cluster
+    (`QuestionOptions`).
+    """
 
     state: bool
     paths: bool
@@ -166,7 +186,8 @@ def explain_subject(
 ) -> None:
     """Explain the time of a scenario (a training step as well), or of a collective on a topology.
 
-    `subject` is the scenario, or with a collective the topology."""
+    `subject` names the scenario, or the topology if a collective is given.
+    """
     check_outputs({}, output=options.output)
     folder = None
     if options.output is not None:
@@ -190,7 +211,7 @@ def explain_subject(
 def _explain_training_step(
     resolved: ResolvedStep, options: ExplainOptions, folder: OutputFolder | None
 ) -> None:
-    """Explain a training step; raise an InputError for options that are of collectives only."""
+    """Explain a training step; raise an InputError for options that go with collectives only."""
     of_collectives = {
         "--size": options.size,
         "--state": options.state,
@@ -213,7 +234,7 @@ def _explain_collective(
     options: ExplainOptions,
     folder: OutputFolder | None,
 ) -> None:
-    """Explain one operation, of the largest size where none is given."""
+    """Explain one operation of `size` bytes; None takes the largest size of the cell."""
     if options.state:
         show_states(resolved, size, folder)
         return

@@ -23,7 +23,7 @@ def step_lines(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _gpus(values: Mapping[str, Any]) -> Iterator[str]:
-    """How GPUs spend the step."""
+    """Yield a table: how much of the step each kind of GPU computes, communicates and waits."""
     total_us = values["time_us"] or 1.0
     names = [name for name in values["gpus_us"][0] if name != "gpus"]
     shown = [n for n in names if max(gpu[n] for gpu in values["gpus_us"]) > LEAST * total_us]
@@ -35,7 +35,7 @@ def _gpus(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _calls(values: Mapping[str, Any]) -> Iterator[str]:
-    """The calls of collectives that cost most."""
+    """Yield a table of the calls of collectives that take most time of the critical path."""
     total_us = values["time_us"] or 1.0
     yield "The calls that cost most"
     yield (f"  {'':<52}{'size':>11}{'on path':>9}{'of the path':>18}{'sharing':>10}{'exposed':>10}")
@@ -56,7 +56,7 @@ def _calls(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _step_answers(values: Mapping[str, Any]) -> Iterator[str]:
-    """How the time of the step answers to faster computing and communication."""
+    """Yield a table: the time of the step if one part of it were 10 % faster, or took no time."""
     now = values["time_us"]
     yield "What would change it"
     yield f"  {'':<28}{'10 % faster':>22}{'free':>22}"
@@ -75,7 +75,7 @@ def _time_and_change(us: float | None, now_us: float) -> str:
 
 
 def _step_path(values: Mapping[str, Any]) -> Iterator[str]:
-    """The critical path of the step."""
+    """Yield the critical path of the step: begin, duration, name and rank of each hop."""
     lines = []
     for hop in values["path"]:
         spent = hop["end_us"] - hop["begin_us"]
@@ -89,7 +89,9 @@ def _step_path(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def step_csv(values: Mapping[str, Any]) -> str:
-    """Every value in a line of its own: section, name, quantity, value."""
+    """The explanation of a training step as CSV, one value in each line: section, name, quantity,
+    value.
+    """
     spent = [
         ("gpus", one["gpus"], f"{name} us", value)
         for one in values["gpus_us"]

@@ -1,4 +1,8 @@
-"""The explanation of an operation, and of its connections, as text and as CSV."""
+"""The explanation of an operation, and of the paths of its connections, as text and as CSV.
+
+`values` is everywhere the dictionary that `netsim/tasks/explained.py` makes, the content of
+explain.json.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isclose
@@ -50,9 +54,10 @@ def explain_lines(values: Mapping[str, Any], title: str) -> Iterator[str]:
 
 
 def cause_lines(values: Mapping[str, Any], unit: str = "rows", least: float = 0.0) -> Iterator[str]:
-    """The causes of the time along the critical path, but those below the fraction `least` of it.
+    """Yield the causes of the time along the critical path, each with its time and fraction.
 
-    `unit` names the steps of the path."""
+    Causes below the fraction `least` of the time are left out. `unit` names the steps of the path.
+    """
     yield f"Where the time goes, along the critical path of {len(values['path'])} {unit}"
     total_us = values["time_us"] or 1.0
     for cause, spent in values["causes_us"].items():
@@ -63,7 +68,7 @@ def cause_lines(values: Mapping[str, Any], unit: str = "rows", least: float = 0.
 
 
 def _sharing(values: Mapping[str, Any]) -> Iterator[str]:
-    """The transfers that slow the operation down on links that they share."""
+    """Yield the transfers that slow the critical path down because they use the same links."""
     shown = [sharer for sharer in values["shared_with"] if sharer["us"] > 1e-3 * values["time_us"]]
     if not shown:
         return
@@ -73,7 +78,7 @@ def _sharing(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _links(values: Mapping[str, Any]) -> Iterator[str]:
-    """The links that are full for longest."""
+    """Yield the links that are saturated longest, with the fraction of time and the utilization."""
     yield "Links that are full for longest"
     yield f"  {'':<44}{'full for':>12}{'of time':>10}{'in use':>10}"
     for link in values["links"][:_MOST]:
@@ -83,7 +88,9 @@ def _links(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _answers(values: Mapping[str, Any]) -> Iterator[str]:
-    """How the time answers to changes of each parameter."""
+    """Yield a table of how the time changes with each parameter (1 %, 10 % worse or
+    better, ideal).
+    """
     yield "What would change it"
     yield (
         f"  {'':<28}{'now':>12}{'+1 % of it':>13}{'10 % worse':>13}{'10 % better':>13}{'ideal':>13}"
@@ -113,7 +120,11 @@ def _answers(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _answer(parameter: Mapping[str, Any], slope: float, mark: str) -> str:
-    """How the time answers to one parameter; `slope` is the change in µs per percent."""
+    """The line of one parameter: its value now, and the time if it changes.
+
+    `slope` is the change of the time in µs if the parameter grows by 1 %; `mark` refers to a note
+    (MARKS).
+    """
     now = "" if parameter["value"] is None else f"{parameter['value']:.3g} {parameter['unit']}"
     shown = ["" if parameter[key] is None else time_text(parameter[key]) for key in _TRIED]
     change = f"{'-' if slope < 0 else '+'}{time_text(abs(slope))}"
@@ -125,7 +136,9 @@ def _answer(parameter: Mapping[str, Any], slope: float, mark: str) -> str:
 
 
 def _slack(values: Mapping[str, Any]) -> Iterator[str]:
-    """The kinds of rows and the GPUs that could end later without changing the time."""
+    """Yield the kinds of rows and the GPUs that could finish later without changing the
+    total time.
+    """
     total_us = values["time_us"] or 1.0
     kinds = {k: v for k, v in values["slack_us"]["by_kind"].items() if v > 1e-3 * total_us}
     gpus = {k: v for k, v in values["slack_us"]["by_gpu"].items() if v > 1e-3 * total_us}
@@ -136,7 +149,7 @@ def _slack(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _path(values: Mapping[str, Any]) -> Iterator[str]:
-    """The critical path, with its hops put together."""
+    """Yield the critical path, a line for each hop; long paths are shortened."""
     hops = _hops(values["path"])
     if not hops:
         return
@@ -145,7 +158,11 @@ def _path(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def path_ends(lines: Sequence[str], most: int, more: str) -> Iterator[str]:
-    """The steps of a critical path; of many, the first and the last."""
+    """Yield the lines of a critical path; if there are more than `most`, the first and last of
+    them.
+
+    `more` is the noun for the lines left out.
+    """
     yield "The critical path, first to last"
     left_out = len(lines) - most
     half = most // 2
@@ -156,7 +173,9 @@ def path_ends(lines: Sequence[str], most: int, more: str) -> Iterator[str]:
 
 
 def _hop(hop: Mapping[str, Any], width: int) -> str:
-    """A hop of the critical path: when it begins, how long it takes, and mostly why."""
+    """The line of one hop of the critical path: start, duration, name (`width` characters), number
+    of rows, main cause.
+    """
     rows = f"{hop['rows']} rows" if hop["rows"] > 1 else "1 row"
     most = max(hop["causes"], key=hop["causes"].get) if hop["causes"] else ""
     cause = CAUSES.get(most, "")
@@ -168,7 +187,12 @@ def _hop(hop: Mapping[str, Any], width: int) -> str:
 
 
 def _hops(path: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of the path that follow each other on the same way, put together."""
+    """The rows of the critical path, with consecutive rows of the same kind and route joined to one
+    hop.
+
+    A hop has `name`, `begin` and `end` in µs, the number of `rows`, the µs by cause in `causes`,
+    and the `limit`, the link that bounds it.
+    """
     hops: list[dict[str, Any]] = []
     for row in path:
         if row["kind"] == "mark" and not row.get("launch_us"):
@@ -190,7 +214,9 @@ def _hops(path: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def explain_csv(explained: Mapping[str, Any]) -> str:
-    """Every value in a line of its own: section, name, quantity, value."""
+    """The explanation of an operation as CSV, one value in each line: section, name, quantity,
+    value.
+    """
     lines = total_rows(explained, "operation")
     lists = (
         ("shared_with", ("link", "who"), ("us",)),
@@ -223,7 +249,10 @@ def explain_csv(explained: Mapping[str, Any]) -> str:
 
 
 def total_rows(values: Mapping[str, Any], unit: str) -> list[Sequence[object]]:
-    """The names of columns, the time, and its causes."""
+    """The first lines of the CSV: the header, the total time, and a line for each cause, in µs.
+
+    `unit` names what was explained: "operation" or "step".
+    """
     causes = [("cause", cause, "us", spent) for cause, spent in values["causes_us"].items()]
     total = ("total", unit, "time_us", values["time_us"])
     return [("section", "name", "quantity", "value"), total, *causes]
@@ -232,7 +261,11 @@ def total_rows(values: Mapping[str, Any], unit: str) -> list[Sequence[object]]:
 def value_rows(
     section: str, rows: Iterable[Mapping[str, Any]], names: Sequence[str], quantities: Sequence[str]
 ) -> Iterator[Sequence[object]]:
-    """A line for each quantity that a row has, under the names of the row."""
+    """Yield a CSV line (section, name, quantity, value) for each quantity that an entry of `rows`
+    has.
+
+    `names` are the keys whose values make up the name, `quantities` the keys of the values.
+    """
     for entry in rows:
         name = " ".join(str(entry[key]) for key in names)
         for quantity in quantities:
@@ -241,12 +274,14 @@ def value_rows(
 
 
 def time_text(us: float) -> str:
-    """A time with its unit, to three digits."""
+    """A time of `us` µs as text with a fitting unit and three digits."""
     return format_time(us * 1e-6, digits=3) if us > 1e-9 else "0"
 
 
 def paths_lines(values: Mapping[str, Any], title: str) -> Iterator[str]:
-    """How connections meet, the time over seeds, and what was tried."""
+    """Yield how many connections share each kind of link, the time over seeds, and the changes that
+    were tried.
+    """
     now = values["tried"][0]
     queues = f", {values['qps']} queue pairs" if values["qps"] > 1 else ""
     yield f"{title}: {time_text(now['median_us'])}, {values['routing']} routing{queues}"
@@ -284,7 +319,9 @@ def paths_lines(values: Mapping[str, Any], title: str) -> Iterator[str]:
 
 
 def paths_csv(values: Mapping[str, Any]) -> str:
-    """A line for each time that was simulated."""
+    """A CSV table with a line for each time that was simulated: one change of settings with one
+    seed.
+    """
     lines: list[list[object]] = [
         ["what", "settings", "time_us", "median_us", "fullest_over_mean", "refused"]
     ]

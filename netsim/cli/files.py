@@ -1,4 +1,4 @@
-"""`netsim check` and `schema`: what files are, and whether they are sound."""
+"""`netsim check` and `netsim schema`: validate files, and print the schema of files."""
 
 import json
 from collections.abc import Sequence
@@ -21,7 +21,10 @@ OF_CLUSTER = {"cluster", "name"}  # keys of a file that describes a cluster, and
 
 
 def check_file(path: Path, changes: Sequence[str] = ()) -> str:
-    """Validate one file as whatever it is; the text says what was found."""
+    """Validate one file of any kind; the text says which kind it is and what it contains.
+
+    `changes` are values of `--set` for a scenario. Raises an InputError that says what is wrong.
+    """
     if path.suffix and path.is_file() and is_foreign(path):
         return _described(find_subject(path.as_posix(), TopologyOptions()))
     path = find_scenario(path.as_posix()).path
@@ -47,7 +50,7 @@ def check_file(path: Path, changes: Sequence[str] = ()) -> str:
 
 
 def _described(subject: Subject) -> str:
-    """What a file describes, in words."""
+    """What the file of a subject describes, such as `a cluster of 2 hosts with 16 GPUs`."""
     gpus = plural(len(subject.topology), "GPU")
     if subject.cluster is None:
         return f"a graph with {gpus}"
@@ -57,7 +60,9 @@ def _described(subject: Subject) -> str:
 def check_files(
     files: list[Path], settings: list[str] | None = None, *, allow_oom: bool = False
 ) -> None:
-    """Check every file; print what is wrong with it, or that it is fine."""
+    """Check every file; print what it contains, or what is wrong. Exits with code 2 if any is
+    wrong.
+    """
     failed = False
     changes = [*(settings or []), *["workload.allow_oom=true"] * allow_oom]
     for file in files:

@@ -1,4 +1,6 @@
-"""`netsim expect --gate`: the least bandwidth by group of nodes, as other programs read it."""
+"""`netsim expect --gate`: the least acceptable bandwidth for groups of nodes, in formats of other
+programs.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -37,7 +39,7 @@ ORIGIN = "the group of a gate"
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """Nodes that run one collective together: their numbers in the cluster."""
+    """Nodes that run one collective together; `hosts` are their numbers in the cluster."""
 
     kind: GroupKind
     name: str
@@ -50,7 +52,11 @@ def write_gates(
     engine: Engine,
     failures: list[NetsimError],
 ) -> None:
-    """Simulate every group of nodes and write what each must reach with each collective."""
+    """Simulate every group of nodes and write the least bandwidth that it must reach with each
+    collective.
+
+    `tests` has one resolved cell for each collective.
+    """
     for test in tests:
         refuse_what_has_no_gate(test)
     gates = [gate for test in tests for gate in _gates_of(test, options, engine, failures)]
@@ -69,7 +75,7 @@ def write_gates(
 
 
 def refuse_what_has_no_gate(test: ResolvedCell) -> None:
-    """Raise an InputError for a cluster or an algorithm that no measurement tells about."""
+    """Raise an InputError for a cluster or an algorithm of which no healthy measurement exists."""
     scenario = test.cell.scenario
     if not test.is_nccl:
         raise InputError(
@@ -84,9 +90,11 @@ def refuse_what_has_no_gate(test: ResolvedCell) -> None:
 
 
 def node_groups(test: ResolvedCell) -> list[NodeGroup]:
-    """One node, every size of rack, pairs of racks, and all nodes; each set of hosts once.
+    """The groups of nodes to test: one node, one rack, two racks, and all nodes.
 
-    One rack is simulated on behalf of all racks with equally many hosts."""
+    Racks of the same number of hosts are represented by one of them. If two groups have the same
+    hosts, the widest is kept.
+    """
     racks = _racks_or_none(test)
     count = node_count(test.cell.scenario.cluster)
     everyone = NodeGroup("all", f"all {count} nodes", tuple(range(count)))
@@ -100,7 +108,9 @@ def node_groups(test: ResolvedCell) -> list[NodeGroup]:
 
 
 def _racks_or_none(test: ResolvedCell) -> Racks | None:
-    """The racks; None of clusters of several kinds of hosts, where any node may be another one."""
+    """The racks of the cluster; None if hosts differ, because then no node can represent the
+    others.
+    """
     config = test.cell.scenario.cluster
     if len(config.members) > 1 or config.overrides or config.sites is not None:
         return None
@@ -108,7 +118,7 @@ def _racks_or_none(test: ResolvedCell) -> Racks | None:
 
 
 def _rack_groups(racks: Racks) -> Iterator[NodeGroup]:
-    """A rack of each size, and a pair of racks of each two sizes."""
+    """Yield one rack of each size (in hosts), and one pair of racks for each two sizes."""
     by_size: dict[int, list[tuple[int, ...]]] = {}
     for hosts in racks.hosts:
         by_size.setdefault(len(hosts), []).append(hosts)
@@ -127,7 +137,7 @@ def _rack_groups(racks: Racks) -> Iterator[NodeGroup]:
 def _gates_of(
     test: ResolvedCell, options: GateOptions, engine: Engine, failures: list[NetsimError]
 ) -> Iterator[GroupGate]:
-    """The gate of every group of one collective."""
+    """Simulate every group of nodes with one collective and yield the gates of each group."""
     racks = _racks_or_none(test)
     has_nvlink_racks = racks is not None and racks.meaning == NVLINK_DOMAIN
     for group in node_groups(test):
@@ -160,8 +170,11 @@ def _gates_of(
 
 
 def fabric_class(resolved: ResolvedCell) -> str:
-    """What joins the GPUs of a cell: NVLink or PCIe inside a node, `nvlink` inside an NVLink
-    domain, else the transport between nodes, as `infiniband`."""
+    """What joins the GPUs of a cell, as text.
+
+    `nvlink inside a node` or `pcie inside a node` for one node, `nvlink` for an NVLink domain, else
+    the transport between nodes, such as `infiniband`.
+    """
     where = class_of(resolved)
     if where.transport == ONE_HOST:
         return f"{where.kind} inside a node"
@@ -169,7 +182,9 @@ def fabric_class(resolved: ResolvedCell) -> str:
 
 
 def _resolved_group(test: ResolvedCell, group: NodeGroup) -> ResolvedCell:
-    """The cell of a part of the cluster: its hosts at their places in the fabric of all."""
+    """The resolved cell with only the hosts of a group, each at its place in the fabric of the
+    whole cluster.
+    """
     config = test.cell.scenario.cluster
     count = node_count(config)
     if len(group.hosts) == count:
@@ -184,7 +199,9 @@ def _resolved_group(test: ResolvedCell, group: NodeGroup) -> ResolvedCell:
 
 
 def _with_places(source: Source, test: ResolvedCell, group: NodeGroup, fabric_hosts: int) -> Source:
-    """The source in which the hosts of a group sit where they are in the fabric of all hosts."""
+    """The source with a fabric for `fabric_hosts` hosts and with the places in it that the group's
+    hosts have.
+    """
     cluster = test.jobs[0].cluster
     section = source.data["cluster"].get("fabric")
     fabric = dict(section) if isinstance(section, dict) else {}

@@ -1,4 +1,4 @@
-"""The options of `--gate`: the probability, the format and the file, checked."""
+"""The options of `--gate`, checked: the confidence, the format and the file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,9 @@ STRICT_CONFIDENCE = 0.9
 
 @dataclass(frozen=True)
 class GateOptions:
-    """What `--gate` asks for: the confidence, the format, and a file (None: standard output)."""
+    """The checked options of `--gate`: the confidence (a fraction), the format, and the file (None:
+    standard output).
+    """
 
     confidence: float
     form: GateFormat
@@ -26,7 +28,7 @@ class GateOptions:
 
     @property
     def notes(self) -> list[str]:
-        """What the reader of a strict gate should know."""
+        """A warning if the confidence is so high that slow machines pass; else empty."""
         if self.confidence <= STRICT_CONFIDENCE:
             return []
         return [
@@ -37,9 +39,10 @@ class GateOptions:
 
 
 def confidence_of(text: str) -> float:
-    """The probability that `--gate` names, as `95%` or `0.95`.
+    """The confidence that `--gate` names, as a fraction: 0.95 for `95%` or `0.95`.
 
-    Raises an InputError outside of what measurements can tell."""
+    Raises an InputError outside the range that the measurements support.
+    """
     value = parsed(parse_ratio, "--gate", text)
     if not SMALLEST_CONFIDENCE <= value <= LARGEST_CONFIDENCE:
         bounds = f"{SMALLEST_CONFIDENCE:.0%} to {LARGEST_CONFIDENCE:.0%}"
@@ -55,8 +58,10 @@ def confidence_of(text: str) -> float:
 def gate_options(
     text: str | None, form: GateFormat | None, file: Path | None
 ) -> GateOptions | None:
-    """The options of a gate; None without `--gate`. The suffix of the file names the format where
-    no option does."""
+    """The checked options of a gate; None without `--gate`.
+
+    If no option names the format, the suffix of the file does.
+    """
     if text is None:
         for flag, value in (("--gate-format", form), ("--gate-out", file)):
             if value is not None:

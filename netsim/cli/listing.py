@@ -27,7 +27,7 @@ _LEAST = 24  # least characters of the last column
 
 @dataclass(frozen=True)
 class ScenarioEntry:
-    """A scenario by its name, and the question that its first comment asks."""
+    """A scenario in the list: its name, and the question that its first comment asks."""
 
     name: str
     question: str
@@ -35,7 +35,7 @@ class ScenarioEntry:
 
 @dataclass(frozen=True)
 class MachineEntry:
-    """A machine by its name: its GPUs, what joins them, its NICs, and what it is for."""
+    """A machine in the list: name, number and model of GPUs, what joins them, NICs, and purpose."""
 
     name: str
     gpu_count: str
@@ -46,7 +46,7 @@ class MachineEntry:
 
 
 def list_presets(kind: PresetKind = "all", form: ListFormat = "table") -> None:
-    """List scenarios, with the question that each answers, and machines."""
+    """Print the list of scenarios (each with its question), of machines, or of both."""
     scenarios: list[ScenarioEntry] = []
     machines: list[MachineEntry] = []
     if kind != "machines":
@@ -79,12 +79,12 @@ def list_presets(kind: PresetKind = "all", form: ListFormat = "table") -> None:
 
 
 def list_machines() -> None:
-    """List the machines that come with netsim and those in ./topologies."""
+    """Print the table of the machines that come with netsim and of those in ./topologies."""
     print_lines(_machine_lines(list(machine_entries())))
 
 
 def scenario_entries() -> Iterator[ScenarioEntry]:
-    """The scenarios that come with netsim and those in ./scenarios, by name."""
+    """Yield the scenarios that come with netsim and those in ./scenarios, sorted by name."""
     for name in _names(SCENARIOS):
         text = text_of(find_preset(SCENARIOS, name).path)
         yield ScenarioEntry(name, question_of(text))
@@ -93,8 +93,9 @@ def scenario_entries() -> Iterator[ScenarioEntry]:
 def question_of(text: str) -> str:
     """The question that the first comment of a scenario asks, without line breaks.
 
-    It is all up to the last question mark of the comment's first paragraph; of a comment that asks
-    nothing, its first sentence."""
+    It is the text of the comment's first paragraph up to the last question mark; if the paragraph
+    asks nothing, its first sentence.
+    """
     words = []
     for line in text.splitlines():
         if not line.startswith("#") or not line.strip("# "):
@@ -109,8 +110,10 @@ def question_of(text: str) -> str:
 
 
 def machine_entries() -> Iterator[MachineEntry]:
-    """The machines that come with netsim and those in ./topologies, by name; a file there that is
-    no machine says so in the place of what it is for."""
+    """Yield the machines that come with netsim and those in ./topologies, sorted by name.
+
+    A file in ./topologies that is no machine gets an entry that says so as its purpose.
+    """
     names = _names(FOLDER)
     for number, name in enumerate(names):
         at(name, number, len(names))
@@ -132,7 +135,9 @@ def machine_entries() -> Iterator[MachineEntry]:
 
 
 def _names(folder: str) -> list[str]:
-    """The names of all presets of a kind, and of the files of that kind in this folder."""
+    """The sorted names of the presets in `folder` ("scenarios" or "topologies") and of the files in
+    the folder of that name below the working directory.
+    """
     local = {file.stem for suffix in SUFFIXES for file in Path(folder).glob(f"*{suffix}")}
     return sorted(local | set(preset_names(folder)))
 
@@ -142,27 +147,27 @@ def _titled(title: str, lines: Sequence[str]) -> list[str]:
 
 
 def _scenario_lines(entries: Sequence[ScenarioEntry]) -> list[str]:
-    """The table of scenarios."""
+    """The lines of the table of scenarios, as wide as the terminal."""
     rows: list[tuple[str, ...]] = [("name", "question")]
     rows += [(entry.name, entry.question) for entry in entries]
     return _wrapped(rows)
 
 
 def _machine_lines(entries: Sequence[MachineEntry]) -> list[str]:
-    """The table of machines."""
+    """The lines of the table of machines, as wide as the terminal."""
     rows: list[tuple[str, ...]] = [("name", "GPUs", "GPU", "scale-up per GPU", "NICs", "used for")]
     rows += [tuple(asdict(entry).values()) for entry in entries]
     return _wrapped(rows)
 
 
 def _csv(entries: Sequence[ScenarioEntry] | Sequence[MachineEntry]) -> str:
-    """Entries of one kind as CSV, with their fields as columns."""
+    """Entries of one kind as a CSV table, with their fields as columns."""
     values = [asdict(entry) for entry in entries]
     return csv_of([list(values[0]), *(list(value.values()) for value in values)])
 
 
 def _wrapped(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Lines of a table as wide as the terminal, its last column broken where that is too narrow."""
+    """Rows as the lines of a table that fits the terminal; the last column is wrapped."""
     width = shutil.get_terminal_size((_WIDTH, 24)).columns
     right = (1,) if len(rows[0]) > 2 else ()
     heads = topo_text.columns([row[:-1] for row in rows], right=right)

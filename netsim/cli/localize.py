@@ -1,4 +1,6 @@
-"""`netsim localize`: which part makes tests of subsets of nodes slow, and what to test next."""
+"""`netsim localize`: finds the part that makes tests of some nodes slow, and proposes the next
+test.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -40,9 +42,12 @@ def localize_faults(
     output: Path | None = None,
     json_file: Path | None = None,
 ) -> None:
-    """Print which part makes the tests of logs slow.
+    """Print which parts may make the tests in logs slow, with probabilities, and the next test to
+    run.
 
-    It prints the suspects with their probabilities, and the next test to run."""
+    Exits with code 1 if a part is found to be at fault. `collective` and `size` apply to logs and
+    tables that do not state them.
+    """
     if topology is None:
         raise InputError("--topology is missing: the machine, or a scenario with the cluster")
     check_outputs({"--json": json_file}, output=output)
@@ -74,7 +79,9 @@ def localize_faults(
 
 @dataclass(frozen=True)
 class DebugLog:
-    """A debug log of NCCL: its facts, the hosts in rank order, and the choices of algorithms."""
+    """A debug log of NCCL: its facts, the hosts in rank order, and (algorithm, protocol) by size in
+    bytes.
+    """
 
     label: str
     facts: DebugFacts
@@ -86,8 +93,11 @@ class DebugLog:
 def read_tests(
     paths: Sequence[Path], collective: str | None, size_bytes: int | None
 ) -> list[HostTest]:
-    """The tests of all files: logs of nccl-tests, matrices of pairs, step times of ranks. A file
-    that has messages of NCCL only is left out."""
+    """The tests in all files: logs of nccl-tests, tables of pairs of hosts, step times of ranks.
+
+    Files that have only messages of NCCL are left out. `collective` and `size_bytes` apply to files
+    that do not state them.
+    """
     tests: list[HostTest] = []
     for path in paths:
         if path.suffix in (".csv", ".json") and is_table(text_of(path)):
@@ -102,7 +112,9 @@ def read_tests(
 
 
 def read_debug_logs(paths: Sequence[Path], collective: str | None) -> list[DebugLog]:
-    """What the files say that have messages of NCCL, with or without a table of nccl-tests."""
+    """The debug logs among the files: those that have messages of NCCL, whether or not they have
+    times.
+    """
     logs = []
     for path in paths:
         facts = read_debug_log(_text(path))
@@ -121,7 +133,9 @@ def read_debug_logs(paths: Sequence[Path], collective: str | None) -> list[Debug
 
 
 def _text(path: Path) -> str:
-    """The text of a file; empty if it is packed or no text, in which nobody looks for messages."""
+    """The text of a file; empty if it is compressed or binary, because such a file has
+    no messages.
+    """
     try:
         return text_of(path, LARGEST_FILE)
     except ScenarioError:
@@ -129,7 +143,9 @@ def _text(path: Path) -> str:
 
 
 def hosts_of_file(path: Path | None) -> list[str] | None:
-    """The hosts of a host file in the order of the nodes: the first word of each line."""
+    """The names in a host file (the first word of each line), in the order of the nodes; None
+    without a file.
+    """
     if path is None:
         return None
     lines = [line.partition("#")[0].split() for line in text_of(path).splitlines()]
@@ -149,8 +165,13 @@ def localize(
     host_list: Sequence[str] | None = None,
     predictor: Predictor | None = None,
 ) -> LocalizeResult:
-    """What makes tests slow on the cluster of a scenario. `predictor` is one of the same cluster
-    whose simulations are taken over."""
+    """Find the parts that make tests slow on the cluster of a scenario, and the next test to run.
+
+    Args:
+        source: the scenario
+        host_list: names of the hosts in the order of the nodes; None takes the order from the names
+        predictor: simulations of the same cluster to reuse; None begins with none
+    """
     named = {host for test in tests for host in test.hosts}
     named |= {host for log in debug_logs for host in log.hosts}
     in_file = source.data["cluster"].get("nodes") or 0

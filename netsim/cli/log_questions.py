@@ -1,6 +1,7 @@
-"""The question that a log or a recorded trace asks: the scenario that it was measured on.
+"""The scenario that a log or a recorded trace was measured on.
 
-What the file tells is completed by options; where they contradict one another, that is said."""
+Options complete what the file states. Contradictions between the file and the options are printed.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -34,7 +35,7 @@ MOST_GUESSED_ERROR = 0.4  # median error beyond which the best machine is not ta
 
 @dataclass(frozen=True)
 class Question:
-    """What the command line says: a topology or a scenario, or neither, and options."""
+    """What the command line states: a topology, a scenario, or neither, and further options."""
 
     topology: str | None
     scenario: str | None
@@ -42,7 +43,7 @@ class Question:
 
 
 def question_of(question: Question, run: LogRun) -> NotedSource:
-    """The scenario for a run, and what was taken from the log."""
+    """The scenario for a run of a log, with notes about what was taken from the log."""
     if question.scenario is not None:
         return NotedSource(_scenario(question.scenario, question.options, "log"))
     said = index.proposal_of(run)
@@ -65,7 +66,9 @@ def question_of(question: Question, run: LogRun) -> NotedSource:
 
 
 def _scenario(name: str, options: QuestionOptions, kind: str) -> Source:
-    """The scenario for a log or a trace, which `kind` names; a sweep is refused."""
+    """The scenario file `name`, to compare a log or a trace with (`kind` is that word); raises an
+    InputError for a sweep.
+    """
     path = find_scenario(name).path
     source = load_source(path, options.settings or ())
     if "sweep" in source.data:
@@ -74,8 +77,12 @@ def _scenario(name: str, options: QuestionOptions, kind: str) -> Source:
 
 
 def _fitting(question: Question, run: LogRun, said: index.Proposal) -> tuple[str, str]:
-    """The machine whose simulation fits best a log that names none, and a note of what else comes
-    near. A log that no machine fits is refused: what follows would be about another system."""
+    """The machine whose simulation is closest to a log that names no machine, and a note with the
+    next ones.
+
+    Raises an InputError if no machine is within MOST_GUESSED_ERROR, because all results would then
+    be about another system. `said` is what the log states.
+    """
     candidates: list[tuple[float, float, str]] = []
     names = preset_names(FOLDER)
     for done, name in enumerate(names):
@@ -106,7 +113,9 @@ def _fitting(question: Question, run: LogRun, said: index.Proposal) -> tuple[str
 
 
 def _missing_options(question: Question, said: index.Proposal) -> str:
-    """The options beside --topology that neither the command line nor the log has."""
+    """The end of a hint: the options besides --topology that neither the command line nor the log
+    states.
+    """
     missing = []
     if question.options.nodes is None and said.hosts is None:
         missing.append("--nodes")
@@ -121,7 +130,9 @@ def _missing_options(question: Question, said: index.Proposal) -> str:
 
 
 def resolved_with_notes(source: Source, notes: Sequence[str], run: LogRun) -> ResolvedCell:
-    """The scenario resolved for a run that fits it; prints notes about both."""
+    """Resolve the scenario for a run, check that the numbers of ranks agree, and print notes about
+    both.
+    """
     resolved = resolved_for(source, run)
     scenario = resolved.cell.scenario
     hosts = node_count(scenario.cluster)
@@ -136,7 +147,10 @@ def resolved_with_notes(source: Source, notes: Sequence[str], run: LogRun) -> Re
 def _completed(
     options: QuestionOptions, said: index.Proposal, topology: str, notes: list[str], file: str
 ) -> QuestionOptions:
-    """The options, completed by the log where they say nothing."""
+    """The options, with values from the log where the command line states none.
+
+    `said` is what the log states; messages about the values taken are appended to `notes`.
+    """
     least, most = said.ranks or (0, 0)
     counts: dict[str, int] = {}
     if least == most:
@@ -160,7 +174,10 @@ def _completed(
 def _taken(
     options: QuestionOptions, stated: Mapping[str, str | int | None], notes: list[str], file: str
 ) -> QuestionOptions:
-    """The options, completed by the values that a file states."""
+    """The options, with `stated` values (by option name) where the command line states none.
+
+    A message about each value is appended to `notes`; `file` is "log" or "trace".
+    """
     unsaid = [name for name in stated if getattr(options, name) is None]
     more = {name: stated[name] for name in unsaid if stated[name] is not None}
     notes += [f"taken from the {file}: {name.replace('_', ' ')} {more[name]}" for name in more]
@@ -170,9 +187,14 @@ def _taken(
 def _counts(
     options: QuestionOptions, topology: str, ranks: int, origin: str, hosts: int | None = None
 ) -> dict[str, int]:
-    """The numbers of hosts and of GPUs on each, from the ranks and hosts of a log or trace.
+    """The options `nodes` and `gpus_per_node` that follow from the number of ranks; empty if
+    unknown.
 
-    `origin` names the file in errors."""
+    Args:
+        ranks: ranks of the log or trace; 0 if unknown
+        origin: name of the log or trace in errors
+        hosts: hosts of the log, if it lists them
+    """
     if not ranks or Path(topology).suffix:
         return {}
     try:
@@ -198,7 +220,10 @@ NOT_FOR_TRACES = {"algo": "--env NCCL_ALGO=…", "proto": "--env NCCL_PROTO=…"
 
 
 def cell_of_trace(question: Question, path: Path, profile: Profile) -> tuple[Cell, tuple[str, ...]]:
-    """The cell for a trace (with its workload, unless there is a model), and what was taken."""
+    """The cell for a trace, and notes about what was taken from the trace.
+
+    If the scenario has no training workload, the cell replays the trace.
+    """
     for name, instead in NOT_FOR_TRACES.items():
         if name in question.options.flags:
             raise InputError(f"--{name}: is for logs of one collective", hint=f"use {instead}")
@@ -214,7 +239,9 @@ def cell_of_trace(question: Question, path: Path, profile: Profile) -> tuple[Cel
 
 
 def _of_topology(question: Question, path: Path, profile: Profile) -> NotedSource:
-    """The cluster of a trace without a scenario, and what was taken from the trace."""
+    """The scenario of a trace without --scenario: its cluster, from options and the trace, with
+    notes.
+    """
     notes: list[str] = []
     topology = question.topology
     options = question.options

@@ -1,4 +1,6 @@
-"""`netsim merge`: the results of the parts of a sweep as one folder."""
+"""`netsim merge`: joins the results of the parts of a sweep (`netsim run --shard`) in
+one folder.
+"""
 
 from pathlib import Path
 
@@ -10,12 +12,14 @@ from netsim.cli.output import tell
 from netsim.results.folder import merge_costs, merged_rows, open_folder, rows_in_order
 from netsim.results.workspace import check_place, place_of_results, read_manifest
 
-# Keys of a part's manifest that do not hold for the whole.
+# Keys of a part's manifest that are not copied to the manifest of all parts.
 OF_A_PART = ("shard", "scenario", "verb", "files", "added")
 
 
 def merge_parts(parts: list[Path], output: Path | None = None) -> None:
-    """Put together the results of the parts of a sweep."""
+    """Join the result folders of the parts of a sweep in one folder, and print how many rows it
+    has.
+    """
     first = read_manifest(place_of_results(parts[0]))
     for key in ("points", "axes", "versions"):
         if key not in first:

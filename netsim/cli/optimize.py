@@ -1,4 +1,4 @@
-"""`netsim optimize`: the best of the cells that a scenario's sweep declares, as a scenario file."""
+"""`netsim optimize`: finds the best cell of a scenario's sweep and writes it as a scenario file."""
 
 from collections.abc import Generator, Sequence
 from contextlib import closing
@@ -40,7 +40,14 @@ def optimize_scenario(
     trial_count: int | None = None,
     tuner_out: Path | None = None,
 ) -> None:
-    """Search the choices that a scenario's sweep declares for the best."""
+    """Search the choices of a scenario's sweep for the best; print it and write it to best.yaml.
+
+    Args:
+        objective: the figure to minimize or maximize; empty for the time
+        constraint: conditions that the best must meet, such as `memory_GB<80`
+        trial_count: how many choices are simulated at most; None for all
+        tuner_out: file for a tuner table for the best cell
+    """
     scenario_path = find_scenario(scenario).path
     source = load_source(scenario_path, options.changes)
     expansion = expand_all(source)
@@ -76,11 +83,11 @@ def optimize_scenario(
             workers=helpers,
             together=options.jobs or 1,
         )
-        looked = _looked_at(tried, results, list(cells[0].axes), count)
+        looked = _run_trials(tried, results, list(cells[0].axes), count)
         has_answer = any(not trial.failure for trial in looked)
         if not has_answer and (results.path / RESULTS).exists():
             results.is_withheld = True  # every cell failed: the earlier answer is worth more
-        answer = _tell(search, looked, results, None if trial_count else source)
+        answer = _print_result(search, looked, results, None if trial_count else source)
     if isinstance(answer, NetsimError):
         raise answer
     if tuner_out is not None:
@@ -89,13 +96,16 @@ def optimize_scenario(
         raise LostError(f"{len(lost)} of {len(looked)} cells looked at were lost: {lost[0]}")
 
 
-def _looked_at(
+def _run_trials(
     tried: Generator[trial_search.Trial, None, None],
     results: Folder,
     axes: list[str],
     row_count: int,
 ) -> list[trial_search.Trial]:
-    """Run all trials and return them; their rows are written, however this ends."""
+    """Run all trials and return them; write the rows of the finished ones even if interrupted.
+
+    `row_count` is the number of rows expected, for the progress display.
+    """
     looked: list[trial_search.Trial] = []
     best: Row | None = None
     done = 0
@@ -115,7 +125,10 @@ def _looked_at(
 
 
 def _objective(text: str, expansion: Expansion) -> str:
-    """The figure to make best; the time where none is named."""
+    """The name of the figure to optimize; the time (of a step or an operation) if `text` is empty.
+
+    Raises an InputError for an unknown name, or if the figure needs prices that the scenario lacks.
+    """
     if text and text not in trial_search.OBJECTIVES:
         hint = suggest(text, trial_search.OBJECTIVES)
         names = ", ".join(trial_search.OBJECTIVES)
@@ -128,13 +141,18 @@ def _objective(text: str, expansion: Expansion) -> str:
     return text or ("step_time_us" if training else "time_us")
 
 
-def _tell(
+def _print_result(
     search: trial_search.Search,
     looked: list[trial_search.Trial],
     results: Folder,
     layouts: Source | None,
 ) -> trial_search.Trial | NetsimError:
-    """Print what was found and write best.yaml; return the best, or the reason why none is."""
+    """Print the result of the search and write best.yaml; return the best trial, or the error that
+    says why there is none.
+
+    `looked` has the trials that were run. `layouts` is the scenario if estimates of all layouts are
+    to be printed, else None.
+    """
     best = trial_search.best_of(looked, search.objective)
     out = sum(not trial.allowed for trial in looked)
     failed = sum(bool(trial.failure) for trial in looked)
@@ -145,12 +163,14 @@ def _tell(
         f"{out - failed if out > failed else 0} outside the constraints"
     )
     if layouts and len(looked) < len(search.choices) and search.estimates:
-        _tell_layouts(search, looked, results)
-        _tell_own(search, layouts)
+        _print_layouts(search, looked, results)
+        _print_stated_layout(search, layouts)
     if best is None:
-        return _none(search, looked, results.place if results.is_withheld else results.path)
+        return _no_best_error(
+            search, looked, results.place if results.is_withheld else results.path
+        )
     if unsure := [trial for trial in looked if trial.doubtful]:
-        typer.echo(f"not considered for the best: {_unsure(unsure)}")
+        typer.echo(f"not considered for the best: {_doubtful_text(unsure)}")
     typer.echo(f"best: {named(best.choice.axes)}{'' if seeds == 1 else ' (medians over seeds)'}")
     said = {*trial_search.FIGURES, *trial_search.PRICED, *OF_MODEL}
     said |= {search.objective, *search.constraints.names}
@@ -163,10 +183,12 @@ def _tell(
     return best
 
 
-def _tell_layouts(
+def _print_layouts(
     search: trial_search.Search, looked: list[trial_search.Trial], results: Folder
 ) -> None:
-    """Print the layouts that were simulated; write a table of all with their estimates."""
+    """Print the layouts that were simulated; write layouts.csv with the estimates of
+    all layouts.
+    """
     refused = sum(bool(trial_of_layout.refused) for trial_of_layout in search.estimates)
     typer.echo(
         f"all {len(search.estimates)} layouts were estimated by one rank of each stage first, "
@@ -192,8 +214,10 @@ def _tell_layouts(
     wrote(results.path / LAYOUTS)
 
 
-def _tell_own(search: trial_search.Search, source: Source) -> None:
-    """Print the rank of the layout that the file itself states, if it states one."""
+def _print_stated_layout(search: trial_search.Search, source: Source) -> None:
+    """Print how the layout in the scenario file itself ranks among the estimates, if the file
+    states one.
+    """
     bare = replace(source, data={key: one for key, one in source.data.items() if key != "sweep"})
     try:
         for axis in search.choices[0].axes:
@@ -215,7 +239,7 @@ def _tell_own(search: trial_search.Search, source: Source) -> None:
 
 
 def _best_scenario(choice: trial_search.LayoutChoice) -> dict[str, Any]:
-    """The scenario of a choice, with the seeds that it was looked at with."""
+    """The scenario file of a choice as plain values; it sweeps over seeds if the search did."""
     source = choice.cell.source.data
     data = {key: value for key, value in source.items() if key != "sweep"}
     data["name"] = f"{data.get('name', 'scenario')}-best"
@@ -225,16 +249,18 @@ def _best_scenario(choice: trial_search.LayoutChoice) -> dict[str, Any]:
     return data
 
 
-def _unsure(trials: Sequence[trial_search.Trial]) -> str:
-    """The number of these trials and their largest error bound, in words."""
+def _doubtful_text(trials: Sequence[trial_search.Trial]) -> str:
+    """The number of these trials and their largest error bound in %, as text."""
     most = max(row.approximation_pct or 0.0 for trial in trials for row in trial.rows)
     return f"{len(trials)} with error bounds of up to {most:.2g} % (approximation_pct)"
 
 
-def _none(
+def _no_best_error(
     search: trial_search.Search, looked: list[trial_search.Trial], folder: Path
 ) -> NetsimError:
-    """The reason why no cell is the best, as an error."""
+    """The error that says why no trial is the best: all failed, lack the figure, or break
+    constraints.
+    """
     see = f"see {folder / 'results.csv'}"
     ran = [trial for trial in looked if not trial.failure]
     if not ran and looked[0].lost:
@@ -244,7 +270,9 @@ def _none(
     if all(trial.figures.get(search.objective) is None for trial in ran):
         return InputError(f"--objective {search.objective}: no cell has such a figure", hint=see)
     if unsure := [one for one in ran if one.doubtful and one.allowed]:
-        return InputError(f"no cell is sure enough to be the best: {_unsure(unsure)}", hint=see)
+        return InputError(
+            f"no cell is sure enough to be the best: {_doubtful_text(unsure)}", hint=see
+        )
     why = trial_search.nearest_misses(
         search.constraints, [(one.choice.axes, one.figures) for one in ran]
     )

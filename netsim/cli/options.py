@@ -1,7 +1,7 @@
-"""The options that several verbs have: the type, flags, help and panel of each, as one alias.
+"""The options that several verbs have: one alias for the type, flags, help and panel of each.
 
-A verb lists the aliases in the signature of its function (`netsim/cli/verbs/`), with the defaults.
-Nothing here imports more than typer, so that `--help` answers at once.
+A verb lists the aliases in the signature of its function (`netsim/cli/verbs/`), with defaults. This
+module imports only typer, so that `--help` answers at once.
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-# The panels of `--help`. What fits none of them stands in the panel of typer, "Options".
+# The panels of `--help`. Options without one of these are shown in typer's panel "Options".
 CLUSTER = "Cluster"
 NCCL = "NCCL"
 SIMULATION = "Simulation"
@@ -23,25 +23,29 @@ BaselineName = Literal["nccl-model", "alpha-beta"]
 
 
 def argument(metavar: str | None, text: str) -> Any:
-    """An argument, with its name in the usage line and its help."""
+    """Declare an argument: `metavar` is its name in the usage line, `text` its help."""
     return typer.Argument(metavar=metavar, help=text)
 
 
 def option(
     *flags: str, metavar: str | None, text: str, panel: str | None = None, least: int | None = None
 ) -> Any:
-    """An option that takes a value; `metavar` None shows its type or its choices.
+    """Declare an option that takes a value, with its help `text`.
 
-    Values below `least` are refused."""
+    Args:
+        metavar: how the value is shown in the help; None shows its type or choices
+        panel: the panel of the help that it stands in
+        least: smaller numbers are refused
+    """
     return typer.Option(*flags, metavar=metavar, help=text, rich_help_panel=panel, min=least)
 
 
 def flag(*flags: str, text: str, panel: str | None = None) -> Any:
-    """An option that takes no value."""
+    """Declare an option that takes no value, with its help `text`."""
     return typer.Option(*flags, metavar="", help=text, rich_help_panel=panel)
 
 
-# The cluster.
+# Options of the cluster.
 
 Nodes = Annotated[int | None, option("--nodes", metavar="N", text="Hosts.", panel=CLUSTER)]
 GpusPerNode = Annotated[
@@ -86,7 +90,7 @@ Settings = Annotated[
     option("--set", metavar="KEY=VALUE", text="Replace one value, as a.b=c.", panel=CLUSTER),
 ]
 
-# NCCL, and the collective.
+# Options of NCCL and of the collective.
 
 Algorithm = Annotated[
     str | None,
@@ -160,13 +164,14 @@ LogCollective = Annotated[
     ),
 ]
 
-# How it is simulated.
+# Options of the simulation.
 
 EngineOption = Annotated[
     Engine,
     option("--engine", metavar=None, text="Engine; the answer is the same.", panel=SIMULATION),
 ]
-# None where nothing was given, so that a verb can refuse the option beside a scenario.
+# None if the option is not given: a verb can then tell that it was given beside a scenario, and
+# refuse it.
 ExactIfGiven = Annotated[
     bool | None,
     flag("--exact", text="Leave nothing out; refuse what is too large for that.", panel=SIMULATION),
@@ -187,7 +192,7 @@ SkipInvalid = Annotated[
     bool, flag("--skip-invalid", text="Leave out cells that cannot be built.", panel=SIMULATION)
 ]
 
-# Processes.
+# Options of processes.
 
 Jobs = Annotated[
     int | None,
@@ -223,7 +228,7 @@ Dask = Annotated[
 ]
 Resume = Annotated[bool, flag("--resume", text="Keep what is finished.", panel=PROCESSES)]
 
-# What is printed and written.
+# Options of output.
 
 FormatOption = Annotated[
     Format, option("--format", metavar=None, text="What to print.", panel=OUTPUT)
@@ -246,6 +251,6 @@ ResultsFolder = Annotated[
     option("-o", "--output", metavar="DIR", text="Folder for results.", panel=OUTPUT),
 ]
 
-# Arguments.
+# Arguments (without a flag).
 
 Scenario = Annotated[str, argument("SCENARIO", "A scenario file, or the name of a preset.")]

@@ -1,4 +1,4 @@
-"""What verbs print: lines, files that were written, errors; and checks of files to be written."""
+"""What verbs print: lines, names of written files, errors; and checks of files to be written."""
 
 import os
 import sys
@@ -18,7 +18,9 @@ INTERRUPTED = 130  # the exit code
 
 
 def parsed(parse: Callable[[str], T], flag: str, text: str) -> T:
-    """The value of an option's text; an error names the option."""
+    """Parse the value of an option; a UnitError becomes an InputError that names the
+    option `flag`.
+    """
     try:
         return parse(text)
     except UnitError as error:
@@ -26,9 +28,10 @@ def parsed(parse: Callable[[str], T], flag: str, text: str) -> T:
 
 
 def check_outputs(files: Mapping[str, Path | None], **folders: Path | None) -> None:
-    """Refuse files and folders that nobody could write, before anything is simulated for them.
+    """Raise an InputError for outputs that cannot be written, before anything is simulated.
 
-    `files` are named by their flags, `folders` by their options without dashes."""
+    `files` are keyed by their flags (`--json`), `folders` by their options without dashes.
+    """
     for flag, file in files.items():
         if file is not None:
             check_writable(flag, file)
@@ -40,8 +43,9 @@ def check_outputs(files: Mapping[str, Path | None], **folders: Path | None) -> N
 def refuse_output_as_input(output: Path | None, inputs: Iterable[Path]) -> None:
     """Raise an InputError if `output` is one of the files or folders that are read.
 
-    Links count as what they lead to. Devices and pipes (/dev/null, a terminal) may be both, as
-    nothing of them is overwritten."""
+    A link counts as its target. Devices and pipes (/dev/null, a terminal) may be both, because
+    writing to them overwrites nothing.
+    """
     if output is None or not (output.is_file() or output.is_dir()):
         return
     for path in inputs:
@@ -53,7 +57,7 @@ def refuse_output_as_input(output: Path | None, inputs: Iterable[Path]) -> None:
 
 
 def plain_text(value: object) -> str:
-    """A value of an axis as text."""
+    """A value of an axis as text; dicts and lists as in YAML's flow style: `{kind: ring}`."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {plain_text(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
@@ -62,7 +66,7 @@ def plain_text(value: object) -> str:
 
 
 def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
-    """Print lines one by one, as they are found."""
+    """Print lines one by one as the iterable yields them; to standard error if `err`."""
     for line in lines:
         typer.echo(line, err=err)
 
@@ -73,12 +77,15 @@ def tell(text: str) -> None:
 
 
 def wrote(*files: Path) -> None:
-    """Say which files were written."""
+    """Print "wrote FILE" for each file on standard error."""
     print_lines((f"wrote {file}" for file in files), err=True)
 
 
 def report_error(error: Exception | KeyboardInterrupt, *, can_resume: bool) -> int:
-    """Print the one message of an error that ended a verb; return the exit code."""
+    """Print the message of an error that ended a verb; return the exit code.
+
+    `can_resume` adds to the message of an interruption that finished rows are kept.
+    """
     if isinstance(error, NetsimError):
         typer.echo(str(error), err=True)
         return error.exit_code
@@ -87,7 +94,7 @@ def report_error(error: Exception | KeyboardInterrupt, *, can_resume: bool) -> i
         typer.echo(f"interrupted{remark}", err=True)
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):
-        # The interpreter flushes standard output when it ends, which would fail once more.
+        # When the interpreter ends, it flushes standard output, which would raise the error again.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         return 0
     if isinstance(error, MemoryError):
@@ -105,9 +112,10 @@ def report_error(error: Exception | KeyboardInterrupt, *, can_resume: bool) -> i
 
 
 def _report_bug(error: Exception) -> int:
-    """Print one line about an error that is a mistake of netsim; return the exit code.
+    """Print one line about an unexpected error, which is a bug of netsim; return the exit code.
 
-    NETSIM_DEBUG prints the traceback as well."""
+    With NETSIM_DEBUG in the environment, print the traceback as well.
+    """
     if os.environ.get("NETSIM_DEBUG"):
         traceback.print_exc()
     where = traceback.extract_tb(error.__traceback__)[-1]

@@ -1,4 +1,4 @@
-"""`netsim plot`: the pictures of a folder of results, drawn from its files."""
+"""`netsim plot`: draws the pictures of a folder of results again from its files."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +25,10 @@ from netsim.training import run
 
 
 def redraw_plots(files: list[Path], output: Path | None = None) -> None:
-    """Redraw plots from files and folders of results alone."""
+    """Draw the plots of files and folders of results; nothing is simulated.
+
+    They are written to `output`, or beside the first of the files.
+    """
     sorted_files = _sorted(files)
     beside = files[0] if files[0].is_dir() else files[0].parent
     if output is not None and not is_same_file(output, beside):
@@ -42,7 +45,10 @@ def redraw_plots(files: list[Path], output: Path | None = None) -> None:
 
 
 def _draw(files_of_kind: Mapping[str, list[Path]], folder: Path) -> list[Path]:
-    """Draw results, breakdowns, traces and loads of links into a folder; return the pictures."""
+    """Draw results, breakdowns, timelines and link loads into a folder; return the pictures.
+
+    `files_of_kind` has the files by the names `results.csv`, `trace.csv` and `links_over_time.csv`.
+    """
     written = plot_results(files_of_kind[RESULTS], folder) if files_of_kind[RESULTS] else []
     beside_results = [file.with_name(BREAKDOWN) for file in files_of_kind[RESULTS]]
     steps = [path for path in beside_results if path.exists()]
@@ -58,7 +64,9 @@ def _draw(files_of_kind: Mapping[str, list[Path]], folder: Path) -> list[Path]:
 
 
 def _places(files: list[Path], folder: Path) -> list[tuple[Path, Path]]:
-    """Where the pictures of each file go: of several, each has a folder of its own."""
+    """Pairs of each file and the folder for its pictures: `folder`, or subfolders if there are
+    several files.
+    """
     if len(files) < 2:
         return [(file, folder) for file in files]
     taken: dict[str, int] = {}
@@ -71,7 +79,9 @@ def _places(files: list[Path], folder: Path) -> list[tuple[Path, Path]]:
 
 
 def _sorted(files: list[Path]) -> dict[str, list[Path]]:
-    """Results, traces and link loads among the files named and in the folders named."""
+    """The result, trace and link-load files by kind, among the named files and in the named
+    folders.
+    """
     files_of_kind: dict[str, list[Path]] = {RESULTS: [], ROWS: [], LOAD: []}
     for file in files:
         if file.is_dir():
@@ -87,7 +97,9 @@ def _sorted(files: list[Path]) -> dict[str, list[Path]]:
 
 
 def write_pictures(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
-    """Draw results, and timeline and links where there is a trace."""
+    """Draw the results of a run in its folder, and its traces if it wrote any; return
+    the pictures.
+    """
     rates = {line_rate(cell.scenario.cluster) for cell in cells}
     rate = rates.pop() if len(rates) == 1 else None
     files = plot_results([folder / RESULTS], folder, line_rate=rate)

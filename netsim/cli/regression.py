@@ -1,4 +1,4 @@
-"""`netsim compare AFTER… --against BEFORE`: what changed beyond noise, and what explains it."""
+"""`netsim compare AFTER… --against BEFORE`: prints what changed by more than noise, and why."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,9 @@ HEADER += f"# {'(B)':>11}  {'(us)':>9}  {'(us)':>9}  {'before':>7}"
 
 @dataclass(frozen=True)
 class ChangeOutputs:
-    """Where a comparison of two sets is written, and whether causes are tried in any case."""
+    """The files for the comparison of two sets of logs; with `explain`, causes of every change are
+    tried.
+    """
 
     json_file: Path | None
     junit: Path | None
@@ -49,9 +51,10 @@ class ChangeOutputs:
 
 
 def logs_in(paths: Sequence[Path]) -> list[Path]:
-    """The logs that are named: files, and of folders the files in them with the suffix of a log.
+    """The log files that `paths` name; a folder gives its files with the suffix of a log.
 
-    Raises an InputError for a folder without logs."""
+    Raises an InputError for a folder without logs.
+    """
     logs: list[Path] = []
     for path in paths:
         if not path.is_dir():
@@ -72,7 +75,9 @@ def compare_sets(
     collective: str | None,
     outputs: ChangeOutputs,
 ) -> None:
-    """Print what changed from one set of logs to the other; exit with 1 if a band is slower."""
+    """Print what changed from the logs `before` to the logs `after`; exit with code 1 if a size
+    band is slower.
+    """
     old_runs = _runs_of(before, collective)
     new_runs = _runs_of(after, collective)
     changes = changes_between(old_runs, new_runs)
@@ -92,7 +97,7 @@ def compare_sets(
 
 
 def _runs_of(paths: Sequence[Path], collective: str | None) -> list[LogRun]:
-    """The runs of some logs. Raises an InputError for a run without rows."""
+    """The runs in all logs. Raises an InputError for a run without rows."""
     runs = [run for path in paths for run in read_log(path, collective)]
     for run in runs:
         if not run.rows:
@@ -101,13 +106,13 @@ def _runs_of(paths: Sequence[Path], collective: str | None) -> list[LogRun]:
 
 
 def _counted(paths: Sequence[Path], runs: Sequence[LogRun]) -> str:
-    """How many logs and runs a set has."""
+    """The number of logs, and of runs if that differs, as text."""
     logs = f"{len(paths)} log{'s' * (len(paths) > 1)}"
     return logs if len(runs) == len(paths) else f"{logs} with {len(runs)} runs"
 
 
 def lines_of_change(change: KindChange) -> Iterator[str]:
-    """The sizes and the bands of one kind of runs."""
+    """Yield the table of sizes, then a line for each size band, of one kind of runs."""
     yield f"# {change.kind}"
     yield HEADER
     for size in change.sizes:
@@ -119,14 +124,16 @@ def lines_of_change(change: KindChange) -> Iterator[str]:
 
 
 def _median_us(times: Sequence[float]) -> str:
-    """The median of times in seconds, as microseconds."""
+    """The median of times in seconds, as text in microseconds."""
     ordered = sorted(times)
     middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
     return microseconds(middle * 1e6)
 
 
 def _band_text(band: BandChange) -> str:
-    """What changed in a band, what noise allows, and where the noise is from."""
+    """The ratio of times in a band, the range that noise explains, the verdict, and the source of
+    the noise.
+    """
     allowed = f"noise explains {exp(-band.log_limit):.3f} to {exp(band.log_limit):.3f}"
     if band.change == "same":
         verdict = "within"
@@ -142,7 +149,10 @@ def _band_text(band: BandChange) -> str:
 
 
 def _print_causes(change: KindChange, question: Question) -> list[Explained]:
-    """Try causes for a change and print the best ones; none where the system is not known."""
+    """Try causes for a change and print the best; return those that explain it.
+
+    Returns an empty list if the system is unknown or nothing explains the change.
+    """
     if not _is_system_named(change.run, question):
         typer.echo("# causes are not tried: the logs name no machine (--topology names the system)")
         return []
@@ -160,7 +170,7 @@ def _print_causes(change: KindChange, question: Question) -> list[Explained]:
 
 
 def _is_system_named(run: LogRun, question: Question) -> bool:
-    """Whether options or the log say on which machine it ran."""
+    """Whether the options or the log name the machine of a run."""
     named = question.topology is not None or question.scenario is not None
     return named or proposal_of(run).machine is not None
 
@@ -168,7 +178,9 @@ def _is_system_named(run: LogRun, question: Question) -> bool:
 def _cause_lines(
     change: KindChange, explained: Sequence[Explained], good: Sequence[Explained]
 ) -> Iterator[str]:
-    """The causes that explain a change, or the nearest ones."""
+    """Yield the causes in `good`, which explain the change, or the nearest of all tried
+    (`explained`).
+    """
     if not explained:
         yield "# no cause can be tried on this system"
         return
@@ -188,7 +200,7 @@ def _cause_lines(
 
 
 def closing_lines(changes: Sequence[KindChange]) -> Iterator[str]:
-    """How many bands are slower and faster, in one line."""
+    """Yield one line with the number of size bands that are slower and faster."""
     bands = [band.change for change in changes for band in change.bands]
     slower = bands.count("slower")
     faster = bands.count("faster")
@@ -201,7 +213,7 @@ def closing_lines(changes: Sequence[KindChange]) -> Iterator[str]:
 
 
 def junit_cases(changes: Sequence[KindChange]) -> Iterator[JunitCase]:
-    """A case for each band: failed where it is slower."""
+    """Yield a JUnit case for each size band; it fails if the band is slower."""
     for change in changes:
         for band in change.bands:
             failed = band.change == "slower"
@@ -219,7 +231,9 @@ def _write(
     causes: dict[str, list[Explained]],
     outputs: ChangeOutputs,
 ) -> None:
-    """Write the files that were asked for."""
+    """Write the files of `--json` and `--junit`; `causes` has those that explain each
+    kind of runs.
+    """
     if outputs.json_file is not None:
         records = as_record(changes)
         for change, record in zip(changes, records, strict=True):

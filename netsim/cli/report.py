@@ -1,4 +1,4 @@
-"""`netsim report`: a folder of results as one HTML file."""
+"""`netsim report`: writes a folder of results as one HTML file."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -66,7 +66,13 @@ def report_folder(
     memory: str | None = None,
     trust: bool = False,
 ) -> None:
-    """Write report.html into a folder of results: the answer, plots, explanations, all cells."""
+    """Write report.html into a folder of results: the answer, plots, explanations and all cells.
+
+    Args:
+        explain: simulate some cells again to explain them
+        jobs: worker processes; None for none
+        trust: allow that Python code which the results name is run
+    """
     place = place_of_results(folder)
     manifest = read_manifest(place)
     verb = manifest.get("verb", "run")
@@ -93,14 +99,18 @@ def report_folder(
 
 
 def write_report_of_run(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
-    """Write the report of a run that asks for it."""
+    """Write the report of a run into its folder; return the file.
+
+    `cells` and `engine` are unused: all writers of outputs have the same parameters.
+    """
     return [str(make_report(folder, folder)[0])]
 
 
 def _refuse_foreign_code(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Raise an InputError if an explanation would run Python code that a results folder names.
 
-    The author of the folder chose that code: it may be somebody else's, and may do anything."""
+    That code may come from a stranger who made the folder, and may do anything.
+    """
     if "text" not in manifest:
         return
     try:
@@ -118,8 +128,10 @@ def _refuse_foreign_code(folder: Path, manifest: Mapping[str, Any]) -> None:
 def make_report(
     folder: Path, target: Path, *, explain: bool = True, helpers: Any = None
 ) -> tuple[Path, list[LostError]]:
-    """Write the report of the results in a folder to `target`; return the page, and the errors
-    that ended workers which explained it."""
+    """Write the report of the results in `folder` to the folder `target`.
+
+    Returns the HTML file, and the errors of workers that died while they explained a cell.
+    """
     manifest = read_manifest(folder)
     if "points" not in manifest:
         raise InputError(f"{folder}: was written by an older netsim", hint="run it again")
@@ -155,11 +167,14 @@ def _explained(
     helpers: Any,
     lost: list[LostError],
 ) -> ReportExtra:
-    """Explanations of the base line and the best cell, and the drawing of its topology."""
+    """Explain the base line and the best cell, and draw the topology of the best.
+
+    `table` has the rows of the results; errors of workers that died are appended to `lost`.
+    """
     good = table[table["status"].isin(["", "ok"])]
     if good.empty:
         return ReportExtra({})
-    wanted = _wanted(manifest, good)
+    wanted = _rows_to_explain(manifest, good)
     explanations: dict[str, Any] = {}
     topology = None
     try:
@@ -167,7 +182,7 @@ def _explained(
         both = {label: resolve_any(cell) for label, cell in cells.items()}
         explained_cells = {label: cell for label, cell in both.items() if _is_explained(cell)}
         sized = [cell for cell in explained_cells.values() if isinstance(cell, ResolvedCell)]
-        size = _explained_size(sized, _sizes(good, wanted)) if sized else 0
+        size = _explained_size(sized, _common_sizes(good, wanted)) if sized else 0
         questions = [
             (
                 Wanted(label, manifest, cells[label].id, size, folder),
@@ -190,7 +205,11 @@ def _explained(
 
 @dataclass(frozen=True)
 class Wanted:
-    """A cell of a run that is to be explained at a size."""
+    """A cell to explain at one size.
+
+    `label` is "best", "base line" or similar, `cell` the id, `size` in bytes, `folder` the place of
+    pictures.
+    """
 
     label: str
     manifest: Mapping[str, Any]
@@ -200,7 +219,7 @@ class Wanted:
 
 
 def explained(wanted: Wanted) -> Iterator[dict[str, Any]]:
-    """The explanation of a cell, as a worker gives it."""
+    """Yield the explanation of a cell as plain values; a worker process calls this."""
     resolved = resolve_any(_cell(wanted.manifest, wanted.cell))
     if isinstance(resolved, ResolvedStep):
         yield _explained_training_step(resolved, wanted.folder, wanted.label)
@@ -210,7 +229,11 @@ def explained(wanted: Wanted) -> Iterator[dict[str, Any]]:
 
 
 def _answers(questions: Sequence[tuple[Wanted, int]], helpers: Any) -> Iterator[tuple[str, Any]]:
-    """The explanations by label, from worker processes if there are any."""
+    """Yield the label and explanation of each cell, or the error of the worker that died.
+
+    `questions` has each cell with the bytes of memory that it needs; `helpers` None explains in
+    this process.
+    """
     if helpers is None:
         yield from ((one.label, found) for one, _ in questions for found in explained(one))
         return
@@ -224,12 +247,14 @@ DRAWN = ("best", "chosen", COSTLIEST)  # cells whose timeline a page has
 OF_TOPOLOGY = ("best", COSTLIEST)  # cells whose topology a page has
 
 
-def _wanted(manifest: Mapping[str, Any], good: pd.DataFrame) -> dict[str, Any]:
-    """The rows that are explained, by their label: the best cell and one to compare it with.
+def _rows_to_explain(manifest: Mapping[str, Any], good: pd.DataFrame) -> dict[str, Any]:
+    """The rows to explain, by label: the best cell and one to compare it with.
 
-    That one is what `--cell` chose, the base line, or the slowest, all under the same conditions.
-    These are those of the chosen cell, or those under which choices differ most. Of a sweep over
-    parts, the cell with the costliest part at fault is compared with the healthy one."""
+    The other cell is the one that `--cell` chose, the base line, or the slowest. Both have the same
+    values on the condition axes: those of the chosen cell, or those for which choices differ most.
+    In a sweep over parts, the cell with the costliest part at fault is compared with the healthy
+    cell.
+    """
     question = question_of(good, manifest)
     rows = compared(over_seeds(sure_rows(good)), question)
     rows = rows[rows["shown"]]
@@ -254,8 +279,10 @@ def _wanted(manifest: Mapping[str, Any], good: pd.DataFrame) -> dict[str, Any]:
     return {"best": best} if second["cell"] == best["cell"] else {label: second, "best": best}
 
 
-def _sizes(good: pd.DataFrame, wanted: Mapping[str, Any]) -> list[int]:
-    """The sizes that all of some cells have, up to that of the pictures."""
+def _common_sizes(good: pd.DataFrame, wanted: Mapping[str, Any]) -> list[int]:
+    """The sizes in bytes that all rows in `wanted` have in common, up to the largest
+    that is drawn.
+    """
     kinds = [
         set(good[good["cell"] == row["cell"]]["size_asked"].dropna().astype(int))
         for row in wanted.values()
@@ -265,7 +292,7 @@ def _sizes(good: pd.DataFrame, wanted: Mapping[str, Any]) -> list[int]:
 
 
 def _explained_size(resolved: Sequence[ResolvedCell], sizes: Sequence[int]) -> int:
-    """The largest size whose operation is short enough to be explained soon, in all cells."""
+    """The largest of `sizes` at which the schedules of all cells have at most LARGEST rows."""
     for size in reversed(sizes):  # most are too large, as the first cell shows
         at(format_size(size))
         if all(row_count(cell.task(size), cell.budget) <= LARGEST for cell in resolved):
@@ -279,7 +306,9 @@ def _explained_size(resolved: Sequence[ResolvedCell], sizes: Sequence[int]) -> i
 def _explained_collective(
     resolved: ResolvedCell, size: int, folder: Path, label: str
 ) -> dict[str, Any]:
-    """The explanation of a collective; of the best one with its links on the topology."""
+    """Explain one operation of a collective; for the best cell, also draw its link loads on the
+    topology.
+    """
     most = MOST_ROWS if label in DRAWN else 0
     values, program, timeline = explained_run(resolved, size, most_rows=most)
     if label in OF_TOPOLOGY:
@@ -295,7 +324,11 @@ def _explained_collective(
 
 
 def _is_explained(resolved: AnyResolved) -> bool:
-    """Whether a page explains a cell: a collective, or a training step that is simulated soon."""
+    """Whether a report explains a cell: a collective, or a training step that is not simulated as
+    messages.
+
+    Raises an InputError for a step with more than LARGEST_STEP tasks.
+    """
     if isinstance(resolved, ResolvedCell):
         return True
     if not isinstance(resolved, ResolvedStep) or resolved.lowered is not None:
@@ -312,7 +345,7 @@ def _is_explained(resolved: AnyResolved) -> bool:
 
 
 def _explained_training_step(resolved: ResolvedStep, folder: Path, label: str) -> dict[str, Any]:
-    """The explanation of a training step; of the best one with its links on the topology."""
+    """Explain a training step; for the best cell, also draw its link loads on the topology."""
     step = run.simulate_step(resolved)
     most = MOST_ROWS if label in DRAWN else 0
     values = explained_step(step, most_rows=most)
@@ -331,7 +364,7 @@ def _explained_training_step(resolved: ResolvedStep, folder: Path, label: str) -
 
 
 def _cell(manifest: Mapping[str, Any], wanted: str) -> Cell:
-    """The cell with an id."""
+    """The cell whose id is `wanted`, in the scenario of a manifest."""
     for cell in _cells(manifest):
         if cell.id == wanted:
             return cell
@@ -339,7 +372,9 @@ def _cell(manifest: Mapping[str, Any], wanted: str) -> Cell:
 
 
 def _cells(manifest: Mapping[str, Any]) -> Sequence[Cell]:
-    """All cells of the scenario that a manifest holds; runs the Python files of its algorithms."""
+    """All cells of the scenario whose text a manifest holds; runs the Python files of its
+    algorithms.
+    """
     source = parse_source(str(manifest["text"]), str(manifest["file"]))
     source = with_settings(source, manifest.get("settings", []))
     return expand_all(source).cells

@@ -1,4 +1,4 @@
-"""`netsim run`: simulate all cells of a scenario and write what was asked for."""
+"""`netsim run`: simulates all cells of a scenario and writes the requested outputs."""
 
 import json
 import os
@@ -53,9 +53,10 @@ Printer = Callable[[Finished], Iterable[str]]
 
 
 def printer(cells: Sequence[Cell], form: Format, *, wide: bool = False) -> Printer:
-    """The function that makes lines of finished rows, in a format.
+    """The function that turns finished rows into the lines to print, in the format `form`.
 
-    Tables are made by a module of their own, which other formats do not import."""
+    The module for tables is imported only for those formats.
+    """
     axes = cells[0].axes
     if form == "csv":
         return lambda finished: [csv_text([row for _, row in finished], axes).rstrip("\n")]
@@ -70,7 +71,9 @@ MOST_SHOWN = 10  # points or files that a message lists
 
 
 def invalid_lines(expansion: Expansion, *, skipped: bool) -> Iterator[str]:
-    """Which points of a sweep cannot be built, and why."""
+    """Yield a message with the points of a sweep that cannot be built; with reasons if they are
+    `skipped`.
+    """
     invalid = expansion.invalid
     all_points = len(expansion.points)
     if skipped:
@@ -88,9 +91,11 @@ def invalid_lines(expansion: Expansion, *, skipped: bool) -> Iterator[str]:
 
 
 def refuse_invalid(expansion: Expansion, *, skip: bool) -> None:
-    """Say what cannot be built, before anything runs; go on only if asked to.
+    """Print which points of a sweep cannot be built, and raise an InputError unless `skip` is set.
 
-    A part that the job cannot lose is an answer of a sweep over parts, and does not end it."""
+    In a sweep over parts at fault, a part without which the job cannot be placed is a result and
+    raises nothing.
+    """
     if not expansion.invalid:
         return
     if expansion.mistakes and (not skip or not expansion.cells):
@@ -101,7 +106,9 @@ def refuse_invalid(expansion: Expansion, *, skip: bool) -> None:
 
 
 def approximations(rows: Sequence[Row]) -> Iterator[str]:
-    """The number of rows that are approximate, and their largest error bound; nothing if none."""
+    """Yield one line with the number of approximate rows and their largest error bound in %; none
+    if all are exact.
+    """
     approximate = [row for row in rows if row.approximation]
     if not approximate:
         return
@@ -119,7 +126,11 @@ def approximations(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def worst(failures: Sequence[NetsimError], tasks: int) -> NetsimError | None:
-    """The first error that is not only a lost cell, or else the first, with how many there were."""
+    """The error that a run ends with: the first that is more than a lost cell, else the first; None
+    without errors.
+
+    If there are several errors, their number is added. `tasks` is the number of all rows.
+    """
     if not failures:
         return None
     first = next((one for one in failures if one.exit_code > LostError.exit_code), failures[0])
@@ -130,12 +141,13 @@ def worst(failures: Sequence[NetsimError], tasks: int) -> NetsimError | None:
     )
 
 
-# Writes what a run leaves behind besides rows; returns the files, with what they leave out.
+# A function that writes one kind of output of cells to a folder, with an engine; it returns the
+# names of the files, each with a remark about what it leaves out.
 Writer = Callable[[Sequence[Cell], Path, str], list[str]]
 
 
 def _trace_writers() -> dict[str, Writer]:
-    """The writers of traces and programs, by the outputs of a scenario."""
+    """The functions that write traces and programs, by the name of the output in a scenario."""
     from netsim.cli import traces
 
     return {
@@ -150,21 +162,23 @@ def _trace_writers() -> dict[str, Writer]:
 
 
 def _picture_writers() -> dict[str, Writer]:
-    """The writers of pictures and of the report, which import matplotlib."""
+    """The functions that write pictures and the report; this imports matplotlib."""
     from netsim.cli import pictures, report
 
     return {"plots": pictures.write_pictures, "report": report.write_report_of_run}
 
 
-# Outputs that are of one cell.
+# Outputs that show a single cell of a sweep.
 OF_ONE = {"trace", "trace_per_rank", "chakra", "connections", "goal", "msccl", "mscclpp"}
 
 
 def write_outputs(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
-    """Write the outputs that the scenario names; return the files, with what they leave out.
+    """Write the outputs that the scenario names; return the files, with remarks about what they
+    leave out.
 
-    Outputs of one cell are those of the first. Modules are imported when an output needs them:
-    pictures take longer to import than a small run."""
+    Outputs that show a single cell (OF_ONE) take the first of `cells`. Modules are imported only if
+    an output needs them, because importing matplotlib takes longer than a small run.
+    """
     wanted = set(cells[0].scenario.outputs)
     written = [str(folder / RESULTS), str(folder / TIMINGS)]
     writers: dict[str, Writer] = {}
@@ -180,7 +194,9 @@ def write_outputs(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a scenario is run, as it was written."""
+    """The options of `netsim run`, as they were given (`netsim/cli/verbs/run.py` has
+    their help).
+    """
 
     output: Path | None = None
     settings: list[str] | None = None
@@ -203,7 +219,7 @@ class RunOptions:
 
     @property
     def changes(self) -> list[str]:
-        """What replaces values of the scenario."""
+        """The changes of scenario values, as `key=value`, that the options make."""
         flags = ["workload.allow_oom=true"] * self.allow_oom + ["exact=true"] * self.exact
         seeds = [] if self.seed is None else [f"seed={self.seed}"]
         return [*(self.settings or []), *flags, *seeds]
@@ -211,7 +227,9 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class _Run:
-    """What is run: all cells, those of this part, and those that `--cell` names."""
+    """What a command runs: all points of the scenario, `cells` of this part, and `wanted`, which
+    `--cell` names.
+    """
 
     expansion: Expansion
     cells: list[Cell]
@@ -224,13 +242,13 @@ class _Run:
 
 
 def run_scenario(scenario: str, options: RunOptions) -> None:
-    """Simulate all cells of a scenario and write results, plots and a trace."""
+    """Simulate all cells of a scenario; write results, plots and the other requested outputs."""
     with listening(tell if options.verbose else silent):
         _run_scenario(scenario, options)
 
 
 def _run_scenario(scenario: str, options: RunOptions) -> None:
-    """Read the scenario, simulate its cells, write the folder, and print what they show."""
+    """Read the scenario, simulate its cells, write the folder, and print results and findings."""
     if Path(scenario).is_dir():
         _refuse_folder(Path(scenario))
     source = find_scenario(scenario)
@@ -247,7 +265,7 @@ def _run_scenario(scenario: str, options: RunOptions) -> None:
     if options.cell and (part or not (OF_ONE | {"report"}) & {*cells[0].scenario.outputs}):
         why = "--shard writes results only" if part else "outputs has neither trace nor report"
         raise InputError(f"--cell {options.cell}: nothing is of one cell: {why}")
-    notes = _tell_before(cells, source.note, tell_user)
+    notes = _print_notes(cells, source.note, tell_user)
     name = cells[0].scenario.name or source.path.stem
     parted = name if part is None else f"{name}-{part[0]}of{part[1]}"
     engine = engine_for(tasks_of(cells), options.engine)
@@ -262,7 +280,7 @@ def _run_scenario(scenario: str, options: RunOptions) -> None:
     rows, texts, failure = _run_into_folder(job, is_whole=part is None)
     for text in texts:
         tell_user(text)
-    _tell_after(job, rows, tell_user, failed=failure is not None, is_whole=part is None)
+    _print_findings(job, rows, tell_user, failed=failure is not None, is_whole=part is None)
     if options.verbose:
         tell_user(f"{sum(row.rows or 0 for row in rows)} rows of schedules were simulated")
     if failure is not None:
@@ -270,7 +288,10 @@ def _run_scenario(scenario: str, options: RunOptions) -> None:
 
 
 def _refuse_folder(folder: Path) -> None:
-    """Raise an InputError that says what to run in the place of a folder, if anything is known."""
+    """Raise an InputError if a folder was given as the scenario; the hint says what to run instead.
+
+    Returns if the folder has neither results nor scenario files.
+    """
     place = place_of_results(folder)
     if (place / MANIFEST).is_file():
         manifest = read_manifest(place)
@@ -286,8 +307,12 @@ def _refuse_folder(folder: Path) -> None:
         raise InputError(f"{folder}: a folder, expected a scenario file", hint=hint)
 
 
-def _tell_before(cells: Sequence[Cell], note: str, tell: Tell) -> list[str]:
-    """Tell what the user should know, or mend, before anything runs; what a report repeats."""
+def _print_notes(cells: Sequence[Cell], note: str, tell: Tell) -> list[str]:
+    """Print notes and warnings about the scenario before anything runs; return those that a report
+    repeats.
+
+    Raises an InputError if prices, measurements or the writer of Parquet are missing.
+    """
     notes = [*notes_of(cells), *(f"warning: {text}" for text in unused_keys(cells))]
     for text in dict.fromkeys([note, *notes]):
         if text:
@@ -305,8 +330,10 @@ def _tell_before(cells: Sequence[Cell], note: str, tell: Tell) -> list[str]:
     return notes
 
 
-def _tell_after(job: _Run, rows: list[Row], tell: Tell, *, failed: bool, is_whole: bool) -> None:
-    """What rows show beyond themselves."""
+def _print_findings(
+    job: _Run, rows: list[Row], tell: Tell, *, failed: bool, is_whole: bool
+) -> None:
+    """Print how many cells failed, which rows are approximate, and what the sweep showed."""
     ended = {row.cell for row in rows if row.status != "ok"}
     if ended and not failed:
         cells = len(job.expansion.cells)
@@ -323,10 +350,12 @@ def _tell_after(job: _Run, rows: list[Row], tell: Tell, *, failed: bool, is_whol
 def _run_into_folder(
     job: _Run, *, is_whole: bool
 ) -> tuple[list[Row], list[str], NetsimError | None]:
-    """Simulate, and replace the folder's earlier results when all is written.
+    """Simulate the cells; replace earlier results of the folder once everything is written.
 
-    Returns the rows, what to tell about files, and the error to end with. Options are checked
-    before the folder is opened; until the end, new files are in its `.partial` only."""
+    Returns the rows, messages about the files written, and the error to end with (or None). Options
+    are checked before the folder is opened; until the end, new files are only in its subfolder
+    `.partial`.
+    """
     options = job.options
     if not tasks_of(job.cells):
         raise InputError("this part has no cells", hint="there are fewer cells than parts")
@@ -347,12 +376,12 @@ def _run_into_folder(
                 texts = _write_files(job, rows, results, is_whole=is_whole)
             if failure is not None and results.replaces_sound_results():
                 results.is_withheld = True
-                texts = [_withheld(results)]
+                texts = [_withheld_message(results)]
     return rows, texts, failure
 
 
-def _withheld(results: Folder) -> str:
-    """The message if new results do not replace the earlier ones."""
+def _withheld_message(results: Folder) -> str:
+    """The message that new results do not replace the earlier ones."""
     return (
         f"{results.path} keeps its earlier results; the new ones are in {results.place} "
         "(--resume continues from there)"
@@ -360,16 +389,19 @@ def _withheld(results: Folder) -> str:
 
 
 def _write_files(job: _Run, rows: list[Row], results: Folder, *, is_whole: bool) -> list[str]:
-    """Write tables and outputs; return what to tell. If an output cannot be written, first results
-    are kept without it, and earlier ones are not replaced."""
+    """Write tables and outputs; return messages about them.
+
+    If an output cannot be written, the error is raised; the rows are kept if the folder had no
+    earlier results.
+    """
     try:
-        texts = list(_written(job, rows, results.place, is_whole=is_whole))
-        texts += _typed_table(job, results)
+        texts = list(_write_files_of_run(job, rows, results.place, is_whole=is_whole))
+        texts += _write_parquet(job, results)
     except NetsimError as error:
         if isinstance(error, InputError):
             error.message = results.final_name(error.message)
         if (results.path / RESULTS).exists():
-            tell(_withheld(results))
+            tell(_withheld_message(results))
         else:
             results.replace_earlier()
         raise
@@ -379,22 +411,26 @@ def _write_files(job: _Run, rows: list[Row], results: Folder, *, is_whole: bool)
     return _in_few_lines(texts, results.path)
 
 
-def _typed_table(job: _Run, results: Folder) -> list[str]:
-    """Write the rows of results.csv as results.parquet if the scenario asks for it."""
+def _write_parquet(job: _Run, results: Folder) -> list[str]:
+    """Write results.parquet if the scenario asks for it; return the message about it."""
     first_cell = job.cells[0]
     if "parquet" not in first_cell.scenario.outputs:
         return []
     from netsim.results.parquet import write_parquet
 
     path = results.place / "results.parquet"
-    return [f"{WROTE}{write_parquet(path, _in_order(job, results), list(first_cell.axes))}"]
+    return [f"{WROTE}{write_parquet(path, _rows_in_order(job, results), list(first_cell.axes))}"]
 
 
 WROTE = "wrote "
 
 
 def _in_few_lines(texts: Sequence[str], folder: Path) -> list[str]:
-    """One line in the place of one for every file; files with a remark keep their own."""
+    """The messages, with those about single files replaced by one line if there are three files or
+    more.
+
+    Files with a remark keep their own message.
+    """
     files = [text.removeprefix(WROTE) for text in texts if text.startswith(WROTE)]
     remarks = [text for text in texts if not text.startswith(WROTE) or text.endswith(")")]
     if len(files) < 3:
@@ -404,8 +440,13 @@ def _in_few_lines(texts: Sequence[str], folder: Path) -> list[str]:
     return [*remarks, f"wrote {len(set(names))} files to {folder}: {', '.join(named)} and others"]
 
 
-def _written(job: _Run, rows: list[Row], folder: Path, *, is_whole: bool) -> Iterator[str]:
-    """Write what follows from the rows, and the outputs of cells that came to an end."""
+def _write_files_of_run(
+    job: _Run, rows: list[Row], folder: Path, *, is_whole: bool
+) -> Iterator[str]:
+    """Write tables, costs and outputs into the folder; yield a message for each file.
+
+    Outputs show only cells without errors. A part of a sweep (not `is_whole`) writes only costs.
+    """
     cells = job.expansion.cells
     files = [str(folder / RESULTS)]
     if is_whole:
@@ -444,7 +485,11 @@ def _simulate(
     helpers: Workers | None,
     cache: Cache | None,
 ) -> tuple[list[Row], NetsimError | None]:
-    """Simulate and print rows as they are finished; return them and the error to end with."""
+    """Simulate the tasks of a run and print rows as they finish; return the rows and the error to
+    end with.
+
+    `lines` turns finished rows into the lines to print.
+    """
     options = job.options
     tasks = tasks_of(job.cells)
     axes = list(job.cells[0].axes)
@@ -466,25 +511,29 @@ def _simulate(
         later=_later_helpers(job),
     )
     with (
-        results.ended_by(lambda: results.write_results(_in_order(job, results), axes)),
+        results.ended_by(lambda: results.write_results(_rows_in_order(job, results), axes)),
         closing(stream) as finished,
     ):
         part_axes = job.expansion.sweep.part_axes
-        print_lines(lines(_advanced(finished, rows, failures, part_axes)))
+        print_lines(lines(_recording_rows(finished, rows, failures, part_axes)))
     if cache is not None and cache.hits and not options.quiet:
         tell(f"{cache.hits} of {len(tasks)} rows were known from earlier sweeps")
     return rows, worst(failures, len(tasks))
 
 
 def _progress_of(task: SizedCell) -> Progress | None:
-    """The function to which the engine reports, while it simulates one task."""
+    """Set the progress display to a task; return the function to which the engine reports rows, or
+    None.
+    """
     if task.size:
         STAGE.activity = f"{titled(task.cell)}: {format_size(task.size)}"
     return engine_progress()
 
 
 def _later_helpers(job: _Run) -> Callable[[], AbstractContextManager[Workers | None]] | None:
-    """The processes that help when a run without `--jobs` takes long; None where none may."""
+    """A function that starts helper processes if a run without `--jobs` takes long; None if none
+    may be started.
+    """
     options = job.options
     processor_count = 1
     if sys.argv[0].endswith(COMMAND) and hasattr(os, "sched_getaffinity"):
@@ -495,16 +544,18 @@ def _later_helpers(job: _Run) -> Callable[[], AbstractContextManager[Workers | N
     return partial(helpers_of, count, None, options.memory, job.cells)
 
 
-def _advanced(
+def _recording_rows(
     finished: Iterable[tuple[SizedCell, Row, NetsimError | None]],
     rows: list[Row],
     failures: list[NetsimError],
     part_axes: Sequence[str] = (),
 ) -> Finished:
-    """Yield finished rows with their cells; `rows` and `failures` have each before it is printed.
+    """Yield each finished row with its cell; append rows and errors to `rows` and `failures`
+    before.
 
-    An operation that cannot finish for a part at fault is an answer of a sweep over parts, and no
-    failure of the sweep."""
+    In a sweep over parts at fault (axes `part_axes`), an operation that cannot finish without a
+    part is a result and no failure.
+    """
     best: Row | None = None
     for task, row, error in finished:
         rows.append(row)
@@ -515,7 +566,11 @@ def _advanced(
 
 
 def note_best(best: Row | None, row: Row) -> Row | None:
-    """The better of two rows, of the larger size first; the progress of the command names it."""
+    """The better of two rows, for the progress display: the one of the larger size, then the faster
+    one.
+
+    The display gets the axes and time of `row` if it is the better one.
+    """
     if row.status != "ok" or not row.time_us:
         return best
     if best is not None and best.time_us is not None:
@@ -530,13 +585,17 @@ def note_best(best: Row | None, row: Row) -> Row | None:
 
 
 def _is_lost_part(cell: Cell, error: NetsimError, part_axes: Sequence[str]) -> bool:
-    """Whether a cell with a part at fault ended because its operation cannot finish."""
+    """Whether a cell with a part at fault failed because its operation cannot finish without that
+    part.
+    """
     is_at_fault = any(cell.axes.get(axis) != HEALTHY for axis in part_axes)
     return is_at_fault and isinstance(error, CellError) and error.is_stalled
 
 
-def _in_order(job: _Run, results: Folder) -> list[Row]:
-    """The rows that are there, with those of points that are invalid in their places."""
+def _rows_in_order(job: _Run, results: Folder) -> list[Row]:
+    """The finished rows in the order of the sweep, with rows for the points that cannot
+    be built.
+    """
     ordered: list[Row] = []
     cell_ids = {id(cell) for cell in job.cells}
     for point in job.expansion.points:

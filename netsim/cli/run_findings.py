@@ -1,4 +1,4 @@
-"""What a sweep showed beyond its rows: the best cell, the costliest part, axes without effect."""
+"""What a sweep shows besides its rows: the best cell, the costliest part, axes without effect."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,9 @@ from netsim.sweep.summary import CLEARLY, base_rows, best_row, time_of, without_
 
 
 def after_lines(expansion: Expansion, rows: Sequence[Row], engine: str) -> Iterator[str]:
-    """What a sweep showed: the best cell, how it compares, and which axes changed nothing."""
+    """Yield what a sweep shows: the costliest part, the best cell, and which axes changed nothing
+    and why.
+    """
     cells = expansion.cells
     part_axes = expansion.sweep.part_axes
     if len(expansion.points) < 2:
@@ -39,7 +41,9 @@ def after_lines(expansion: Expansion, rows: Sequence[Row], engine: str) -> Itera
 
 
 def _part_lines(expansion: Expansion, rows: Sequence[Row]) -> Iterator[str]:
-    """Which parts cost most and least, and which the job cannot lose."""
+    """Yield sentences: which parts at fault cost most and least time, and which the job cannot
+    lose.
+    """
     largest = max((row.requested_size for row in rows if row.status == "ok"), default=0)
     at = f" at {format_size(largest)}" if largest else ""
     for axis in expansion.sweep.part_axes:
@@ -47,7 +51,9 @@ def _part_lines(expansion: Expansion, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _best_lines(expansion: Expansion, rows: Sequence[Row]) -> Iterator[str]:
-    """The best cell, or the choice that is best under most conditions."""
+    """Yield the best cell; if the sweep has condition axes, the choice that is best under most
+    conditions.
+    """
     best = best_row(rows, expansion.sweep.base)
     conditions = expansion.sweep.conditions
     groups = grouped(rows, lambda row: tuple(str(row.axes.get(name)) for name in conditions))
@@ -72,7 +78,9 @@ def _best_lines(expansion: Expansion, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _best_of(expansion: Expansion, groups: Sequence[Sequence[Row]]) -> Iterator[str]:
-    """The choice that is best under most conditions, if there is any choice."""
+    """Yield the choice that is best under most conditions; `groups` has the rows of
+    each condition.
+    """
     conditions = expansion.sweep.conditions
     bests = [best_row(rows, expansion.sweep.base) for rows in groups]
     chosen = [

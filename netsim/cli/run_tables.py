@@ -1,4 +1,4 @@
-"""The tables that `netsim run` prints: of collectives, of training steps, of jobs side by side."""
+"""The tables that `netsim run` prints: collectives, training steps, jobs beside each other."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -18,7 +18,7 @@ from netsim.tasks.resolve import resolve
 Finished = Iterator[tuple[Cell, Row]]
 Printer = Callable[[Finished], Iterable[str]]
 
-# Title, column of the details, divisor of the unit, characters, digits behind the point.
+# Of each column: title, key in `Row.details`, divisor from its unit, width in characters, decimals.
 _COLUMNS = (
     ("step (ms)", "step_time_us", 1e3, 12, 3),
     ("MFU %", "mfu_pct", 1, 7, 1),
@@ -28,7 +28,7 @@ _COLUMNS = (
     ("idle ms", "idle_us", 1e3, 10, 3),
     ("GB/GPU", "memory_GB", 1, 8, 1),
 )
-# The columns of a narrow terminal, of those above.
+# The columns that are printed on a narrow terminal.
 _COMPACT_COLUMNS = tuple(
     entry for entry in _COLUMNS if entry[0] in ("step (ms)", "MFU %", "GB/GPU")
 )
@@ -36,7 +36,7 @@ _BOUND_WIDTH = 24  # characters of what bounds a step
 
 
 def _title(cells: Sequence[Cell], subject: str, more: str = "") -> str:
-    """The line above a table: what is run, where, and in how many cells."""
+    """The title line of a table: what is run, on which hosts, in how many cells."""
     several = f", {len(cells)} cells" if len(cells) > 1 else ""
     return f"# {subject} on {hosts_label(cells[0].scenario.cluster)}{more}{several}"
 
@@ -44,10 +44,10 @@ def _title(cells: Sequence[Cell], subject: str, more: str = "") -> str:
 def _step_table(
     cells: Sequence[Cell], finished: Finished, *, width: int | None = None
 ) -> Iterator[str]:
-    """Yield the lines of a table of training steps, then one line of all approximations made.
+    """Yield the lines of a table of training steps, then a line with all approximations.
 
-    Each step is named by its values of the axes of a sweep. With a `width`, only some columns are
-    printed and lines are cut there; errors are not cut.
+    A step is named by its values on the axes of a sweep. With a `width` in characters, only some
+    columns are printed and lines are cut; errors are not cut.
     """
     work = cells[0].scenario.workload
     assert not isinstance(work, Workload)
@@ -79,16 +79,20 @@ def _step_table(
 
 
 def _cut(line: str, width: int | None) -> str:
-    """A line without spaces at its end, cut at the width of the terminal if there is one."""
+    """The line without trailing spaces, cut to `width` characters if that is not None."""
     return line.rstrip() if width is None else shown.shortened(line, width)
 
 
 def _table(cells: Sequence[Cell], finished: Finished, *, width: int | None = None) -> Iterator[str]:
-    """netsim's own table, of all cells together; with fewer columns if a `width` limits it."""
+    """Yield the lines of netsim's table of collectives, for all cells together.
+
+    With a `width` in characters, the table has fewer columns.
+    """
     axes = list(cells[0].axes)
     work = cells[0].scenario.collective
     rows: list[Row] = []
-    # What NCCL would do can be held against hardware, textbook algorithms cannot.
+    # Only NCCL's algorithms were compared with hardware, so the column "validated" needs one of
+    # them.
     validated = any(cell.scenario.collective.is_nccl for cell in cells)
     axis_widths = _axis_widths(cells)
     for _, row in finished:
@@ -111,7 +115,7 @@ _WIDEST_AXIS = 20  # characters of the column of an axis in a narrow terminal
 
 
 def _axis_widths(cells: Sequence[Cell]) -> dict[str, int]:
-    """The characters that the names and values of each axis need, at most `_WIDEST_AXIS`."""
+    """The width in characters of the column of each axis, at most `_WIDEST_AXIS`."""
     widths = {}
     for axis in cells[0].axes:
         longest = max(len(str(cell.axes.get(axis))) for cell in cells)
@@ -120,7 +124,7 @@ def _axis_widths(cells: Sequence[Cell]) -> dict[str, int]:
 
 
 def _tests_log(cells: Sequence[Cell], finished: Finished) -> Iterator[str]:
-    """A log of nccl-tests: every cell is one run of it."""
+    """Yield the lines of a log of nccl-tests, in which each cell is one run."""
     for cell, cell_rows in groupby(finished, itemgetter(0)):
         run = shown.run_of(resolve(cell))
         rows = list[Row]()
@@ -132,8 +136,10 @@ def _tests_log(cells: Sequence[Cell], finished: Finished) -> Iterator[str]:
 
 
 def _slowed_by(row: Row) -> str:
-    """The job that slows this row's job most, by how much and on which link; if no other job does,
-    the error of the row."""
+    """The job that slows this row's job most, the factor, and the link, as text.
+
+    If no other job slows it, the error of the row.
+    """
     neighbours = row.neighbours
     jobs = [key for key in neighbours if key.startswith("by:")]
     if not jobs:
@@ -144,11 +150,13 @@ def _slowed_by(row: Row) -> str:
     return f"{slowest[3:]} {neighbours[slowest]:.3f}{place}"
 
 
-def _beside(
+def _jobs_table(
     cells: Sequence[Cell], finished: Finished, *, width: int | None = None
 ) -> Iterator[str]:
-    """Yield the lines of a table of jobs that run at the same time: the time of each job alone and
-    with the others in µs, its slowdown, and the job that slows it most.
+    """Yield the lines of a table of jobs that run at the same time.
+
+    The columns are the time of each job alone and with the others in µs, its slowdown, and the job
+    that slows it most.
     """
     yield _cut(
         f"#{'size (B)':>11}  {'alone (us)':>12}  {'time (us)':>12}  {'slowdown':>8}  slowed by",
@@ -162,7 +170,9 @@ def _beside(
 
 
 def log_printer(cells: Sequence[Cell]) -> Printer:
-    """The function that makes a log of nccl-tests of finished rows, which are of collectives."""
+    """The function that turns finished rows into a log of nccl-tests; raises an InputError if they
+    are not of collectives.
+    """
     if cells[0].scenario.shared:
         raise InputError("--format nccl-tests: several jobs are no run of nccl-tests")
     if not isinstance(cells[0].scenario.workload, Workload):
@@ -171,12 +181,13 @@ def log_printer(cells: Sequence[Cell]) -> Printer:
 
 
 def table_printer(cells: Sequence[Cell], *, wide: bool = False) -> Printer:
-    """The function that makes a table of finished rows.
+    """The function that turns finished rows into the lines of a table.
 
-    It has fewer columns on a narrow terminal, unless `wide`."""
+    The table has fewer columns on a narrow terminal, unless `wide`.
+    """
     width = shown.compact_width(wide=wide)
     if cells[0].scenario.shared:
-        return partial(_beside, cells, width=width)
+        return partial(_jobs_table, cells, width=width)
     if isinstance(cells[0].scenario.workload, Workload):
         return partial(_table, cells, width=width)
     return partial(_step_table, cells, width=width)

@@ -1,4 +1,4 @@
-"""Rows as text: the columns that nccl-tests users know, with what netsim adds."""
+"""Rows as lines of text, in the columns of nccl-tests and those that netsim adds."""
 
 import json
 import os
@@ -28,10 +28,11 @@ FULL_WIDTH = 150  # columns of a terminal from which tables are printed with all
 
 
 def compact_width(*, wide: bool) -> int | None:
-    """The columns that a table may take, or None where it is printed with all its columns.
+    """The width in characters to which a table is limited; None if all columns are printed.
 
-    All columns are printed to files and pipes, for programs read those; with `--wide`; and on a
-    terminal of FULL_WIDTH columns or more."""
+    All columns are printed to files and pipes (for programs), with `wide`, and on terminals of at
+    least FULL_WIDTH characters.
+    """
     if wide or not sys.stdout.isatty():
         return None
     columns = shutil.get_terminal_size((80, 24)).columns
@@ -39,7 +40,7 @@ def compact_width(*, wide: bool) -> int | None:
 
 
 def shortened(line: str, width: int) -> str:
-    """A line that takes at most `width` columns; `…` marks what is left out."""
+    """The line, cut to at most `width` characters; `…` marks a cut."""
     line = line.rstrip()
     return line if len(line) <= width else line[: max(0, width - 1)].rstrip() + "…"
 
@@ -61,15 +62,19 @@ COMPACT_UNITS = f"# {'(B)':>10}  {'(us)':>8}  {'(GB/s)':>7}"
 
 
 def compact_header(axis_widths: Mapping[str, int], width: int) -> str:
-    """The lines above compact rows: size, time, bus bandwidth, axes, what bounds the time."""
+    """The header lines above `compact_line`: size, time, bus bandwidth, axes, what bounds the time.
+
+    `axis_widths` has the characters of the column of each axis.
+    """
     names = "".join(f"  {last_part(axis):<{cells}}" for axis, cells in axis_widths.items())
     title = shortened(f"{COMPACT_TITLES}{names}  bound by", width)
     return f"{title}\n{COMPACT_UNITS}"
 
 
 def compact_line(row: Row, axis_widths: Mapping[str, int], width: int) -> str:
-    """One row in the columns of `compact_header`; a row without a time says why, whatever the
-    width."""
+    """The line of a row in the columns of `compact_header`; a row without a time has its error,
+    uncut.
+    """
     values = "".join(f"  {row.axes.get(axis)!s:<{cells}}" for axis, cells in axis_widths.items())
     if row.status != "ok":
         return f"# {row.size_bytes} B{values}: {row.error}"
@@ -77,14 +82,14 @@ def compact_line(row: Row, axis_widths: Mapping[str, int], width: int) -> str:
 
 
 def header(axes: Sequence[str] = (), *, validated: bool = False) -> str:
-    """The lines above the rows."""
+    """The header lines above `line`; with `validated`, columns about the expected error."""
     sure = SURENESS if validated else ""
     names = "".join(f"  {last_part(axis):<{_WIDTH}}" for axis in axes)
     return titles(names + sure)
 
 
 def titles(more: str) -> str:
-    """The lines above rows that have more columns than those of nccl-tests."""
+    """The header lines with the columns of nccl-tests, then the titles in `more`."""
     part = f"  {'time':>7}  {'algbw':>6}  {'busbw':>6}"
     units = f"  {'(us)':>7}  {'(GB/s)':>6}  {'(GB/s)':>6}"
     return "\n".join(
@@ -97,7 +102,7 @@ def titles(more: str) -> str:
 
 
 def line(row: Row, axes: Sequence[str] = (), *, validated: bool = False) -> str:
-    """One row in the columns of the header."""
+    """The line of a row in the columns of `header`; a row without a time has its error."""
     values = "".join(f"  {row.axes.get(axis)!s:<{_WIDTH}}" for axis in axes)
     if row.status != "ok":
         return f"# {row.size_bytes} B{values}: {row.error}"
@@ -106,8 +111,11 @@ def line(row: Row, axes: Sequence[str] = (), *, validated: bool = False) -> str:
 
 
 def sureness(row: Row) -> str:
-    """Between how much less and more than its time 80 % would be measured, and the error of what
-    was."""
+    """The interval that holds 80 % of measured times, relative to the row's time, and how it was
+    validated.
+
+    As two columns: `-8+12%`, then the median error of comparable runs, or that there are none.
+    """
     low = row.time_low_us
     high = row.time_high_us
     time = row.time_us
@@ -123,17 +131,21 @@ def sureness(row: Row) -> str:
 
 
 def footer(rows: Sequence[Row]) -> str:
-    """The mean of every bus bandwidth, as nccl-tests closes."""
+    """The last lines of the table: the mean of all bus bandwidths (GB/s), as nccl-tests
+    prints it.
+    """
     return f"# Avg bus bandwidth    : {nccl_tests.average_busbw(rows):g}\n#"
 
 
 def halves(row: Row) -> str:
-    """The figures out of place and in place; N/A for what was not simulated."""
+    """Time and bandwidths out of place, then in place; N/A for a half that was not simulated."""
     return _half(row, nccl_tests.OUT_OF_PLACE) + _half(row, nccl_tests.IN_PLACE)
 
 
 def _half(row: Row, which: str) -> str:
-    """Time and bandwidths out of place or in place."""
+    """Time (µs), algorithm and bus bandwidth (GB/s) of one half; `which` is the field of Row with
+    its time.
+    """
     if getattr(row, which) is None or row.algbw_GBps is None:
         return f"  {'N/A':>7}  {'N/A':>6}  {'N/A':>6}"
     time, algbw, busbw = nccl_tests.half(row, which)
@@ -144,7 +156,7 @@ def _half(row: Row, which: str) -> str:
 
 
 def run_of(resolved: ResolvedCell) -> nccl_tests.TestRun:
-    """Return what nccl-tests prints at the top of a run of a cell.
+    """What nccl-tests prints at the top of a run, for a cell.
 
     The process ids are made up (1, 2, ...), because no process of nccl-tests runs.
     """
@@ -165,22 +177,27 @@ def run_of(resolved: ResolvedCell) -> nccl_tests.TestRun:
         root=work.root,
         dtype=work.dtype,
         variables=tuple(variables.items()),
-        requested=_asked_sizes(work),
+        requested=_requested_sizes(work),
         iterations=timing.iterations,
         over_processes=timing.over_processes,
     )
 
 
-def _asked_sizes(work: Workload) -> tuple[int, int] | None:
-    """The first and the last size of a range as it was asked for; None of a list."""
+def _requested_sizes(work: Workload) -> tuple[int, int] | None:
+    """The first and the last size in bytes of a range, before rounding; None for a list
+    of sizes.
+    """
     if isinstance(work.sizes, SizeRange):
         return work.sizes.first, work.sizes.last
     return None
 
 
 def time_of_day() -> str:
-    """Return the local time as nccl-tests writes it. SOURCE_DATE_EPOCH, in seconds, takes its place
-    where files have to be the same in every run (reproducible-builds.org)."""
+    """The local time as nccl-tests writes it.
+
+    If SOURCE_DATE_EPOCH is set (seconds since 1970), that time, so that files are the same in every
+    run (reproducible-builds.org).
+    """
     fixed = os.environ.get("SOURCE_DATE_EPOCH", "")
     if fixed.isdecimal():
         return datetime.fromtimestamp(int(fixed), UTC).strftime(nccl_tests.TIME_OF_DAY)
@@ -188,7 +205,9 @@ def time_of_day() -> str:
 
 
 def write_json(path: Path, run: nccl_tests.TestRun, rows: Sequence[Row]) -> Path:
-    """Write the file of -J; as nccl-tests does, leave a file that exists alone and add a number."""
+    """Write the JSON file of -J and return its path; an existing file is kept and a number added,
+    as nccl-tests does.
+    """
     free_path = path
     number = 0
     while free_path.is_file():
@@ -198,7 +217,11 @@ def write_json(path: Path, run: nccl_tests.TestRun, rows: Sequence[Row]) -> Path
 
 
 def _devices(resolved: ResolvedCell, *, one_process: bool) -> tuple[nccl_tests.Device, ...]:
-    """The ranks in order, with host and device as the topology names them (node0.gpu3)."""
+    """The device of each rank in order; its host and number are taken from the GPU's name
+    (node0.gpu3).
+
+    `one_process` gives all ranks of a host the same process id.
+    """
     group = {rank: number for number, ranks in enumerate(resolved.groups) for rank in ranks}
     hosts: dict[str, int] = {}
     devices = []
@@ -218,7 +241,7 @@ def _devices(resolved: ResolvedCell, *, one_process: bool) -> tuple[nccl_tests.D
 
 
 def _models(resolved: ResolvedCell) -> list[str]:
-    """The name of every GPU of the cluster, as its driver has it."""
+    """The name of every GPU of the cluster, as the driver reports it."""
     if not resolved.is_nccl:
         return ["GPU"] * len(resolved.topology)
     cluster = resolved.jobs[0].cluster

@@ -1,4 +1,4 @@
-"""`netsim topo`: machines and topologies listed, shown, drawn, checked, imported and exported."""
+"""`netsim topo`: list, show, draw, check, import and export machines and topologies."""
 
 import sys
 from collections.abc import Iterator
@@ -33,7 +33,12 @@ MOST_CLASSES = 4  # kinds of hosts that are shown from inside
 def show_topology(
     name: str, options: TopologyOptions, *, routes: bool = False, sources: bool = False
 ) -> None:
-    """Print figures of a topology, tiers of switches, and path types as NCCL and nvidia-smi do."""
+    """Print figures of a topology, tiers of switches, and path types as NCCL and nvidia-smi name
+    them.
+
+    With `routes`, also print how flows spread over links between switches; with `sources`, print
+    only where each figure is from.
+    """
     subject = _subject(name, options, routes=routes)
     print_lines(topo_text.source_lines(subject) if sources else _lines(subject))
     if routes and subject.cluster is not None:
@@ -42,7 +47,10 @@ def show_topology(
 
 
 def _subject(name: str, options: TopologyOptions, *, routes: bool = False) -> Subject:
-    """The topology of a name and options; prints notes about it."""
+    """The topology that a name and options select; prints notes about it.
+
+    Raises an InputError if `routes` are wanted and it has no fabric.
+    """
     subject = find_subject(name, options)
     print_lines(subject.notes, err=True)
     if routes and (subject.cluster is None or subject.cluster.fabric is None):
@@ -51,7 +59,7 @@ def _subject(name: str, options: TopologyOptions, *, routes: bool = False) -> Su
 
 
 def _lines(subject: Subject) -> Iterator[str]:
-    """The figures of a topology: of its fabric, and of every kind of host."""
+    """Yield the figures of a topology: those of its fabric, then those of each kind of host."""
     cluster = subject.cluster
     if cluster is None:
         yield from _graph_lines(subject)
@@ -60,7 +68,7 @@ def _lines(subject: Subject) -> Iterator[str]:
         yield from topo_text.cluster_lines(subject.name, cluster)
     for number, host in enumerate(cluster.hosts[:MOST_CLASSES]):
         if subject.hosts > 1:
-            yield f"\nInside {_which(cluster, number)}: {host.machine.description}"
+            yield f"\nInside {_hosts_of_kind(cluster, number)}: {host.machine.description}"
         else:
             yield f"{subject.name}: {host.machine.description}"
         yield from _host_lines(host)
@@ -68,8 +76,8 @@ def _lines(subject: Subject) -> Iterator[str]:
         yield f"\n… and {topo_text.plural(len(cluster.hosts) - MOST_CLASSES, 'more kind')} of hosts"
 
 
-def _which(cluster: Cluster, number: int) -> str:
-    """The hosts of a kind, in words."""
+def _hosts_of_kind(cluster: Cluster, number: int) -> str:
+    """The hosts of kind `number` as text: `every host`, `node3`, or `node3 and 4 more`."""
     members = np.flatnonzero(cluster.host_class == number)
     first = int(members[0])
     count = len(members)
@@ -79,7 +87,7 @@ def _which(cluster: Cluster, number: int) -> str:
 
 
 def _host_lines(host: Host) -> Iterator[str]:
-    """The figures of a host, and the paths between its devices."""
+    """Yield the figures of a host, and the matrix of paths between its devices."""
     yield from topo_text.labelled(
         [*topo_text.figures(host.machine), ("sources", topo_text.source_summary(host.machine))]
     )
@@ -91,7 +99,7 @@ def _host_lines(host: Host) -> Iterator[str]:
 
 
 def _graph_lines(subject: Subject) -> Iterator[str]:
-    """A graph has GPUs, perhaps switches, and links; nothing is known of hosts."""
+    """Yield the figures of a graph, which has GPUs, perhaps switches, and links, but no hosts."""
     topology = subject.topology
     figures_of_graph = graph_figures(topology)
     kinds = np.bincount(topology.node_kinds, minlength=len(NODE_KINDS)).tolist()
@@ -117,22 +125,25 @@ def _graph_lines(subject: Subject) -> Iterator[str]:
 
 
 def _diameter(hops: int, latency: float) -> str:
-    """The longest of the shortest paths, in words."""
+    """The longest of the shortest paths, in links and latency (s), as text; negative `hops`: not
+    connected.
+    """
     if hops < 0:
         return "none: not every GPU reaches every other"
     return f"{topo_text.plural(hops, 'link')}, {format_time(latency)}"
 
 
 def lint_subject(name: str, options: TopologyOptions) -> None:
-    """Look for mistakes in a topology: far or missing NICs, narrow slots, oversubscription.
+    """Print mistakes in a topology: far or missing NICs, narrow slots, oversubscription.
 
-    The exit code is 1 if any is found."""
+    Exits with code 1 if there are any.
+    """
     if _linted(_subject(name, options)):
         raise typer.Exit(1)
 
 
 def _linted(subject: Subject) -> bool:
-    """Whether rules find anything, which is printed."""
+    """Print what the rules find in a topology; return whether they find anything."""
     cluster = subject.cluster
     at("rules are asked")
     findings = lint_topology(subject.topology) if cluster is None else lint_cluster(cluster)
@@ -157,7 +168,11 @@ def draw_topology(
     result: Path | None = None,
     routes: bool = False,
 ) -> None:
-    """Draw a topology as SVG and PNG: fabric, NICs, PCIe, CPUs, GPUs and NVSwitches in rows."""
+    """Draw a topology as SVG and PNG, with fabric, NICs, PCIe, CPUs, GPUs and NVSwitches in rows.
+
+    `result` is a folder of results whose link loads are drawn on it; `routes` adds a plot of flows
+    on links.
+    """
     subject = _subject(name, options, routes=routes)
     folder = output or PICTURES
     drawable = subject.cluster or subject.topology
@@ -178,7 +193,9 @@ def import_file(
     nics: str | None = None,
     output: Path | None = None,
 ) -> None:
-    """Turn a file into a machine (of a network: a scenario), and look for mistakes in it."""
+    """Write a file of another program as a machine (or a network as a scenario), and print mistakes
+    in it.
+    """
     target = _target(
         output or Path(FOLDER) / f"{file.stem}.yaml", file, is_named=output is not None
     )
@@ -203,7 +220,9 @@ def import_file(
 
 
 def _target(path: Path, source: Path, *, is_named: bool) -> Path:
-    """The file to write. One that is read is refused, and one that exists unless `-o` names it."""
+    """The file to write. Raises an InputError if it is read as well, or exists and `-o` does not
+    name it.
+    """
     refuse_output_as_input(path, [source])
     if path.suffix not in (".yaml", ".yml"):
         raise InputError(f"{path}: expected a file that ends in .yaml")
@@ -213,7 +232,7 @@ def _target(path: Path, source: Path, *, is_named: bool) -> Path:
 
 
 def export_file(name: str, form: str, options: TopologyOptions, output: Path | None = None) -> None:
-    """Write a topology as a file of another program, to standard output unless -o names one."""
+    """Write a topology as a file of another program, to `output` or standard output."""
     subject = _subject(name, options)
     if output is not None:
         refuse_output_as_input(output, subject.files)
@@ -226,7 +245,7 @@ def export_file(name: str, form: str, options: TopologyOptions, output: Path | N
 
 
 def _exported(subject: Subject, form: str) -> str:
-    """The text of a topology in a format of another program."""
+    """The text of a topology in the format `form` of another program."""
     if form == "json":
         return write_node_link(subject.topology)
     if form == "infragraph":
@@ -247,7 +266,7 @@ def _exported(subject: Subject, form: str) -> str:
 
 
 def _left_out(subject: Subject) -> Iterator[str]:
-    """What a cluster section says of links that NCCL's XML has no attributes for."""
+    """Yield a note about rates of links in the cluster section that NCCL's XML cannot express."""
     config = subject.config
     if config is None:
         return

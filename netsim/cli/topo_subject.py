@@ -25,7 +25,7 @@ from netsim.yamlio.validate import validate
 
 @dataclass(frozen=True)
 class TopologyOptions:
-    """The options of the cluster; None is an option that was not given."""
+    """The options of the cluster, as they were given; None for an option that was not given."""
 
     nodes: int | None = None
     fabric: str | None = None
@@ -37,7 +37,9 @@ class TopologyOptions:
 
     @property
     def of_cluster(self) -> dict[str, tuple[str, object]]:
-        """Keys of the cluster section that are set, each with its flag and value."""
+        """The options that set a key of the cluster section: by key, (the option as text, its
+        value).
+        """
         return {
             key: (f"--{key.replace('_', '-')} {value}", value)
             for key in ("nodes", "nic", "nics_per_node", "gpus_per_node")
@@ -58,7 +60,7 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class Foreign:
-    """What a foreign file holds, its format, and messages for the user."""
+    """What a file of another program describes, its format, and messages for the user."""
 
     content: Machine | Topology
     form: str
@@ -66,7 +68,9 @@ class Foreign:
 
 
 def is_foreign(path: Path) -> bool:
-    """Whether a file is read by an importer: any but YAML, and that of ASTRA-sim and InfraGraph."""
+    """Whether an importer reads a file: every file but YAML, and YAML of ASTRA-sim and
+    InfraGraph.
+    """
     if path.suffix not in (".yaml", ".yml"):
         return True
     return _form(path) in ("astra-sim", "infragraph")
@@ -78,10 +82,10 @@ def foreign(
     """Read a file of another program, such as the output of `nvidia-smi topo -m`.
 
     Args:
-        gpu: model of the GPUs; needed for a matrix of nvidia-smi or amd-smi, which has no speeds.
-        nic: rate of the NICs, with its unit, for a file of a host that does not state it.
+        gpu: model of the GPUs; needed for a matrix of nvidia-smi or amd-smi, which has no speeds
+        nic: rate of the NICs, with its unit, for a file of a host that does not state it
         nics: names of the NICs to take from a matrix of nvidia-smi, or `all`; by default those that
-            are not left out as storage or management.
+            are not excluded as storage or management
     """
     form = _form(path)
     if form in MATRICES and not gpu:
@@ -106,7 +110,9 @@ def foreign(
 
 
 def refuse_file_options(name: str, gpu: str | None, nics: str | None = None) -> None:
-    """Refuse options that complete a file of another program where NAME is not such a file."""
+    """Raise an InputError if `gpu` or `nics` is given for a NAME that is not a file of another
+    program.
+    """
     for flag, value in (("--gpu", gpu), ("--nics", nics)):
         if value is not None:
             raise InputError(
@@ -116,7 +122,9 @@ def refuse_file_options(name: str, gpu: str | None, nics: str | None = None) -> 
 
 
 def unused_rate(path: Path, file: Foreign, gpu: str | None, nic: str | None) -> tuple[str, ...]:
-    """A note that --nic changes nothing, where a file tells the rates of all NICs or has none."""
+    """A note if --nic has no effect, because the file states the rates of all NICs or
+    has no NICs.
+    """
     if nic is None or not isinstance(file.content, Machine):
         return ()
     rates = file.content.nics.rates if file.content.nics else ()
@@ -134,7 +142,9 @@ NETWORKS = ("node-link", "astra-sim", "infragraph")  # formats of graphs of GPUs
 
 
 def _storage(path: Path) -> list[str]:
-    """The NICs of a matrix that are left out by rule, and how to have them."""
+    """A note about the NICs of a matrix that are excluded as storage or management, and how to take
+    them.
+    """
     matrix = smi.parse_matrix(path.read_text("utf-8-sig", errors="replace"), path.as_posix())
     names = [name for name in matrix.devices if name not in matrix.computing().devices]
     shown = ", ".join(dict(matrix.legend).get(name, name) for name in names)
@@ -153,7 +163,7 @@ LARGEST_FOREIGN = 256 * 2**20  # bytes of a topology; exports of thousands of GP
 
 
 def _form(path: Path) -> str:
-    """The format of a foreign file, by its beginning."""
+    """The format of a file of another program (a key of FORMATS), recognized by its first bytes."""
     content = content_of(path, LARGEST_FOREIGN, near=(*SUFFIXES, *FOREIGN))
     return detect(content[:_HEAD].decode("utf-8-sig", errors="replace"))
 
@@ -161,7 +171,10 @@ def _form(path: Path) -> str:
 def _assumed(
     content: Machine | Topology, form: str, gpu: str | None, rate: float | None
 ) -> list[str]:
-    """What was taken from elsewhere because the file does not say it."""
+    """Notes about what was assumed because the file does not state it.
+
+    `rate` is the line rate of the NICs that the user gave, in bytes/s.
+    """
     if not isinstance(content, Machine):
         return [ASTRA_READING] * (form == "astra-sim")
     notes = []
@@ -189,17 +202,20 @@ def _assumed(
     return notes
 
 
-# What NAME means to the verbs of `netsim topo`: a machine, a scenario's cluster, a foreign file.
-# Whatever it was, it becomes a Subject: a topology and, where there are hosts, the Cluster behind
-# it.
+# The second half of this module: NAME becomes a Subject, which has a topology and, if there are
+# hosts, the Cluster that the topology belongs to.
 
 FOREIGN = (".xml", ".txt", ".json", ".log")  # names that end so are files, even if missing
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A topology by name (`cluster`: None for graphs), its cluster section, notes for the user, and
-    the files that it was read from."""
+    """A topology with its name, the cluster behind it (None for graphs), and the files it was read
+    from.
+
+    `config` and `section` are its cluster section, validated and as written; `notes` are for the
+    user.
+    """
 
     name: str
     topology: Topology
@@ -216,7 +232,7 @@ class Subject:
 
 
 def find_subject(name: str, options: TopologyOptions) -> Subject:
-    """The topology that a name and options select."""
+    """The topology that a name (of a machine, scenario or file) and options select."""
     on(name)
     if Path(name).is_file() or is_path(name) or Path(name).suffix in FOREIGN:
         preset = Preset(Path(name).stem, Path(name))
@@ -239,7 +255,7 @@ def find_subject(name: str, options: TopologyOptions) -> Subject:
 
 
 def _named(name: str) -> Preset:
-    """The machine of a name, or else the scenario."""
+    """The machine with a name, or else the scenario."""
     try:
         return find_preset(FOLDER, name, "machine")
     except InputError:
@@ -250,7 +266,7 @@ def _named(name: str) -> Preset:
 
 
 def _foreign(preset: Preset, options: TopologyOptions) -> Subject:
-    """A file of another program: of one host, or of a network of GPUs."""
+    """The topology of a file of another program, completed by options."""
     content = foreign(preset.path, gpu=options.gpu, nic=options.nic)
     flags = [flag.split()[0] for flag, _ in options.of_cluster.values()]
     if options.fabric:
@@ -263,7 +279,7 @@ def _foreign(preset: Preset, options: TopologyOptions) -> Subject:
 
 
 def imported(name: str, file: Foreign, options: TopologyOptions, path: Path) -> Subject:
-    """The topology of a foreign file."""
+    """The topology of an imported file: a machine with options, or a graph."""
     if isinstance(file.content, Machine):
         return _machine(name, file.content, options, file.notes, path)
     return Subject(name, file.content, notes=file.notes, files=(path,))
@@ -272,13 +288,17 @@ def imported(name: str, file: Foreign, options: TopologyOptions, path: Path) -> 
 def _machine(
     name: str, machine: str | Machine, options: TopologyOptions, notes: tuple[str, ...], path: Path
 ) -> Subject:
-    """The topology of a machine, alone or in a cluster that options describe."""
+    """The topology of a machine (its name, or the machine itself), alone or in a cluster that
+    options describe.
+
+    `path` is the file that it was read from.
+    """
     source = Source(name, {"cluster": {"machine": machine}})
     return _built(name, _with_options(source, options), notes, path)
 
 
 def _with_options(source: Source, options: TopologyOptions) -> Source:
-    """The source with the options of the command line in the place of its values."""
+    """The source, with values of the cluster section replaced by those of the command line."""
     for key, (flag, value) in options.of_cluster.items():
         parsed_value = parse_value(str(value), flag) if isinstance(value, str) else value
         source = override(source, f"cluster.{key}", parsed_value, flag)
@@ -300,7 +320,7 @@ def _with_options(source: Source, options: TopologyOptions) -> Source:
 
 
 def _built(name: str, source: Source, notes: tuple[str, ...], path: Path) -> Subject:
-    """The subject of a source that was read from the file `path`."""
+    """Build the cluster or graph of a source, which was read from the file `path`."""
     if not isinstance(source.data.get("cluster"), dict):
         raise source.error(("cluster",), "expected a section with machine, groups or graph")
     config = validate(ClusterConfig, source, ("cluster",))

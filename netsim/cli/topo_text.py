@@ -1,4 +1,4 @@
-"""Machines, clusters, routes and where figures are from, as text for `netsim topo`."""
+"""Machines, clusters, routes and the sources of figures, as text for `netsim topo`."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,9 @@ from netsim.topology.machine import WORDS, Machine
 
 
 def columns(rows: Sequence[tuple[str, ...]], *, right: Sequence[int] = ()) -> list[str]:
-    """Rows as lines with columns of equal width; those in `right` end at their right edge."""
+    """Rows of cells as lines with aligned columns; the columns whose numbers are in `right` are
+    right-aligned.
+    """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  ".join(
@@ -38,12 +40,12 @@ def columns(rows: Sequence[tuple[str, ...]], *, right: Sequence[int] = ()) -> li
 
 
 def labelled(figures: Sequence[tuple[str, str]]) -> list[str]:
-    """Figures below each other, labels to the left; those without a text are left out."""
+    """A line for each pair of label and text; pairs with an empty text are left out."""
     return [f"  {label:<22} {text}" for label, text in figures if text]
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 host`, `2 hosts`, `3 switches`."""
+    """The count with its noun: `1 host`, `2 hosts`, `3 switches`."""
     ending = "es" if noun.endswith("ch") else "s"
     return f"{count} {noun}{ending if count != 1 else ''}"
 
@@ -56,7 +58,7 @@ LEGEND = (
 
 
 def figures(machine: Machine) -> list[tuple[str, str]]:
-    """Label and text of each figure of a machine."""
+    """The label and text of each figure of a machine."""
     gpu = machine.gpu
     cpu = machine.cpu
     pcie = machine.pcie
@@ -85,7 +87,10 @@ def figures(machine: Machine) -> list[tuple[str, str]]:
 
 
 def scale_up(machine: Machine, *, short: bool = False) -> str:
-    """What a GPU sends over NVLink or xGMI."""
+    """The rate at which a GPU sends over NVLink or xGMI, and over how many links, as text.
+
+    With `short`, only the rate and the kind of link.
+    """
     up = machine.scale_up
     if up is None or not up.fitted:
         return "none"
@@ -105,7 +110,7 @@ def scale_up(machine: Machine, *, short: bool = False) -> str:
 
 
 def nics(machine: Machine, *, short: bool = False) -> str:
-    """Number, rate and model of the NICs."""
+    """The number, line rate and model of the NICs as text; without the model if `short`."""
     machine_nics = machine.nics
     if machine_nics is None:
         return "none"
@@ -118,7 +123,9 @@ def nics(machine: Machine, *, short: bool = False) -> str:
 
 
 def path_matrix(host: Host) -> list[tuple[str, ...]]:
-    """Path types from GPUs to GPUs and NICs as NCCL names them, and the NICs that each GPU uses."""
+    """The rows of a table: NCCL's path type from each GPU to all GPUs and NICs, and the GPU's own
+    NICs.
+    """
     between = path_types(host.layout, host.peer)
     to_nic = path_types(host.layout, host.out)
     gpus = [f"GPU{number}" for number in host.gpus]
@@ -135,7 +142,9 @@ def path_matrix(host: Host) -> list[tuple[str, ...]]:
 
 
 def device_matrix(host: Host) -> list[tuple[str, ...]]:
-    """All devices as `nvidia-smi topo -m` shows them, with the NUMA domain of each."""
+    """The rows of a table as `nvidia-smi topo -m` prints it: relations of all devices, and NUMA
+    domains.
+    """
     shown = relations(host)
     rows = [("", *shown.devices, "NUMA")]
     for name, cells, cpu in zip(shown.devices, shown.cells, shown.affinity, strict=True):
@@ -147,7 +156,7 @@ MOST_RAILS = 16
 
 
 def cluster_lines(name: str, cluster: Cluster) -> Iterator[str]:
-    """All lines about what is between hosts."""
+    """Yield the figures of a cluster's fabric, its tiers of switches and its rails."""
     hosts = len(cluster.host_class)
     gpus = len(cluster.topology)
     fabric = fabric_figures(cluster)
@@ -217,7 +226,9 @@ def _span(values: list[float], text: Callable[[float], str]) -> str:
 
 
 def _tier_rows(cluster: Cluster) -> list[tuple[str, ...]]:
-    """Tiers from the top down, with what the fullest switch of each has on every side."""
+    """The rows of a table of switch tiers, from the top down, with the ports of the fullest switch
+    of each.
+    """
     assert cluster.fabric is not None
     usable = cluster.transport.usable if cluster.transport else 1.0
     head = ("tier", "switches", "ports used", "down", "across", "up", "down : up")
@@ -237,7 +248,7 @@ def _side(side: TierSide, usable: float) -> str:
 
 
 def _rail_rows(cluster: Cluster) -> list[tuple[str, ...]]:
-    """What each rail has: NICs, their rate, GPUs of a host that use it, and its switches."""
+    """The rows of a table of rails: NICs, line rate, GPUs per host that use the rail, switches."""
     ports = cluster.ports
     made = cluster.fabric
     assert made is not None
@@ -267,7 +278,9 @@ def _rails(rails: list[int]) -> str:
 
 
 def _users(cluster: Cluster) -> dict[int, str]:
-    """For each rail, how many GPUs of a host have its NIC as their own."""
+    """By rail, how many GPUs of a host have a NIC of that rail as their own; a range if hosts
+    differ.
+    """
     users: dict[int, set[float]] = {}
     for host in cluster.hosts:
         for place, rail in enumerate(host.rail.tolist()):
@@ -282,7 +295,10 @@ def _names(names: list[str]) -> str:
 
 
 def _route(cluster: Cluster) -> str:
-    """The longest route from the first GPU to the last of any host: latency, narrowest link."""
+    """The route with the highest latency from the first GPU to the last GPU of any host, as text.
+
+    The text has its latency and the bandwidth of its narrowest link; "" if the route has no links.
+    """
     topology = cluster.topology
     host = cluster.gpu_host
     ends = np.flatnonzero(np.append(host[1:] != host[:-1], True)).astype(np.int32)
@@ -306,7 +322,11 @@ MOST_LINKS = 5
 
 
 def route_lines(cluster: Cluster) -> Iterator[str]:
-    """Every GPU sends one flow to the GPU half way round: who meets whom between switches."""
+    """Yield how flows spread over links between switches if every GPU sends to the GPU half way
+    round.
+
+    GPU g of n sends one flow to GPU (g + n/2) % n. Links with several flows are collisions.
+    """
     topology = cluster.topology
     gpus = np.arange(len(topology), dtype=np.int32)
     partner = (gpus + len(gpus) // 2) % len(gpus)
@@ -342,14 +362,14 @@ def route_lines(cluster: Cluster) -> Iterator[str]:
 
 
 def source_summary(machine: Machine) -> str:
-    """How many figures are from where."""
+    """How many figures of a machine are measured, assumed and so on, as text."""
     count = Counter(one.stamp for one in machine.sources)
     counts = ", ".join(f"{count[word]} {word}" for word in WORDS if count[word])
     return f"{counts} (of each figure: --sources)"
 
 
 def source_lines(subject: Subject) -> Iterator[str]:
-    """Every figure of the machines of a cluster, as their files have them."""
+    """Yield a table of every figure of a cluster's machines, with its source and value."""
     if subject.config is None or subject.cluster is None:
         raise InputError("--sources: a graph has no machine whose figures are stamped")
     machines = {group.loaded.name: group.loaded.machine for group in subject.config.members}

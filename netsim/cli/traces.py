@@ -1,4 +1,8 @@
-"""What a run leaves for other programs: traces, and Chakra's execution traces of steps."""
+"""The outputs of a run for other programs: traces, Chakra execution traces, GOAL, MSCCL and others.
+
+A writer takes the cells, of which it shows the first, the folder, and the engine. It returns the
+names of the files, each with a remark about what it leaves out.
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -42,9 +46,10 @@ _BREAKDOWN = "breakdown.csv"
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One operation (or several jobs beside each other) that was simulated to be shown.
+    """One simulated operation, training step or set of simultaneous jobs, to be written as a trace.
 
-    `about` goes into the header of traces; `notes` say what of the run is not shown."""
+    `about` goes into the header of the trace; `notes` say what the trace does not show.
+    """
 
     program: Program
     timeline: Timeline
@@ -54,7 +59,7 @@ class _Run:
 
 
 def write_traces(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
-    """Simulate the operation once, from standstill, and write its trace and its links."""
+    """Simulate the first cell once, from an idle cluster; write its trace and tables of links."""
     cell = cells[0]
     if not _is_collective(cell):
         return _write_step(cell, folder, engine)
@@ -70,7 +75,7 @@ def write_traces(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
 
 
 def write_traces_per_rank(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
-    """Simulate the same operation or step and write a profile of every rank, as Kineto's."""
+    """Simulate the first cell once; write a profile for every rank, as PyTorch's Kineto does."""
     cell = cells[0]
     place = folder / rank_files.FOLDER
     if _is_collective(cell):
@@ -89,12 +94,14 @@ def write_traces_per_rank(cells: Sequence[Cell], folder: Path, engine: str) -> l
 
 
 def _is_collective(cell: Cell) -> bool:
-    """Whether a cell runs collectives alone or jobs beside each other, and no training step."""
+    """Whether a cell runs one collective or several jobs at the same time, rather than a training
+    step.
+    """
     return bool(cell.scenario.shared) or isinstance(cell.scenario.workload, Workload)
 
 
 def _simulated(cell: Cell, engine: str) -> _Run:
-    """Simulate the collective of a cell at its largest size, or its jobs beside each other."""
+    """Simulate the collective of a cell at its largest size, or all its jobs at the same time."""
     size = max(cell.scenario.workload.size_list())
     if cell.scenario.shared:
         ran = jobs.shared(jobs.resolve_jobs(cell), size, engine).all
@@ -119,13 +126,17 @@ def _simulated(cell: Cell, engine: str) -> _Run:
 
 
 def _step_as_run(cell: Cell, step: run.Step) -> _Run:
-    """A step that was read as rows, and is shown as a collective is."""
+    """A training step that was simulated as messages, in the form in which collectives
+    are written.
+    """
     about = {"cell": cell.id, "title": cell.title(step.resolved.work.label)}
     return _Run(step.program, step.spans.timeline, (), about)
 
 
 def _written(shown: _Run, folder: Path) -> list[str]:
-    """Write the trace and the tables of a run; return the files with what they leave out."""
+    """Write the trace and the tables of a run; return the files with remarks about what they leave
+    out.
+    """
     program = shown.program
     done = shown.timeline
     operations = list(shown.operations)
@@ -155,7 +166,7 @@ def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
 
 
 def _operations(resolved: ResolvedCell, size: int) -> list[TracedOperation]:
-    """The operation of each group of ranks, as a trace names it."""
+    """The operation of each communicator, as a trace names it, at a size in bytes."""
     work = resolved.cell.scenario.collective
     collective = resolved.collective(size)
     plan = resolved.planned(size)
@@ -177,7 +188,7 @@ def _operations(resolved: ResolvedCell, size: int) -> list[TracedOperation]:
 def _write_breakdown(
     path: Path, cell: str, size: int, program: Program, timeline: Timeline
 ) -> None:
-    """Write a CSV file of the µs that each GPU communicates, computes, is busy and waits."""
+    """Write a CSV file with the µs that each GPU communicates, computes, is busy, and waits."""
     spent = gpu_time(program, timeline)
     lines = ["cell,size_bytes,rank,gpu,communicating_us,computing_us,busy_us,waiting_us"]
     columns = (spent.communicating, spent.computing, spent.busy, spent.waiting)
@@ -191,7 +202,7 @@ FOLDER = "chakra"
 
 
 def write_execution_traces(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
-    """Write the step of the first cell."""
+    """Write the training step of the first cell as Chakra execution traces, one for each rank."""
     cell = cells[0]
     resolved = resolve_step(cell)
     name = cell.scenario.name or "step"
@@ -202,9 +213,9 @@ def write_execution_traces(cells: Sequence[Cell], folder: Path, engine: str) -> 
 
 
 def _in_full(cell: Cell, refusal: str) -> tuple[ResolvedCell, int, Schedule]:
-    """Return the resolved cell, its largest size in bytes, and all rows of one operation of that.
+    """The resolved cell, its largest size in bytes, and the schedule of one operation of that size.
 
-    Raises an InputError with the text `refusal` if only a part of the rows can be written.
+    Raises an InputError with the text `refusal` if the schedule cannot have all rows.
     """
     resolved = resolve(cell)
     size = max(cell.scenario.collective.size_list())
@@ -215,8 +226,11 @@ def _in_full(cell: Cell, refusal: str) -> tuple[ResolvedCell, int, Schedule]:
 
 
 def write_connections(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
-    """Bytes from rank to rank of an operation of the first cell, at its largest size, as htsim
-    (`.cm`) and ns-3 (flows of HPCC's and its descendants) read them; all flows begin at once."""
+    """Write the bytes that each rank sends to each other rank in one operation of the first cell.
+
+    The files are a connection matrix for htsim (`.cm`) and flows for ns-3 (as HPCC and its
+    descendants read them). All flows begin at time 0.
+    """
     _, _, schedule = _in_full(cells[0], "connections of all ranks are too many")
     moves = np.flatnonzero(np.isin(schedule.kind, (TRANSFER, MULTICAST, SWITCH_REDUCE)))
     if (schedule.kind[moves] != TRANSFER).any():
@@ -239,7 +253,7 @@ def write_connections(cells: Sequence[Cell], folder: Path, engine: str) -> list[
 
 
 def write_application(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
-    """What the first cell runs, at its largest size, as GOAL."""
+    """Write what the first cell runs, at its largest size, as a GOAL file."""
     if isinstance(cells[0].scenario.workload, Workload):
         resolved, _, schedule = _in_full(cells[0], "goal")
         program = place(schedule, resolved.topology, resolved.gpus.tolist())
@@ -255,7 +269,7 @@ def write_application(cells: Sequence[Cell], folder: Path, engine: str) -> list[
 
 
 def write_msccl(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
-    """The algorithm of the first cell at its largest size, as MSCCL reads it."""
+    """Write the algorithm of the first cell, at its largest size, as an XML file for MSCCL."""
     sheet = _algorithm(cells[0], "msccl", AlgoFile)
     path = write_text(folder / "algorithm.xml", sheet.text())
     limits = sheet.beyond_limits()
@@ -263,7 +277,9 @@ def write_msccl(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
 
 
 def write_plan(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
-    """The same as an execution plan of MSCCL++."""
+    """Write the algorithm of the first cell, at its largest size, as an execution plan
+    for MSCCL++.
+    """
     sheet = _algorithm(cells[0], "mscclpp", PlanFile)
     path = write_text(folder / "plan.json", sheet.text())
     note = f" ({sheet.longest} operations in a thread block, MSCCL++ takes {MOST_OPERATIONS})"

@@ -1,7 +1,7 @@
-"""`netsim expect --tuner-out`: the best algorithm, protocol and channels by size.
+"""`netsim expect --tuner-out`: finds the best algorithm, protocol and number of channels by size.
 
-NCCL's own formula takes no part: whatever its rules allow is simulated, and the fastest wins. The
-result is a table for the tuner plugin that comes with NCCL.
+NCCL's time formula is not used: every combination that NCCL's rules allow is simulated, and the
+fastest wins. The result is a table for the tuner plugin that comes with NCCL.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,9 @@ WORTH = 0.005  # the fraction that a candidate must be faster than NCCL's choice
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to run a call; `n_channels` None is NCCL's number."""
+    """An algorithm, a protocol and a number of channels to try; `n_channels` None takes NCCL's
+    number.
+    """
 
     algorithm: Algorithm
     protocol: Protocol
@@ -39,7 +41,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Tuned:
-    """One size: the row of NCCL's choice, that of the best, and how many were tried."""
+    """The result for one size: the rows of NCCL's choice and of the best candidate, and how many
+    were tried.
+    """
 
     usual: Row
     best: Row
@@ -48,7 +52,11 @@ class Tuned:
 
 
 def write_tuner(resolved: ResolvedCell, path: Path, engine: Engine) -> None:
-    """Try everything at every size, print what won, and write the table."""
+    """Simulate all candidates at every size, print the fastest, and write the tuner table to
+    `path`.
+
+    Rules in an existing table for other collectives, nodes or ranks are kept.
+    """
     work = resolved.cell.scenario.collective
     if work.collective not in COLLECTIVES:
         raise InputError(
@@ -77,7 +85,9 @@ def write_tuner(resolved: ResolvedCell, path: Path, engine: Engine) -> None:
 
 
 def _line(result: Tuned) -> str:
-    """One size: NCCL's choice, the fastest, and by how much that is faster."""
+    """The line of one size: NCCL's choice, the fastest candidate, and how much faster
+    that is in %.
+    """
     gain = (result.usual.time_us or 0.0) / (result.best.time_us or 1.0) - 1
     usual = _words(result.usual)
     best = _words(result.best)
@@ -87,12 +97,14 @@ def _line(result: Tuned) -> str:
 
 
 def _words(row: Row) -> str:
-    """A row as `Ring Simple x16  95.10 us`."""
+    """A row as text: `Ring Simple x16  95.10 us`."""
     return f"{row.algorithm} {row.protocol} x{row.channels}  {row.time_us:.2f} us"
 
 
 class Tuner:
-    """Tries candidates on one resolved question; each is set up once for all sizes."""
+    """Simulates candidates on one resolved cell; the cell for each candidate is made once for all
+    sizes.
+    """
 
     def __init__(self, resolved: ResolvedCell, engine: str = "auto") -> None:
         self.resolved = resolved
@@ -100,7 +112,11 @@ class Tuner:
         self._forced: dict[Candidate, ResolvedCell] = {}
 
     def best(self, size: int) -> Tuned:
-        """The fastest of all that can run at a size."""
+        """Simulate all candidates that can run at a size in bytes; return the fastest beside NCCL's
+        choice.
+
+        NCCL's choice is kept unless a candidate is faster by more than the fraction WORTH.
+        """
         usual = row_of_size(self.resolved, size, engine=self.engine)
         dtype = self.resolved.cell.scenario.collective.dtype
         table = cost_table(self.resolved.jobs[0], self.resolved.collective(size), dtype)
@@ -117,7 +133,9 @@ class Tuner:
         return Tuned(usual, times[winner], winner, len(times))
 
     def _fewer_channels(self, start: Candidate, size: int, times: dict[Candidate, Row]) -> None:
-        """Halve the channels for as long as that is faster."""
+        """Try `start` with half, a quarter, … of its channels as long as that is faster; add the
+        rows to `times`.
+        """
         best = times[start]
         while best.channels is not None and best.channels > 1:
             fewer = replace(start, n_channels=best.channels // 2)
@@ -127,11 +145,11 @@ class Tuner:
             times[fewer] = best = row
 
     def _row(self, candidate: Candidate, size: int) -> Row:
-        """The row of a size if NCCL runs the candidate."""
+        """Simulate a size in bytes with NCCL forced to the candidate."""
         return row_of_size(self._with(candidate), size, engine=self.engine)
 
     def _with(self, candidate: Candidate) -> ResolvedCell:
-        """The cell in which NCCL has no choice but the candidate."""
+        """The resolved cell in which a tuner rule forces NCCL to the candidate."""
         if candidate not in self._forced:
             function = COLLECTIVES[self.resolved.cell.scenario.collective.collective]
             wish = (candidate.algorithm, candidate.protocol, candidate.n_channels)
@@ -143,7 +161,11 @@ class Tuner:
 
 
 def rules_of(resolved: ResolvedCell, results: Sequence[Tuned]) -> list[TunerRule]:
-    """The rules of results at rising sizes; a rule holds up to the next size that was tried."""
+    """The tuner rules for results in order of size; a rule holds up to the byte before the next
+    size tried.
+
+    Consecutive sizes with the same choice share a rule.
+    """
     comm = resolved.jobs[0].comm
     function = COLLECTIVES[resolved.cell.scenario.collective.collective]
     settings = comm.settings  # a number of channels that the user limits stands in the table
@@ -164,14 +186,16 @@ def rules_of(resolved: ResolvedCell, results: Sequence[Tuned]) -> list[TunerRule
 
 
 def merged(old: Sequence[TunerRule], new: Sequence[TunerRule]) -> list[TunerRule]:
-    """The new rules, and the old ones that are about other functions, nodes or ranks."""
+    """The new rules, after those old ones that are for other collectives, numbers of nodes or
+    ranks.
+    """
     about = {(rule.function, rule.n_nodes, rule.n_ranks) for rule in new}
     others = [rule for rule in old if (rule.function, rule.n_nodes, rule.n_ranks) not in about]
     return [*others, *new]
 
 
 def _time(row: Row) -> float:
-    """The time of a row in µs."""
+    """The time of a row in µs; raises a NetsimError if it has none."""
     if row.time_us is None:
         raise NetsimError("a row without a time")
     return row.time_us

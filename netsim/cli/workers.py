@@ -1,4 +1,4 @@
-"""The workers, the cache and the part of a sweep that options name."""
+"""Workers, memory, cache and part of a sweep, as the options name them."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ MOST_JOBS = 4096
 
 
 def memory_of(text: str | None) -> int:
-    """The bytes of `--memory`, or those that the system has for this process and its workers."""
+    """The bytes of `--memory`; by default, the memory available to this process and its workers."""
     if text is None:
         return available_memory() + resident()
     size = parsed(parse_size, "--memory", text)
@@ -32,7 +32,11 @@ def memory_of(text: str | None) -> int:
 def workers(
     jobs: int | None, call: Callable[..., Any], memory: str | None = None, **settings: Any
 ) -> Iterator[Any]:
-    """`jobs` processes that `call` (`base/processes.py`), or None for this process only."""
+    """A context with `jobs` worker processes that run `call` (`netsim/base/processes.py`).
+
+    It gives None if everything runs in this process (`jobs` None or 1). `memory` is the text of
+    `--memory`, `settings` are passed on to Processes.
+    """
     limit = memory_of(memory)
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:
         raise InputError(f"--jobs: expected 1 to {MOST_JOBS}, got {jobs}")
@@ -51,7 +55,9 @@ def workers(
 def helpers_of(
     jobs: int | None, dask: str | None, memory: str | None, cells: Sequence[Cell]
 ) -> Iterator[Workers | None]:
-    """The workers that the options name for a sweep; None is this process."""
+    """A context with the workers for a sweep: local processes or a Dask cluster; None for this
+    process.
+    """
     if dask is None:
         with workers(jobs, run.fulfil, memory, rest=run.left_of) as processes:
             yield None if processes is None else run.Local(processes, cells)
@@ -66,7 +72,7 @@ def helpers_of(
 
 @contextmanager
 def opened_cache(is_wanted: bool) -> Iterator[run.Cache | None]:
-    """The rows of earlier sweeps, if they are wanted."""
+    """A context with the cache of rows from earlier sweeps; None if it is not wanted."""
     if not is_wanted:
         yield None
         return
@@ -75,7 +81,9 @@ def opened_cache(is_wanted: bool) -> Iterator[run.Cache | None]:
 
 
 def shard_of(text: str | None) -> tuple[int, int] | None:
-    """The number of a part and the number of all parts, from `--shard i/n`."""
+    """The number of a part and the number of all parts, from `--shard i/n`; None without the
+    option.
+    """
     if text is None:
         return None
     match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
@@ -85,6 +93,6 @@ def shard_of(text: str | None) -> tuple[int, int] | None:
 
 
 def part_of(cells: Sequence[Cell], shard: tuple[int, int] | None) -> list[Cell]:
-    """The cells of a part: every n-th, so that parts take about as long."""
+    """The cells of part i of n (`shard`): every n-th, so that parts take about the same time."""
     number, parts = shard or (1, 1)
     return list(cells[number - 1 :: parts])

@@ -1,7 +1,7 @@
-"""What bounds a run: its critical path, from the row that ends last back to the first.
+"""What bounds a run: its critical path, from the row that finishes last back to the first.
 
-Every second of the makespan belongs to one cause. The second half computes a lower bound on the
-time of any algorithm on a topology.
+Every second of the makespan belongs to one cause. The second half of the module computes a lower
+bound on the time of any algorithm on a topology.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +29,9 @@ from netsim.topology.graph import (
 )
 
 _EQUAL = 1e-9  # rates with a smaller relative difference are equal
-# Rows that the way back looks at together, and of how many it must go through one for it to pay.
+# The walk back over the critical path computes a block of rows at once, of SHORTEST to LONGEST
+# rows. The block grows if the path goes through at least one in MANY of its rows, and shrinks
+# otherwise.
 SHORTEST = 16
 LONGEST = 8192
 MANY = 32
@@ -37,11 +39,11 @@ MANY = 32
 
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
-    """Rows from first to last, and the seconds of each part of the makespan.
+    """The rows of a critical path from first to last, and the seconds of the makespan by cause.
 
-    `latency` is the time for arrivals and start-up before bytes move, `launch` the start by a host
-    and of a kernel, `transfer` and `compute` the time in which bytes move or kernels compute, and
-    `release` the wait for a release time.
+    `latency` is the time of paths and start-up before bytes move, `launch` the launches by hosts
+    and of kernels, `transfer` and `compute` the time in which bytes move or kernels compute, and
+    `release` the time before the first row's release.
     """
 
     rows: Longs
@@ -52,7 +54,7 @@ class CriticalPath:
     release: float
 
     def shares(self) -> dict[str, float]:
-        """The fraction of each cause, 0 to 1."""
+        """The fraction of the makespan (0 to 1) by cause."""
         causes = ("latency", "launch", "transfer", "compute", "release")
         seconds = {cause: float(getattr(self, cause)) for cause in causes}
         total = sum(seconds.values())
@@ -60,7 +62,11 @@ class CriticalPath:
 
 
 def critical_path(program: Program, timeline: Timeline) -> CriticalPath:
-    """Walk back from the row that ends last, always to the dependency that was ready last."""
+    """The critical path of a run.
+
+    It is found by a walk back from the row that finishes last, always to the dependency that was
+    ready last.
+    """
     if not len(program):
         return CriticalPath(
             rows=np.zeros(0, np.int64),
@@ -91,8 +97,9 @@ def critical_path(program: Program, timeline: Timeline) -> CriticalPath:
 
 
 def _walk(program: Program, timeline: Timeline) -> tuple[Longs, float, float]:
-    """The rows of the critical path from last to first, and the seconds of lags and of releases
-    on it."""
+    """The rows of the critical path, first to last, and the seconds of lags and of the first
+    release on it.
+    """
     start = timeline.start
     end = timeline.end
     waits = _Waits(program, timeline)
@@ -120,7 +127,7 @@ def _walk(program: Program, timeline: Timeline) -> tuple[Longs, float, float]:
 
 
 class _Waits:
-    """For each row, the dependency that was ready last."""
+    """Finds, for each row of a run, the dependency that was ready last."""
 
     def __init__(self, program: Program, timeline: Timeline) -> None:
         self.schedule = program.schedule
@@ -131,7 +138,11 @@ class _Waits:
         self.latency = program.path_latency
 
     def of(self, first: int, last: int) -> tuple[list[int], list[float]]:
-        """For some rows, the dependency that was ready last (-1: none), and when it was ready."""
+        """For each row from `first` up to `last` (exclusive): the dependency that was ready last,
+        and when (s).
+
+        The dependency is -1 if a row has none.
+        """
         ptr = self.schedule.dep_ptr[first : last + 1].astype(np.int64)
         span = slice(int(ptr[0]), int(ptr[-1]))
         earlier = self.schedule.dep_row[span]
@@ -150,7 +161,7 @@ class _Waits:
 
 
 def on_host(program: Program, rows: Longs) -> NDArray[np.bool_]:
-    """Whether each row is the launch of a host."""
+    """Whether each row is a launch by a host: its path has a link of the kind "host"."""
     paths = program.paths
     kind = program.links.kind
     launching = {-1: False}
@@ -162,8 +173,10 @@ def on_host(program: Program, rows: Longs) -> NDArray[np.bool_]:
 
 
 def narrowest(program: Program, row: int) -> list[int]:
-    """The links that allow a row the lowest rate; none if its own highest rate is lower, or
-    nothing limits it."""
+    """The links that limit the rate of a row most.
+
+    Empty if the row's own highest rate is lower, or nothing limits it.
+    """
     schedule = program.schedule
     paths = program.paths
     path = int(program.path[row])
@@ -181,8 +194,10 @@ def narrowest(program: Program, row: int) -> list[int]:
 
 
 def rates_alone(program: Program) -> Floats:
-    """The rate of every row if no other row moves: its own highest rate, or that of its slowest
-    link."""
+    """The rate of each row if no other row moves: its own highest rate or that of its slowest link.
+
+    In units of the link (bytes, or seconds of work) per second.
+    """
     paths = program.paths
     with np.errstate(divide="ignore"):
         limits = program.links.capacity[paths.link] / paths.weight
@@ -193,7 +208,8 @@ def rates_alone(program: Program) -> Floats:
 
 
 # What bounds a run, in a few words: `NIC ingress node1.nic0 97 %`, `latency 83 %`, `launch 71 %`.
-# It is the busiest link if it is busy most of the time, else the largest part of the critical path.
+# It is the busiest link if that is in use most of the time, else the largest part of the critical
+# path.
 
 BUSY = 0.6  # a link with a larger utilization bounds a run
 _EQUALLY_BUSY = 0.02  # links count as equally busy up to this difference of their utilization
@@ -209,9 +225,10 @@ SPOKEN = {
 
 @dataclass(frozen=True, slots=True)
 class Causes:
-    """The fraction of a run's time by cause.
+    """What a run's time is spent on: the fraction by cause.
 
-    It also has the seconds of transfers by the kind of link that limits them.
+    `transfers()` returns the seconds of transfers on the critical path, by the kind of link that
+    limits them.
     """
 
     shares: Mapping[str, float]
@@ -221,8 +238,10 @@ class Causes:
 def bound_by(
     program: Program, timeline: Timeline, use: LinkUse | None = None, causes: Causes | None = None
 ) -> str:
-    """What bounds a run in words, from the `use` of its links and its `causes`, if these are
-    computed already."""
+    """What bounds a run, in words: `NIC ingress node1.nic0 97 %` or `latency 83 %`.
+
+    `use` and `causes` can be passed if they are computed already.
+    """
     if timeline.makespan <= 0:
         return "nothing"
     use = link_use(program, timeline) if use is None else use
@@ -240,21 +259,22 @@ def bound_by(
 
 
 def _causes(program: Program, timeline: Timeline) -> Causes:
-    """The causes of the time of a run, from its critical path."""
+    """The fractions of a run's time by cause, from its critical path."""
     path = critical_path(program, timeline)
     return Causes(path.shares(), lambda: _transfers(program, timeline, path))
 
 
 def link_label(table: LinkTable, link: int) -> tuple[str, str]:
     """The class and the place of a link in words: ("NIC ingress", "node1.nic0"), ("memory",
-    "gpu3")."""
+    "gpu3").
+    """
     name = table.name(link)
     kind = table.kind(link)
     spoken = ("incast on " if link in table.met else "") + SPOKEN.get(kind, kind)
     if "->" not in name:
         return spoken, name.partition("(")[2].rstrip(")") or name
     tail, _, head = name.partition("->")
-    # One end is a GPU or NIC rather than a switch in the middle.
+    # The link has one end at a GPU or NIC, which names it better than its switch.
     ends = [end for end in (tail, head) if end.rpartition(".")[2].startswith(("gpu", "nic"))]
     if len(ends) != 1:
         return spoken, name
@@ -262,8 +282,10 @@ def link_label(table: LinkTable, link: int) -> tuple[str, str]:
 
 
 def _busiest(table: LinkTable, use: LinkUse) -> str:
-    """The class of the busiest link in words, with its place unless most links of the class are
-    equally busy."""
+    """The class of the busiest link in words and its utilization: `NIC ingress node1.nic0 97 %`.
+
+    The place is left out if most links of the class are equally busy.
+    """
     most = float(use.utilisation.max())
     hot = (use.utilisation >= most - _EQUALLY_BUSY).tolist()
     label, place = link_label(table, int(use.link[np.argmax(use.utilisation)]))
@@ -278,12 +300,12 @@ def _busiest(table: LinkTable, use: LinkUse) -> str:
 
 
 def _count(table: LinkTable, link: int) -> int:
-    """The number of identical links that a link of the table represents."""
+    """The number of identical links that one link of the table represents."""
     return 1 if table.count is None else int(table.count[link])
 
 
 def _transfers(program: Program, timeline: Timeline, path: CriticalPath) -> dict[str, float]:
-    """Transfers one after another: each fills its link, but no link is in use all the time."""
+    """The seconds of the rows on the critical path, by the kind of link that limits each."""
     seconds: dict[str, float] = {}
     for row in path.rows.tolist():
         kind = narrowest_kind(program, row)
@@ -293,16 +315,19 @@ def _transfers(program: Program, timeline: Timeline, path: CriticalPath) -> dict
 
 
 def narrowest_kind(program: Program, row: int) -> str:
-    """The kind of the link that limits a row; of equal kinds the first by name."""
+    """The kind of the link that limits a row, in words; if several do, the first in alphabetical
+    order.
+    """
     kinds = {link_label(program.links, link)[0] for link in narrowest(program, row)}
     return min(kinds, default="own rate")
 
 
-# A lower bound on the time of a collective with any algorithm. For every cut of the network it is
-# the bytes that must cross the cut, divided by the bandwidth of its links. The cut with the largest
-# time is computed by maximum flows: if a time is too short, some flow does not fit, and the minimum
-# cut of this flow needs more time (a Newton search of few steps). Every cut proves a bound. So it
-# is enough to compute the flow of one rank for all ranks with equal surroundings.
+# A lower bound on the time of a collective with any algorithm. A cut divides the nodes of the
+# network into a sending and a receiving side. For every cut, the bound is the bytes that must cross
+# it, divided by the bandwidth of its links. The cut with the largest time is computed by maximum
+# flows: if a time is too short, some flow does not fit, and the minimum cut of this flow needs more
+# time (a Newton search of few steps). Every cut proves a bound, so it is enough to compute the flow
+# of one rank for all ranks with equal surroundings.
 
 _SUPPLY = 2**28  # integer units into which the data of a flow is divided
 _MOST_FLOWS = 50_000  # most variables of a linear program
@@ -311,10 +336,11 @@ _MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The least seconds of any algorithm: by the tightest cut, and by the longest distance.
+    """The least seconds that any algorithm needs.
 
-    `best` is the time that the best schedules in the literature reach for large sizes; None if
-    unknown.
+    `bandwidth` is the time by the tightest cut, which `cut` describes, and `latency` that between
+    the two ranks farthest apart. `best` is the time that the best schedules in the literature reach
+    for large sizes; None if unknown.
     """
 
     bandwidth: float
@@ -333,10 +359,12 @@ def limit_of(
     demand: Floats | None = None,
     nvls: bool = False,
 ) -> Limit:
-    """The lower bound for a collective on the devices `gpus`, in the order of ranks.
+    """The lower bound for the collective `name` on the devices `gpus`, in the order of ranks.
 
-    `block` is the bytes of its count as nccl-tests defines it; `demand[a, b]` are the bytes from a
-    to b of sends between pairs. `nvls` says that NVSwitches add values.
+    Args:
+        block: bytes of its count as nccl-tests defines it
+        demand: for sends between pairs, demand[a, b] are the bytes from rank a to rank b
+        nvls: NVSwitches can add values
     """
     if len(gpus) < 2 or (block <= 0 if demand is None else not demand.any()):
         return Limit(0.0, 0.0, 0.0, "nothing has to move")
@@ -361,8 +389,10 @@ def limit_of(
 
 
 class _Cuts:
-    """The network between ranks with parallel links as one; a cut is the set of nodes on its
-    sending side."""
+    """The network between ranks, with parallel links joined, and the cuts through it.
+
+    A cut is a boolean array over the nodes, true for those on its sending side.
+    """
 
     def __init__(self, topology: Topology, gpus: Ints, *, nvls: bool) -> None:
         self.topology = topology
@@ -386,9 +416,10 @@ class _Cuts:
         self.parts = [alone, np.array([with_ranks.get(name, -1) for name in hosts])]
 
     def sinks(self, apart: int = -1) -> Ints:
-        """One rank of each kind, where kinds differ in their links and those of their neighbors.
+        """One rank of each kind; ranks are of one kind if their links and those of their neighbors
+        are equal.
 
-        A single rank may be a kind of its own; it is left out.
+        The rank `apart` counts as a kind of its own and is left out (-1: no rank).
         """
         kinds = self.topology.node_kinds.astype(np.uint64)
         color = kinds * 3 + np.isin(np.arange(self.nodes), self.ranks)
@@ -406,13 +437,13 @@ class _Cuts:
         return np.asarray(representatives[representatives != apart])
 
     def leaving(self, side: NDArray[np.bool_]) -> float:
-        """The bandwidth of the links that leave a set of nodes, in bytes/s."""
+        """The bandwidth in bytes/s of the links from the nodes in `side` to all others."""
         return float(self.rate[side[self.tail] & ~side[self.head]].sum())
 
     def distance(self) -> float:
         """The latency in seconds between the two ranks that are farthest apart."""
         shape = (self.nodes,) * 2
-        # 0 would mean that there is no link
+        # A latency of 0 would mean to scipy that there is no link.
         least = np.maximum(self.latency, 1e-15)
         graph = scipy_part("sparse").csr_array((least, (self.tail, self.head)), shape=shape)
         far = scipy_part("sparse.csgraph").dijkstra(graph, indices=self.ranks[self.sinks()])[
@@ -423,10 +454,10 @@ class _Cuts:
     def tightest(
         self, supply: Floats, ends: Ints, *, back: bool
     ) -> tuple[float, NDArray[np.bool_]]:
-        """The longest time that any cut takes, and that cut.
+        """The longest time in seconds that any cut takes, and that cut.
 
-        Each rank has some bytes that all `ends` need; with `back`, each rank needs some bytes that
-        all `ends` have.
+        `supply` are the bytes that each rank has and all ranks in `ends` need; with `back`, the
+        bytes that each rank needs and all ranks in `ends` have.
         """
         tail, head = (self.head, self.tail) if back else (self.tail, self.head)
         into = np.bincount(head, self.rate, self.nodes)[self.ranks[ends]]
@@ -453,7 +484,11 @@ class _Cuts:
     def _side(
         self, supply: Floats, end: int, seconds: float, tail: Longs, head: Longs
     ) -> NDArray[np.bool_]:
-        """The sending side of the minimum cut towards a node if transfers take `least` seconds."""
+        """The sending side of the minimum cut towards the node `end` if transfers may take
+        `seconds`.
+
+        `tail` and `head` are the nodes of each link.
+        """
         unit = float(supply.sum()) / _SUPPLY
         source = self.nodes
         sources = np.flatnonzero(supply)
@@ -463,7 +498,8 @@ class _Cuts:
         return flow([(tails, heads, np.round(most / unit))], source, end)[1][:-1]
 
     def all_reduce(self, block: float) -> tuple[float, NDArray[np.bool_], float]:
-        """The least time of an all_reduce by any cut.
+        """The least time of an all_reduce by any cut, that cut, and the time of the best known
+        schedules.
 
         The data of each rank must leave every part of a partition, and the result must enter it. If
         no switch adds values, the parts exchange the data 2 (parts - 1) times. The best known
@@ -483,8 +519,12 @@ class _Cuts:
         return least, side, max(least, sum(halves))
 
     def between(self, demand: Floats) -> tuple[float, NDArray[np.bool_], float | None]:
-        """The least time of sends between pairs: by the cuts around ranks and hosts and, if it
-        is small, a linear program."""
+        """The least time of sends between pairs, the tightest cut, and the optimal time (None if
+        too large).
+
+        The cuts tried are those around ranks and hosts; a small network is also solved as a linear
+        program.
+        """
         least = 0.0
         side = np.zeros(self.nodes, bool)
         around = [p == k for p in self.parts for k in range(int(p.max()) + 1)]
@@ -500,7 +540,9 @@ class _Cuts:
         return best, side if best <= least * (1 + 1e-6) else np.zeros(self.nodes, bool), best
 
     def _program(self, demand: Floats) -> float:
-        """The seconds of the optimal flows, in which the flows of one source are combined."""
+        """The seconds of the optimal flows for the demand, by a linear program; flows of one source
+        are combined.
+        """
         ranks = len(self.ranks)
         edges = len(self.tail)
         unit = float(demand.max())
@@ -527,7 +569,7 @@ class _Cuts:
         return float(solution.fun) * unit / speed if solution.status == 0 else 0.0
 
     def words(self, side: NDArray[np.bool_]) -> str:
-        """A cut in words: its links by kind, their bytes, and the ranks on both sides."""
+        """A cut in words: its links by kind, their bandwidth, and the ranks on both sides."""
         links = self.topology.links
         names = self.topology.nodes
         over = side[links.tail] & ~side[links.head] & (links.bandwidth > 0)

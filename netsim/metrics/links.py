@@ -1,7 +1,7 @@
-"""What passed over the links of a program during a run, and what each GPU did meanwhile.
+"""What was carried by the links of a program during a run, and what each GPU did meanwhile.
 
-Amounts are in the unit of the resource: bytes for links and memories, seconds for resources of
-which each second has one second (SMs that compute, proxies, messages, launches).
+Amounts are in the unit of the resource: bytes for links and memories, seconds of work for resources
+that give one second in each second (SMs that compute, proxies, messages, launches).
 """
 
 from dataclasses import field
@@ -41,14 +41,17 @@ class LinkUse:
         return len(self.link)
 
     def top(self, count: int) -> Longs:
-        """The positions of the links with the largest utilization; of equal ones, the first
-        comes first."""
+        """The positions of the `count` links with the largest utilization; equal ones in their
+        order.
+        """
         return np.argsort(-self.utilisation, kind="stable")[:count]
 
 
 def link_amounts(program: Program, times: Floats | None = None) -> Floats:
-    """The amount that all rows together draw from every link; `times` weighs each row (default
-    1)."""
+    """The amount that all rows together draw from each link.
+
+    `times` is a factor on each row's amount (default 1).
+    """
     paths = program.paths
     placed = program.path >= 0
     amount = program.schedule.amount[placed] * (1.0 if times is None else times[placed])
@@ -73,12 +76,17 @@ def amounts_by(table: LinkTable, program: Program) -> Floats:
 
 
 def link_use(program: Program, timeline: Timeline) -> LinkUse:
-    """The amount, and the utilization averaged over the makespan, of every link in use."""
+    """The links that carried anything in a run: their amounts, and their utilization over the
+    makespan.
+    """
     return use_of(program, link_amounts(program), timeline.makespan)
 
 
 def use_of(program: Program, amounts: Floats, seconds: float) -> LinkUse:
-    """The utilization of links that carry these amounts in `seconds`, as fractions."""
+    """The links with an amount, and their utilization if they carry that in `seconds`.
+
+    `amounts` has an entry for each link of the program.
+    """
     link = np.flatnonzero(amounts > 0)
     room = capacity_room(program.links, link, np.array([0.0, seconds]))[:, 0]
     return LinkUse(link, amounts[link], utilisation_of(amounts[link], room))
@@ -86,16 +94,18 @@ def use_of(program: Program, amounts: Floats, seconds: float) -> LinkUse:
 
 @dataclass(frozen=True, slots=True)
 class Fullest:
-    """The link between switches that carries most, and its amount over the mean of these links."""
+    """The link between switches that carries most, and its amount divided by the mean of all such
+    links.
+    """
 
     name: str
     over_mean: float
 
 
 def fullest_link(topology: Topology, program: Program, use: LinkUse) -> Fullest | None:
-    """The link between switches that carries most, or None if none of them is used.
+    """The link between switches that carries most; None if none of them is used.
 
-    The mean includes the links that are not used.
+    The mean that it is compared with includes unused links.
     """
     between = topology.links.kind == LINK_KINDS.index("fabric")
     wires = use.link < len(between)
@@ -111,7 +121,7 @@ def fullest_link(topology: Topology, program: Program, use: LinkUse) -> Fullest 
 
 
 def utilisation_of(amount: Floats, room: Floats) -> Floats:
-    """Amount over room as a fraction; 0 if the room is 0 or infinite."""
+    """Amount divided by room, as fractions; 0 where the room is 0 or infinite."""
     bounded = np.isfinite(room) & (room > 0)
     return np.divide(amount, room, out=np.zeros_like(amount), where=bounded)
 
@@ -153,12 +163,14 @@ Ends = tuple[Longs, Ints]  # numbers of rows, and for each a rank
 
 
 def senders(schedule: Schedule, rows: Longs) -> Ends:
-    """For every row the ranks that it reads from or works on, as (rows, ranks)."""
+    """The ranks that rows read from or work on: arrays (row, rank), with an entry for each rank of
+    a row.
+    """
     return _spelled_out(schedule, rows, schedule.src[rows], SWITCH_REDUCE)
 
 
 def receivers(schedule: Schedule, rows: Longs) -> Ends:
-    """For every row the ranks at which data arrives from another rank, as (rows, ranks)."""
+    """The ranks at which data of rows arrives from other ranks: arrays (row, rank)."""
     rows = rows[_of_kinds(schedule, rows, TRANSFER, MULTICAST, SWITCH_REDUCE)]
     return _spelled_out(schedule, rows, schedule.dst[rows], MULTICAST)
 
@@ -181,14 +193,14 @@ def _spelled_out(schedule: Schedule, rows: Longs, end: Ints, group_kind: int) ->
 
 
 def moves(schedule: Schedule, rows: Longs | None = None) -> Longs:
-    """The rows, of all or of `rows`, that transfer, copy, reduce or compute."""
+    """The numbers of those rows (of all, or of `rows`) that transfer, copy, reduce or compute."""
     kinds = (TRANSFER, LOCAL_COPY, MULTICAST, SWITCH_REDUCE, COMPUTE)
     rows = np.arange(len(schedule)) if rows is None else rows
     return rows[_of_kinds(schedule, rows, *kinds)]
 
 
 def _of_kinds(schedule: Schedule, rows: Longs, *kinds: int) -> NDArray[np.bool_]:
-    """Whether each row is of one of some kinds."""
+    """For each of `rows`, whether it is of one of the `kinds`."""
     wanted = np.array([style.kind in kinds for style in schedule.styles], bool)
     matches: NDArray[np.bool_] = wanted[schedule.style[rows]]
     return matches
@@ -205,9 +217,10 @@ _INSTANT = 1e-9  # changes that are closer than this fraction of the run count a
 
 @dataclass(frozen=True, slots=True)
 class LinkLoad:
-    """Amounts by link and bin: `amount[i, k]` passes `link[i]` from `edges[k]` to `edges[k + 1]`.
+    """The load of links over time: `amount[i, k]` passes `link[i]` from `edges[k]` to `edges[k +
+    1]` (s).
 
-    `room` is the amount that the capacity of the link allows in that time.
+    `room[i, k]` is the amount that the link's capacity allows in that time.
     """
 
     link: Longs
@@ -227,15 +240,14 @@ class LinkLoad:
         return utilisation_of(self.amount, self.room)
 
     def seconds_at_capacity(self, least: float = 0.99) -> Floats:
-        """The seconds in which each link is used to at least the fraction `least` of its
-        capacity."""
+        """For each link, the seconds in which its utilization is at least the fraction `least`."""
         seconds: Floats = (self.utilisation >= least) @ np.diff(self.edges)
         return seconds
 
 
 @dataclass
 class Loads:
-    """How much had passed over a link at any time of a run, computed when it is first requested.
+    """How much had passed over a link at any time of a run; computed for a link at its first use.
 
     The amount of a row is spread evenly over the time in which its bytes move.
     """
@@ -245,7 +257,9 @@ class Loads:
     _passed_by_link: Memo = field(default_factory=Memo)
 
     def between(self, link: int, begin: Floats, end: Floats) -> Floats:
-        """The amounts that pass over a link from each begin to each end."""
+        """The amounts that pass over a link from each time in `begin` to that in `end`
+        (seconds).
+        """
         when, passed, *_ = self._passed_by_link.of(link, lambda: self._passed(link))
         if not len(when):
             return np.zeros(len(begin))
@@ -253,7 +267,7 @@ class Loads:
         return amounts
 
     def in_bins(self, link: int, edges: Floats) -> Floats:
-        """The amounts that pass over a link between consecutive edges.
+        """The amounts that pass over a link between consecutive times `edges` (seconds).
 
         Rows that take no time are included.
         """
@@ -262,7 +276,7 @@ class Loads:
         return at_once + self.between(link, edges[:-1], edges[1:])
 
     def users(self, link: int) -> tuple[Longs, Floats]:
-        """The rows that use a link, and the amount of each."""
+        """The rows that use a link, and the amount that each draws from it."""
         order, ptr, weight = self._entries
         members = order[ptr[link] : ptr[link + 1]]
         paths = self._owners[members]
@@ -285,7 +299,7 @@ class Loads:
         )
 
     def flow(self, rows: Longs) -> tuple[Floats, Floats]:
-        """When the bytes of rows begin to move and when they have moved, in seconds."""
+        """For each row, when its bytes begin to move and when all have moved, in seconds."""
         return moving_times(self.program, self.timeline, rows)
 
     def _passed(self, link: int) -> tuple[Floats, Floats, Floats, Floats]:
@@ -315,9 +329,10 @@ class Loads:
 def load_over_time(
     program: Program, timeline: Timeline, links: Longs, bins: int, exact: int = 0
 ) -> LinkLoad:
-    """The load of some links in equal bins from 0 to the end of the run.
+    """The load of some links in `bins` equal bins from 0 to the end of the run.
 
-    If rows begin and end at no more than `exact` times, the bins lie between these times instead.
+    If there are at most `exact` times at which rows begin or end, the bins lie between these times
+    instead.
     """
     if bins < 1:
         raise ValueError(f"bins: expected at least 1, got {bins}")
@@ -336,14 +351,19 @@ def load_over_time(
 
 
 def moving_times(program: Program, timeline: Timeline, rows: Longs) -> tuple[Floats, Floats]:
-    """When the bytes of rows begin to move and when they have moved, in seconds."""
+    """For each row, when its bytes begin to move (after its start-up) and when all have moved, in
+    seconds.
+    """
     latency = program.style_values("latency")[program.schedule.style[rows]]
     end = timeline.end[rows]
     return np.minimum(timeline.start[rows] + latency, end), end
 
 
 def _changes(program: Program, timeline: Timeline) -> Floats:
-    """The times at which rows begin or end to move, with 0 and the end of the run."""
+    """The times in seconds at which rows begin or end to move, with 0 and the end of the run.
+
+    Times that nearly coincide are joined.
+    """
     moving = np.flatnonzero((program.path >= 0) & (program.schedule.amount > 0))
     times = moving_times(program, timeline, moving)
     when = different(np.concatenate([[0.0], *times, [timeline.makespan]]))
@@ -373,7 +393,7 @@ Spans = tuple[Ints, Floats, Floats]  # rank, begin, end
 
 @dataclass(frozen=True, slots=True)
 class GpuTime:
-    """How many seconds every rank spends on what.
+    """The seconds that each rank spends communicating, computing, busy and waiting.
 
     Communicating is sending, receiving or copying. Busy is communicating or computing, so that
     `busy - computing` is communication that no computing overlaps. Waiting is the rest of the
@@ -387,7 +407,7 @@ class GpuTime:
 
 
 def gpu_time(program: Program, timeline: Timeline) -> GpuTime:
-    """The time of every GPU, divided into communicating, computing and waiting."""
+    """The seconds that each rank spends communicating, computing and waiting in a run."""
     kind = program.schedule.kind
     work = _working(program, timeline, np.flatnonzero(kind == COMPUTE))
     moving = np.flatnonzero((kind != COMPUTE) & (kind != MARK))
@@ -402,7 +422,10 @@ def gpu_time(program: Program, timeline: Timeline) -> GpuTime:
 
 
 def arrivals(program: Program, timeline: Timeline, rows: Longs) -> Spans:
-    """When the data of rows arrives, by receiving rank: a path latency after it leaves."""
+    """When the data of rows arrives: (receiving rank, begin, end) in seconds.
+
+    That is a path latency after the data leaves.
+    """
     row, rank = receivers(program.schedule, rows)
     delay = program.path_latency[program.path[row]]
     begin, end = moving_times(program, timeline, row)
@@ -410,7 +433,7 @@ def arrivals(program: Program, timeline: Timeline, rows: Longs) -> Spans:
 
 
 def _working(program: Program, timeline: Timeline, rows: Longs) -> Spans:
-    """Return rank, start and finish time (seconds) of rows, for the ranks that send or compute."""
+    """The spans in which ranks send or compute for rows: (rank, start, finish) in seconds."""
     row, rank = senders(program.schedule, rows)
     return rank, timeline.start[row], timeline.end[row]
 
@@ -425,7 +448,7 @@ def _joined(first: Spans, second: Spans) -> Spans:
 
 
 def _covered(spans: Spans, ranks: int, makespan: float) -> Floats:
-    """The seconds of every rank in which at least one of its spans lies, up to the makespan."""
+    """For each rank, the seconds that at least one of its spans covers, up to the makespan."""
     rank, begin, end = spans
     small = rank.astype(np.uint16) if ranks <= 1 << 16 else rank  # numpy sorts these by counting
     order = np.argsort(small, kind="stable")
@@ -435,18 +458,19 @@ def _covered(spans: Spans, ranks: int, makespan: float) -> Floats:
     edges = np.concatenate([[0], np.cumsum(np.bincount(rank, minlength=ranks))])
     for r in range(ranks):
         span = slice(int(edges[r]), int(edges[r + 1]))
-        turn = np.argsort(begin[span], kind="stable")
-        first = begin[span][turn]
-        reach = np.maximum.accumulate(end[span][turn])
+        by_begin = np.argsort(begin[span], kind="stable")
+        first = begin[span][by_begin]
+        reach = np.maximum.accumulate(end[span][by_begin])
         before = np.concatenate([[0.0], reach[:-1]]) if len(reach) else reach
         covered[r] = np.maximum(reach - np.maximum(first, before), 0.0).sum()
     return covered
 
 
 def needed(use: LinkUse, links: LinkTable) -> tuple[float, int]:
-    """The seconds that the busiest link needs for its bytes at its best capacity, and that link.
+    """The seconds that the busiest link needs for its amount at its highest capacity, and that
+    link's number.
 
-    Links that carry bytes and never have any capacity need infinite seconds. Without a used link: 0
+    A link that carries bytes and never has capacity needs infinite seconds. Without a used link: 0
     seconds and link -1.
     """
     if not len(use):

@@ -1,4 +1,8 @@
-"""Draw explanations: where the time goes, what would change it, training steps and their calls."""
+"""Pictures of explanations: where the time goes, what would change it, training steps and their
+calls.
+
+An explanation is the content of explain.json as a dictionary; its times are in µs.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import cycle
@@ -29,7 +33,7 @@ _LEAST = 1e-3  # a parameter that changes the time by a smaller fraction is left
 
 
 def plot_explanation(explanation: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Draw the pictures of an explanation; return the paths of the files."""
+    """Draw the pictures of an operation's explanation into a folder; return their paths."""
     title = explanation.get("title", "")
     return drawn(
         folder,
@@ -42,7 +46,9 @@ def plot_explanation(explanation: Mapping[str, Any], folder: Path) -> list[Path]
 
 
 def breakdown_figure(explanations: Mapping[str, Mapping[str, Any]], title: str = "") -> Figure:
-    """A stacked bar of the causes for every explanation, by its name."""
+    """A stacked bar for each explanation, with the µs of each cause; the keys of `explanations`
+    name the bars.
+    """
     figure, axes = one_panel(7.6, 1.5 + 0.55 * len(explanations))
     longest = max(explanation["time_us"] for explanation in explanations.values()) or 1.0
     unit, factor = time_unit(longest)
@@ -81,9 +87,13 @@ def _stack(
     longest: float,
     factor: float,
 ) -> None:
-    """Draw a stacked bar; a part that is wide enough shows its percentage of `total`.
+    """Draw a stacked bar at the y position `place`; a wide part shows its percentage of `total`.
 
-    `longest` is the length of the longest bar, in microseconds like all parts."""
+    Args:
+        parts: (value in µs, color) of each part
+        longest: length of the longest bar of the figure in µs
+        factor: µs of one unit of the x axis
+    """
     left = 0.0
     for value, color in parts:
         width = value / factor
@@ -105,9 +115,11 @@ def _stack(
 
 
 def tornado_figure(explanation: Mapping[str, Any], title: str = "") -> Figure | None:
-    """How far 10 % of each parameter changes the time, for worse and for better.
+    """A pair of bars for each parameter: how the time changes if the parameter is 10 % worse or
+    better.
 
-    None if nothing changes it. An estimate from the critical path, without a simulation, is pale.
+    None if no parameter changes the time. Changes that were estimated from the critical path
+    instead of simulated are pale.
     """
     now = explanation["time_us"]
     shown = [(parameter, _swing(parameter, now)) for parameter in explanation["parameters"]]
@@ -142,7 +154,9 @@ def _simulated(parameter: Mapping[str, Any]) -> bool:
 
 
 def _swing(parameter: Mapping[str, Any], now: float) -> tuple[float, float]:
-    """The relative changes of the time with a parameter 10 % worse and 10 % better."""
+    """The relative changes of the time `now` (µs) if a parameter is 10 % worse and if it is 10 %
+    better.
+    """
     if _simulated(parameter):
         return parameter["worse_10pct_us"] / now - 1, parameter["better_10pct_us"] / now - 1
     part = parameter["on_path_us"] / now
@@ -152,8 +166,10 @@ def _swing(parameter: Mapping[str, Any], now: float) -> tuple[float, float]:
 
 
 def _draw_swing(axes: Axes, place: int, changes: tuple[float, float], strength: float) -> None:
-    """Draw the bars of a parameter; if both point in one direction, the shorter lies on the
-    longer."""
+    """Draw the two bars of a parameter at the y position `place`, paler with less `strength`.
+
+    If both changes have the same sign, the shorter bar is drawn on top of the longer.
+    """
     bars = list(zip(changes, (ORANGE, BLUE), ("worse", "better"), strict=True))
     bars.sort(key=lambda bar: -abs(bar[0]))
     (far, *_), (near, *_) = bars
@@ -169,7 +185,7 @@ def _draw_swing(axes: Axes, place: int, changes: tuple[float, float], strength: 
 
 
 def _label_change(axes: Axes, place: int, change: float, text: str) -> None:
-    """Write a text at the end of a bar, unless the change is too small."""
+    """Write a text at the end of the bar of length `change`, unless that is too small to see."""
     if abs(change) > _LEAST:
         sign = 1 if change > 0 else -1
         axes.annotate(
@@ -190,8 +206,9 @@ def _parameter(parameter: Mapping[str, Any]) -> str:
 
 
 def timeline_figure(explanation: Mapping[str, Any], title: str = "") -> Figure | None:
-    """The work of all GPUs over time in gray, with the critical path in the colors of its
-    causes."""
+    """A timeline: the work of all GPUs in gray, and the critical path in the colors of
+    its causes.
+    """
     path = [
         row
         for row in explanation["path"]
@@ -235,8 +252,11 @@ def timeline_figure(explanation: Mapping[str, Any], title: str = "") -> Figure |
 def _draw_path(
     axes: Axes, path: Sequence[Mapping[str, Any]], place: Mapping[int, int], factor: float
 ) -> set[str]:
-    """Draw the rows of the path as bars in the colors of their causes, joined by lines; return
-    the causes."""
+    """Draw the rows of the critical path as bars in the colors of their causes, joined by lines.
+
+    `place` has the y of each GPU's band, `factor` the µs of one unit of the x axis. Returns the
+    causes drawn.
+    """
     bars: dict[str, list[list[tuple[float, float]]]] = {}
     joints: list[list[tuple[float, float]]] = []
     last: tuple[float, float] | None = None
@@ -277,7 +297,7 @@ DARK = 0.55  # text is white on colors that are less light
 
 
 def plot_explained_step(explanation: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Draw both pictures of an explained training step; return the paths of the files."""
+    """Draw the two pictures of a training step's explanation into a folder; return their paths."""
     return drawn(
         folder,
         {
@@ -319,7 +339,11 @@ def _color(name: str) -> Color:
 
 
 def answers(explanation: Mapping[str, Any]) -> Figure:
-    """The time of the step as it is, and with each part of it 10 % faster or free."""
+    """Bars for each part of the step: the time of the step if the part were 10 % faster, or took no
+    time.
+
+    A vertical line marks the time as it is.
+    """
     rows = explanation["answers"]
     figure, axes = one_panel(9.5, 1.6 + 0.5 * len(rows))
     _, factor = time_unit(explanation["time_us"])
@@ -354,7 +378,9 @@ def answers(explanation: Mapping[str, Any]) -> Figure:
 def _finish(
     axes: Axes, names: Sequence[str], explanation: Mapping[str, Any], *, room: float = 1.0
 ) -> None:
-    """Set the labels, the limits and the title of the axes."""
+    """Set the labels, limits and title of the axes; the x axis is `room` times as long
+    as the step.
+    """
     unit, factor = time_unit(explanation["time_us"])
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
@@ -369,7 +395,9 @@ PARTS = looks("part")
 
 
 def plot_breakdown(path: Path, out_dir: Path) -> list[Path]:
-    """Draw breakdown.csv; return no path if it is not the file of training steps."""
+    """Draw breakdown.csv into a folder; return the pictures, none if the file is not of training
+    steps.
+    """
     table = style.read_values(path, (), "breakdown.csv")
     if table.empty or "computing_us" not in table or "step_time_us" not in table:
         return []
@@ -384,10 +412,11 @@ def plot_breakdown(path: Path, out_dir: Path) -> list[Path]:
 
 
 def published_points(rows: pd.DataFrame, results: pd.DataFrame, folder: Path) -> pd.DataFrame:
-    """Published steps of the same machine, model, sequence and data type, as points.
+    """Published training steps of the same machine, model, sequence length and data type, as
+    points.
 
-    Their batches and layouts may differ. The MFU follows from the ratio of MFU to throughput of the
-    simulated steps.
+    Their batches and layouts may differ. Their MFU is computed with the ratio of MFU to throughput
+    of the simulated steps.
     """
     columns = ["line", "gpus", "tokens_per_s", "mfu_pct"]
     swept = {"axis:workload.model", "axis:workload.sequence"} & {*rows.columns}
@@ -409,15 +438,18 @@ def published_points(rows: pd.DataFrame, results: pd.DataFrame, folder: Path) ->
 
 
 def scaled(steps: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
-    """The steps with their numbers of GPUs and the name of their line; none if all have the same
-    number."""
+    """The training steps with columns `gpus` (their number) and `line` (the name of their curve).
+
+    The curve is named by the axes that differ between steps with equally many GPUs. No rows if all
+    steps have equally many GPUs.
+    """
     if "tokens_per_s" not in steps:
         return steps[:0]
     gpus = results.drop_duplicates("cell").set_index("cell")["ranks"].astype(float)
     rows = steps.assign(gpus=steps["cell"].map(gpus)).dropna(subset=["gpus", "tokens_per_s"])
     if rows["gpus"].nunique() < 2:
         return rows[:0]
-    # An axis that changes only with the number of GPUs, such as a batch, is no part of the name.
+    # An axis whose value follows from the number of GPUs, such as a batch, is not part of the name.
     naming_axes = [
         axis
         for axis in rows.columns
@@ -431,10 +463,10 @@ def scaled(steps: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
 
 
 def scaling_figure(rows: pd.DataFrame, published: pd.DataFrame | None = None) -> Figure:
-    """Tokens per second and GPU, and MFU, by the number of GPUs; dashed lines are scaling without
-    loss.
+    """Tokens per second and GPU, and MFU, over the number of GPUs; dashed lines show scaling
+    without loss.
 
-    `known` are published steps, which are drawn as points.
+    `published` steps are drawn as points.
     """
     points = rows[:0] if published is None else published
     rows = rows.assign(tokens_per_s=rows["tokens_per_s"] / rows["gpus"])
@@ -470,7 +502,9 @@ def scaling_figure(rows: pd.DataFrame, published: pd.DataFrame | None = None) ->
 
 
 def gpu_breakdown_figure(table: pd.DataFrame) -> Figure:
-    """A stacked bar of the mean time of the GPUs for each cell, with its MFU at the end."""
+    """A stacked bar for each cell: how its GPUs spend a step on average; its MFU is written at the
+    end.
+    """
     figure, axes = one_panel(9.5, 1.6 + 0.42 * len(table))
     unit, factor = time_unit(float(table["step_time_us"].max()))
     left = pd.Series(0.0, index=table.index)
@@ -488,7 +522,10 @@ def gpu_breakdown_figure(table: pd.DataFrame) -> Figure:
 
 
 def _describe(axes: Axes, table: pd.DataFrame, factor: float) -> None:
-    """Label the bars with their cells, and write the MFU at their ends."""
+    """Label the bars of training steps with their cells, and write the MFU at their ends.
+
+    `factor` is the µs of one unit of the x axis.
+    """
     names = [column for column in table.columns if column.startswith(AXIS)]
     named = table.assign(**{name: telling(table[name].astype(str).tolist()) for name in names})
     labels = [
@@ -517,13 +554,17 @@ _HALVES = (
 
 
 def plot_calls(table: Path, out_dir: Path) -> list[Path]:
-    """Draw the collectives of a comparison; return no path if there are none."""
+    """Draw collectives.csv of a comparison into a folder; return the pictures, none if it has no
+    calls.
+    """
     rows = style.read_values(table, (), "collectives.csv")
     return [] if rows.empty else drawn(out_dir, {"collectives": lambda: calls_figure(rows)})
 
 
 def calls_figure(rows: pd.DataFrame) -> Figure:
-    """A pair of bars, measured and simulated, for each kind of call; the longest comes first."""
+    """A pair of bars for each kind of call, its measured and simulated time in a step; the longest
+    first.
+    """
     longest = rows[["measured_total_us", "total_us"]].max(axis=1)
     rows = rows.loc[longest.sort_values(ascending=False).index[:MOST]].reset_index(drop=True)
     figure, axes = one_panel(9.5, 1.7 + 0.5 * len(rows))

@@ -1,4 +1,6 @@
-"""Draw results.csv: by size, as bars, over the axes of a sweep, and with measured times."""
+"""Pictures of results.csv: over sizes, as bars, over the axes of a sweep, and with
+measured times.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +32,9 @@ _MOST = 60  # most bars of one figure
 
 @dataclass(frozen=True)
 class _Measure:
-    """One quantity of every cell, with each value as text and the color of its bars."""
+    """A quantity that is drawn as bars: a value and its text for each cell, and the color of the
+    bars.
+    """
 
     label: str
     values: list[float]
@@ -40,7 +44,7 @@ class _Measure:
 
 
 def bars_figure(lines: sizes.PlotLines, title: str) -> Figure:
-    """A bar for every cell: bus bandwidth and time, or the time of a training step."""
+    """A bar for each cell: bus bandwidth and time, or the time of a training step."""
     shown = sizes.thinned(lines, _MOST).lines
     measures = _measures(pd.DataFrame([line.table.iloc[-1] for line in shown]))
     width = 0.075 * max(len(line.label) for line in shown)
@@ -59,7 +63,9 @@ def bars_figure(lines: sizes.PlotLines, title: str) -> Figure:
 
 
 def _measures(rows: pd.DataFrame) -> list[_Measure]:
-    """The quantities that the rows have: bus bandwidth, time, time of a training step."""
+    """The quantities for which the rows have values: bus bandwidth, time, time of a
+    training step.
+    """
     measures = []
     if rows["busbw_GBps"].notna().any():
         values = rows["busbw_GBps"].tolist()
@@ -96,7 +102,7 @@ def _measures(rows: pd.DataFrame) -> list[_Measure]:
 
 
 def _of_seeds(lines: Sequence[sizes.PlotLine]) -> str:
-    """A line of the title that says what the ends of bars mean; empty without ends."""
+    """A line of the title that says what the error bars mean; empty without error bars."""
     if any(sizes.has_noise(line.table) for line in lines):
         return "\nwithout noise, and 5 to 95 % of samples with it"
     if not any(
@@ -108,7 +114,10 @@ def _of_seeds(lines: Sequence[sizes.PlotLine]) -> str:
 
 
 def _ends(rows: pd.DataFrame, column: str) -> list[tuple[float, float]] | None:
-    """The outermost percentiles of a time, over samples of noise or over seeds; None without."""
+    """The lowest and highest drawn percentile of a time column, for each row.
+
+    They are over samples of noise, or else over seeds; None if there are neither.
+    """
     if sizes.has_noise(rows):
         return list(zip(rows["p5_us"].tolist(), rows["p95_us"].tolist(), strict=True))
     if not sizes.has_bands(rows, column):
@@ -144,10 +153,11 @@ MOST_FIGURES = 6  # most figures for single values, beside the figure of all lin
 def plot_results(
     paths: Sequence[Path], out_dir: Path, *, line_rate: float | None = None
 ) -> list[Path]:
-    """Draw one or several results.csv; return the paths of the files.
+    """Draw one or several results.csv into a folder; return the paths of the pictures.
 
     `line_rate` (GB/s) is drawn as a guide. If there are more lines than a figure can show, most of
-    them are pale, and further figures show those of one value of the column with the fewest values.
+    them are pale; further figures then show the lines that have one value in a certain column, the
+    one with the fewest values.
     """
     figures = {
         name: partial(_figure, lines, title, line_rate)
@@ -168,7 +178,9 @@ def figure_of_table(table: pd.DataFrame) -> Figure:
 
 
 def _all_parts(table: pd.DataFrame) -> list[tuple[str, str, sizes.PlotLines]]:
-    """The figures of a table as name, title and lines: of collectives, then of training steps."""
+    """The name, title and lines of each figure of a table: collectives first, then
+    training steps.
+    """
     steps = table.get("step_time_us", pd.Series(dtype=float)).notna().reindex(table.index)
     return [
         *_parts("busbw", table[table["size_bytes"] > 0]),
@@ -177,7 +189,7 @@ def _all_parts(table: pd.DataFrame) -> list[tuple[str, str, sizes.PlotLines]]:
 
 
 def _figure(lines: sizes.PlotLines, title: str, line_rate: float | None) -> Figure:
-    """Lines over sizes, or bars if there is one size."""
+    """A plot with lines over sizes, or with bars if there is a single size."""
     byte_sizes = {size for line in lines.lines for size in line.table["size_bytes"].dropna()}
     if len(byte_sizes) > 1:
         return sizes.sizes_figure(lines, title, line_rate)
@@ -186,7 +198,7 @@ def _figure(lines: sizes.PlotLines, title: str, line_rate: float | None) -> Figu
 
 
 def _parts(name: str, table: pd.DataFrame) -> list[tuple[str, str, sizes.PlotLines]]:
-    """The figures of a table as name, title and lines; none for an empty table."""
+    """The name, title and lines of each figure of a table of one kind; none for an empty table."""
     if table.empty:
         return []
     lines = sizes.lines_of(table)
@@ -215,7 +227,10 @@ def _parts(name: str, table: pd.DataFrame) -> list[tuple[str, str, sizes.PlotLin
 
 
 def _only(lines: sizes.PlotLines, place: int, value: str) -> sizes.PlotLines:
-    """The lines that have a value in a column, named by the columns in which they still differ."""
+    """The lines whose value in the column number `place` is `value`.
+
+    They are named by the columns in which they still differ.
+    """
     matching = [line for line in lines.lines if line.values[place] == value]
     differing = [
         k for k in range(len(lines.columns)) if len({line.values[k] for line in matching}) > 1
@@ -232,7 +247,7 @@ def _only(lines: sizes.PlotLines, place: int, value: str) -> sizes.PlotLines:
 
 
 def title_of(table: pd.DataFrame) -> str:
-    """What all rows have in common: `all_reduce on 4 x dgx-h100`."""
+    """A title from what all rows have in common: `all_reduce on 4 x dgx-h100`."""
     collective, topology, hosts, ranks = (
         str(table[column].iloc[0])
         if column in table.columns and table[column].nunique() == 1
@@ -248,12 +263,12 @@ def title_of(table: pd.DataFrame) -> str:
 
 
 def _plain(text: str) -> str:
-    """The last part of a key with only the characters that file names have."""
+    """The last part of a key, reduced to characters that file names may have."""
     return "".join(c if c.isalnum() or c in "-_" else "-" for c in text.rpartition(".")[2] or text)
 
 
-# Pictures of a sweep, drawn from its results. Choices are compared under equal conditions and at
-# one size.
+# Pictures of a sweep. An axis of a sweep is a condition (such as the number of nodes) or a choice
+# (such as the algorithm). Choices are compared under equal conditions and at one size.
 
 _MOST_AXES = 6
 _MOST_VALUES = 40
@@ -269,7 +284,10 @@ _SLOWED = 1.0005  # a job is slowed if it takes this many times its time without
 
 @dataclass(frozen=True)
 class SweepQuestion:
-    """The columns of axes that are conditions, those that are choices, and the base line."""
+    """What a sweep compares: the columns of its conditions and choices, and the base line.
+
+    The base line is the choice that others are compared with, as values by column.
+    """
 
     conditions: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
@@ -277,9 +295,9 @@ class SweepQuestion:
 
 
 def question_of(table: pd.DataFrame, manifest: Mapping[str, Any]) -> SweepQuestion:
-    """The conditions and choices of a sweep by the manifest of its run.
+    """The conditions and choices of a sweep, as the manifest of its run states them.
 
-    Axes with one value are neither.
+    An axis with a single value is neither a condition nor a choice.
     """
     axes = [
         column
@@ -295,7 +313,7 @@ def question_of(table: pd.DataFrame, manifest: Mapping[str, Any]) -> SweepQuesti
 
 
 def names_of(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
-    """A name for every row by its values in some columns: `4 nodes, nic 400Gbps`."""
+    """A name for each row, made of its values in some columns: `4 nodes, nic 400Gbps`."""
     texts = []
     for column in columns:
         values = list(dict.fromkeys(table[column].astype(str)))
@@ -305,12 +323,11 @@ def names_of(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
 
 
 def compared(table: pd.DataFrame, question: SweepQuestion) -> pd.DataFrame:
-    """The rows with their conditions (`question`, `size`), their choice, and their time over the
-    fastest.
+    """The rows, compared with the fastest row that has the same conditions and the same size.
 
-    The fastest is the row with the same conditions and the least time. `certainty` says whether the
-    difference is larger than the uncertainty. `shown` are the rows of the largest size that most
-    cells with the same conditions have.
+    Added columns: `question` (the conditions as text), `choice` (as text), `time` (µs), `size`
+    (bytes), those of `with_ratios`, and `shown`, which marks the rows of the size that pictures
+    show: the largest one for which most cells with the same conditions have a row.
     """
     column = "time_us" if table["time_us"].notna().any() else "step_time_us"
     rows = table.assign(time=table[column], size=table["size_asked"].fillna(0).astype(int))
@@ -327,10 +344,10 @@ def compared(table: pd.DataFrame, question: SweepQuestion) -> pd.DataFrame:
 
 
 def with_ratios(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    """The rows with their times over those of `others`, the intervals of these ratios, and their
-    certainty.
+    """The rows with their times as multiples of those of `others`, which has one row for each.
 
-    `equal` are the rows whose time does not differ within the uncertainty.
+    Added columns: `ratio`, `low` and `high` (its interval), `certainty` (sure, likely, cannot
+    tell), and `equal`, which is true if the difference is smaller than its uncertainty.
     """
     pairs = list(zip(others.to_dict("records"), rows.to_dict("records"), strict=True))
     spans = [ratio_of(base_row, row) for base_row, row in pairs]
@@ -347,8 +364,10 @@ def with_ratios(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
 
 
 def _certainty(first: Mapping[Any, Any], second: Mapping[Any, Any], *, has_interval: bool) -> str:
-    """How certain it is which of two rows is faster; empty if no interval of their times is
-    known."""
+    """How certain it is which of two rows is faster: sure, likely or cannot tell.
+
+    Empty if the ratio of their times has no interval.
+    """
     if not has_interval:
         return ""
     kind = pair_kind(
@@ -361,8 +380,11 @@ def _certainty(first: Mapping[Any, Any], second: Mapping[Any, Any], *, has_inter
 
 
 def against(rows: pd.DataFrame, question: SweepQuestion) -> pd.DataFrame:
-    """The rows compared with the rows that have the values of the base line and otherwise the
-    same values."""
+    """The rows compared with the base line: the row with the base line's values and otherwise equal
+    axes.
+
+    Rows without such a partner are left out. `is_base` marks the rows of the base line.
+    """
     others = [axis for axis in question.choices if axis not in question.base]
     keys = [*rows[["question", "size", *others]].astype(str).itertuples(index=False, name=None)]
     at_base = (rows[[*question.base]].astype(str) == list(question.base.values())).all(axis=1)
@@ -375,10 +397,10 @@ def against(rows: pd.DataFrame, question: SweepQuestion) -> pd.DataFrame:
 
 
 def axes_figure(rows: pd.DataFrame, question: SweepQuestion, title: str) -> Figure | None:
-    """For every choice, the time with each of its values over the time with the first (or the base
-    line's).
+    """A panel for each choice axis: the ratio of times between each of its values and the first (or
+    the base line's).
 
-    All other choices are equal. Every pair is a point; the lines are the geometric means.
+    Each point compares two cells whose other choices are equal; lines are the geometric means.
     """
     rows = rows[rows["shown"]]
     axes = question.choices[:_MOST_AXES]
@@ -400,7 +422,10 @@ def axes_figure(rows: pd.DataFrame, question: SweepQuestion, title: str) -> Figu
 
 
 def _axis_panel(panel: Axes, pairs: pd.DataFrame, axis: str, first: str) -> None:
-    """Draw the ratios of times for each value of an axis, and their geometric mean."""
+    """Draw the ratios of times for each value of an axis, and their geometric mean.
+
+    `pairs` are rows compared with the value `first`.
+    """
     values = list(dict.fromkeys(pairs[axis].astype(str)))[:_MOST_VALUES]
     panel.axhline(1.0, color=style.GREY, linewidth=0.8)
     for place, value in enumerate(values):
@@ -424,7 +449,9 @@ def _axis_panel(panel: Axes, pairs: pd.DataFrame, axis: str, first: str) -> None
 
 
 def _name_columns(panel: Axes, places: Any, labels: Sequence[str]) -> None:
-    """Write names below a panel, at an angle if they do not fit side by side."""
+    """Write labels below a panel at the x positions `places`; slanted if they do not fit side by
+    side.
+    """
     crowded = sum(map(len, labels)) > _LEVEL_ROOM
     panel.set_xticks(
         places,
@@ -436,10 +463,11 @@ def _name_columns(panel: Axes, places: Any, labels: Sequence[str]) -> None:
 
 
 def heat_figure(rows: pd.DataFrame, question: SweepQuestion, title: str = "") -> Figure | None:
-    """A heat map of times.
+    """A heat map of times; None if there is nothing to compare.
 
-    With several conditions: every choice under each of them, as the time over the fastest. With
-    one: the median time for every pair of values of two choices, for the first few pairs.
+    With several conditions: a row for each condition, a column for each choice, and the time as a
+    multiple of the fastest. With one condition: the median time for each pair of values of two
+    choice axes, for the first few pairs of axes.
     """
     rows = rows[rows["shown"]]
     if rows["choice"].nunique() < 2:
@@ -471,9 +499,10 @@ def heat_figure(rows: pd.DataFrame, question: SweepQuestion, title: str = "") ->
 
 
 def interference_figure(path: Path) -> Figure | None:
-    """How many times as long each job takes beside each other job, and the link that both use.
+    """A grid of how many times as long each job takes beside each other job, with the link that
+    both use.
 
-    Drawn from interference.csv for the last size; None without this file.
+    It is drawn from interference.csv, for the last size; None if the file does not exist.
     """
     if not path.exists():
         return None
@@ -515,7 +544,7 @@ def plot_interference(path: Path, out_dir: Path) -> list[Path]:
 def _heat_panel(
     figure: Figure, panel: Axes, grid: pd.DataFrame, label: str, text: Callable[[float], str]
 ) -> None:
-    """Draw a heat map; `what` is the label of its color bar, `text` writes a value."""
+    """Draw a heat map of a table; `label` belongs to the color bar, `text` formats a value."""
     image = panel.pcolormesh(grid.to_numpy(), cmap="viridis_r", edgecolors="white", linewidth=1.5)
     _name_columns(panel, np.arange(grid.shape[1]) + 0.5, [str(v) for v in grid.columns])
     panel.set_yticks(np.arange(len(grid)) + 0.5, [str(v) for v in grid.index], fontsize=8.5)
@@ -545,7 +574,8 @@ def _label_cells(panel: Axes, values: Grid, text: Callable[[float], str]) -> Non
 def facets_figure(
     rows: pd.DataFrame, few: Sequence[str], line_rate: float | None, title: str = ""
 ) -> Figure:
-    """Bus bandwidth by size, in a panel for every condition, with a line for each of a few choices.
+    """Bus bandwidth over size, in a panel for each condition, with a line for each choice named in
+    `few`.
 
     A choice has the same color in all panels.
     """
@@ -586,8 +616,9 @@ def facets_figure(
 
 
 def pareto_front(cost: Sequence[float], time: Sequence[float]) -> list[int]:
-    """The positions of the cells that no cell beats in both cost and time; the cheapest comes
-    first."""
+    """The positions of the cells that no other cell beats in both cost and time, from the cheapest
+    on.
+    """
     order = sorted(range(len(cost)), key=lambda i: (cost[i], time[i]))
     front: list[int] = []
     best = np.inf
@@ -599,9 +630,9 @@ def pareto_front(cost: Sequence[float], time: Sequence[float]) -> list[int]:
 
 
 def pareto_figure(rows: pd.DataFrame, column: str, label: str, title: str = "") -> Figure | None:
-    """Time by another quantity of a cell (cost, power), with the cells that none beats in both.
+    """Time over a quantity of the cells (cost, power), marking cells that no cell beats in both.
 
-    None if all cells have the same value.
+    `column` has the quantity and `label` is its title. None if all cells have the same value.
     """
     if column not in rows.columns or rows[column].nunique() < 2:
         return None
@@ -627,7 +658,7 @@ def pareto_figure(rows: pd.DataFrame, column: str, label: str, title: str = "") 
 
 
 def _name_front(figure: Figure, panel: Axes, front: pd.DataFrame, column: str) -> None:
-    """Number the cells of a front and list their names beside it, where they do not overlap."""
+    """Write numbers on the cells of a Pareto front, and list their names beside the panel."""
     handles = []
     for number, (_, row) in enumerate(front.iterrows(), start=1):
         panel.annotate(
@@ -644,7 +675,7 @@ def _name_front(figure: Figure, panel: Axes, front: pd.DataFrame, column: str) -
 
 
 def short(axis: str) -> str:
-    """The last part of the key of an axis, in words."""
+    """The last part of an axis's key as words: `gpus per node` for `cluster.gpus_per_node`."""
     return sizes.in_words(axis.removeprefix(sizes.AXIS).rpartition(".")[2])
 
 
@@ -654,8 +685,12 @@ MOST_CURVES = len(style.PALETTE)  # in one picture: each with a color of its own
 
 
 def plot_accuracy(curves: Mapping[str, Curve], stem: Path, title: str) -> list[Path]:
-    """Draw runs by name: points are measured, lines simulated; below, simulated over measured
-    time."""
+    """Draw measured (points) and simulated times (lines) over size, and their ratio in a second
+    panel.
+
+    `curves` has the points of each run as (bytes, measured µs, simulated µs). Returns the file,
+    `stem`.svg.
+    """
     with style.drawing():
         figure = style.new_figure(9.6, 5.6 + 0.16 * len(curves))
         times, ratios = figure.subplots(2, 1, sharex=True, height_ratios=[2.2, 1])
@@ -696,7 +731,9 @@ def _ratio_axis(axes: Axes) -> None:
 
 
 def plot_distribution(path: Path, out_dir: Path) -> list[Path]:
-    """Draw distribution.csv: the percentage of samples above each multiple of the median."""
+    """Draw distribution.csv: the percentage of samples with noise that take longer than x times the
+    median.
+    """
     table = style.read_values(path, ("scenario", "cell", "p50"), "distribution.csv")
     points = [str(name) for name in table.columns if re.fullmatch(r"p[0-9.]+", str(name))]
     axes_of = [str(name) for name in table.columns if str(name).startswith(sizes.AXIS)]

@@ -29,11 +29,10 @@ _TIMES = ("time_us", "step_time_us")
 
 
 def over_seeds(table: pd.DataFrame) -> pd.DataFrame:
-    """A row for each cell without its seed and each size, with the median of each time over the
-    seeds.
+    """The rows of all seeds merged: one row for each cell and size, with medians over the seeds.
 
-    `seeds` is their number; the percentiles of a time are in columns such as `time_us_p5`. The
-    table is returned unchanged if seeds do not differ.
+    Added columns: `seeds` (their number) and percentiles of each time, such as `time_us_p5`. The
+    table is returned unchanged if it has a single seed.
     """
     if SEED not in table.columns or table[SEED].nunique() < 2:
         return table
@@ -54,7 +53,7 @@ def over_seeds(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def has_bands(table: pd.DataFrame, time: str = "time_us") -> bool:
-    """Whether the times are medians over seeds with different times."""
+    """Whether the column `time` holds medians over seeds whose times differ."""
     low, high = (f"{time}_p{p}" for p in (PERCENTILES[0], PERCENTILES[-1]))
     return low in table.columns and bool((table[low] < table[high]).any())
 
@@ -80,9 +79,9 @@ _BLANK = dict.fromkeys(COLUMNS, "") | dict.fromkeys((*NUMBERS, *_NOT_DRAWN), np.
 _BANDWIDTHS = ("algbw_GBps", "busbw_GBps")
 _ROUNDED = 1e-6  # relative rounding by programs that read a file and write it again
 _UNEVEN = ("alltoallv", "p2p")  # collectives whose blocks have different sizes
-# Columns beside the numbers and their percentiles.
+# Columns that lines keep for drawing, besides numbers and their percentiles.
 DRAWN = ("cell", "algorithm", "protocol", "collective", "nodes", "seeds")
-# Columns by which cells may be distinguished in names, the preferred ones first.
+# Columns whose values may name cells in labels, the preferred ones first.
 NAMING = (
     "topology", "collective", "workload", "algorithm", "protocol", "nodes", "gpus_per_node",
     "ranks", "channels", "dtype", "launch", "nccl_version", "scenario", "file", "seed", "engine",
@@ -104,7 +103,9 @@ Integers = np.ndarray[tuple[int], np.dtype[np.integer[Any]]]
 
 @dataclass(frozen=True)
 class PlotLine:
-    """One cell: its label, the values that name it, and its rows in order of size."""
+    """A line of a plot, which shows one cell: its label, the values that name it, and its rows by
+    size.
+    """
 
     label: str
     values: tuple[str, ...]
@@ -113,8 +114,10 @@ class PlotLine:
 
 @dataclass(frozen=True)
 class PlotLines:
-    """All lines of a plot and the columns that distinguish them; the lines of `rest` are drawn
-    pale."""
+    """The lines of a plot, and the columns whose values distinguish them.
+
+    `values` of each line has one value for each of `columns`. The lines in `rest` are drawn pale.
+    """
 
     columns: tuple[str, ...]
     lines: tuple[PlotLine, ...]
@@ -142,8 +145,9 @@ def read_all(paths: Sequence[Path]) -> pd.DataFrame:
 
 
 def frame_of(file: IO[str]) -> pd.DataFrame:
-    """The table of a results.csv that was checked before; empty numbers are NaN, empty texts are
-    ""."""
+    """The table of a results.csv that is known to be valid; empty numbers are NaN,
+    empty texts "".
+    """
     texts = [field.name for field in fields(Row) if isinstance(field.default, str)]
     types = dict.fromkeys(texts, str)
     table = pd.read_csv(file, dtype=types, keep_default_na=False, na_values=_EMPTY_NUMBERS)
@@ -154,8 +158,9 @@ _EMPTY_NUMBERS = {name: [""] for name in COLUMNS if not isinstance(getattr(Row()
 
 
 def _check_written(path: Path, table: pd.DataFrame) -> None:
-    """Raise an error for rows that no run writes: bandwidths that do not follow from size and
-    time."""
+    """Raise an InputError for rows that no run writes: their bandwidths contradict size
+    and time.
+    """
     rows = style.with_numbers(path, table, _NOT_DRAWN)
     if "ranks" in rows.columns:
         style.refuse(
@@ -176,8 +181,9 @@ def _check_written(path: Path, table: pd.DataFrame) -> None:
 
 
 def lines_of(table: pd.DataFrame) -> PlotLines:
-    """A line for every cell of every file, in the order of the files; all seeds of a cell are
-    one line."""
+    """A line for each cell of each file, in the order of the files; all seeds of a cell make one
+    line.
+    """
     table = over_seeds(table)
     cell = table.groupby(["file", "scenario", "cell"], sort=False).ngroup().to_numpy()
     order = np.lexsort((table["size_bytes"].to_numpy(), cell))
@@ -200,10 +206,11 @@ def lines_of(table: pd.DataFrame) -> PlotLines:
 
 
 def thinned(lines: PlotLines, few: int, most: int = 0, always: Sequence[str] = ()) -> PlotLines:
-    """The lines with most of them in `rest`, if there are more than `most` and more than `few`.
+    """The lines with all but about `few` moved to `rest`, if there are more than `few` and `most`.
 
-    The few that remain are evenly spaced: in the order of their one column, or from the fastest to
-    the slowest at their largest size. Lines of the cells in `always` remain as well.
+    The lines kept are evenly spaced: in the order of the table if one column names them, or else
+    from the fastest to the slowest at their largest size. Lines of the cells in `always` are kept,
+    too.
     """
     if len(lines.lines) <= max(few, most):
         return lines
@@ -222,9 +229,10 @@ def thinned(lines: PlotLines, few: int, most: int = 0, always: Sequence[str] = (
 
 
 def _telling(table: pd.DataFrame, cell: Integers, starts: Integers) -> tuple[str, ...]:
-    """The fewest columns that distinguish all cells.
+    """The columns whose values together distinguish all cells; a column that adds no distinction is
+    left out.
 
-    `cell` is the number of the cell of each row, `starts` the first row of each cell.
+    `cell` has the number of the cell of each row, `starts` the first row of each cell.
     """
     axes = [str(column) for column in table.columns if str(column).startswith(AXIS)]
     chosen: list[str] = []
@@ -244,8 +252,9 @@ def _telling(table: pd.DataFrame, cell: Integers, starts: Integers) -> tuple[str
 
 
 def spoken(column: str, value: str) -> str:
-    """A value as a label shows it: `ring`, `4 nodes`, `oversubscription 2`, the name of a
-    variant."""
+    """A value of a column as labels show it: `ring`, `4 nodes`, `oversubscription 2`, the name of a
+    variant.
+    """
     key = column.removeprefix(AXIS)
     name = key.rpartition(".")[2]
     if name in _PLAIN or (column != key and name == key and key not in NAMING):
@@ -257,12 +266,12 @@ def spoken(column: str, value: str) -> str:
 
 
 def in_words(name: str) -> str:
-    """The last part of a key as words; a variable of NCCL is not changed."""
+    """The last part of a key as words (`gpus per node`); an environment variable is not changed."""
     return name if name.isupper() else name.replace("_", " ")
 
 
 def telling(values: Sequence[str]) -> list[str]:
-    """Values of several keys (`tp: 8, pp: 4`) without the parts that all of them share."""
+    """Values such as `tp: 8, pp: 4`, each without the parts (`pp: 4`) that all values share."""
     parts = [str(value).split(", ") for value in values]
     shared = set.intersection(*map(set, parts)) if parts else set()
     left = [", ".join(part for part in each if part not in shared) for each in parts]
@@ -270,14 +279,16 @@ def telling(values: Sequence[str]) -> list[str]:
 
 
 def label_of(columns: Sequence[str], values: Sequence[str], cell: pd.DataFrame) -> str:
-    """The label of a line in the legend."""
+    """The label of a line: its `values` by `columns` in words, or the algorithm if nothing names
+    it.
+    """
     label = ", ".join(map(spoken, columns, values))
     if not label and "algorithm" in cell.columns and cell["algorithm"].nunique() == 1:
         return str(cell["algorithm"].iloc[0])
     return label
 
 
-# The look of the lines of a plot: each has a color and a marker of its own. If there are many lines
+# The look of lines: each line has its own combination of color and marker. If there are many lines
 # that differ in two columns, one column determines the color and the other the marker.
 
 Color = str | tuple[float, float, float, float]
@@ -302,7 +313,7 @@ class Look:
 
 
 def looks_of(lines: PlotLines) -> list[Look]:
-    """A look for every line."""
+    """The color and marker of each line, in the order of the lines."""
     all_values = [line.values for line in lines.lines]
     count = len(lines.lines)
     if count <= len(style.PALETTE):
@@ -324,7 +335,7 @@ def looks_of(lines: PlotLines) -> list[Look]:
 
 
 def _marker(number: int) -> str:
-    """The marker of a number; the markers repeat after the last one."""
+    """The marker with a number; after the last one, the markers repeat."""
     return style.MARKERS[number % len(style.MARKERS)]
 
 
@@ -333,7 +344,7 @@ Run = tuple[str, float, float]  # a choice, and the sizes in bytes between which
 
 
 def choice(line: PlotLine) -> list[str]:
-    """The algorithm and the protocol at every size of a line."""
+    """The algorithm and protocol, such as `Ring LL`, at each size of a line."""
     columns = [c for c in ("algorithm", "protocol") if c in line.table.columns]
     if not columns:
         return [""] * len(line.table)
@@ -343,13 +354,17 @@ def choice(line: PlotLine) -> list[str]:
 
 
 def rows_of(lines: Sequence[PlotLine]) -> int:
-    """The number of rows of the strip of choices: 1 if all lines have the same choices."""
+    """The number of rows in the strip of NCCL's choices: 1 if all lines have the same choices, else
+    one for each line.
+    """
     return 1 if all(_runs(line) == _runs(lines[0]) for line in lines[1:]) else len(lines)
 
 
 def draw_strip(axes: Axes, lines: Sequence[PlotLine], colors: Sequence[Color]) -> None:
-    """Draw a row of boxes for every line, each from size to size, or one row if all lines are
-    equal."""
+    """Draw the strip of NCCL's choices: a row for each line, with a box for each span of sizes.
+
+    One row is drawn if all lines have the same choices.
+    """
     runs = [_runs(line) for line in lines]
     names = [line.label for line in lines]
     labels = [name if len(name) <= 20 else f"{name[:9]}…{name[-10:]}" for name in names]
@@ -385,7 +400,10 @@ def draw_strip(axes: Axes, lines: Sequence[PlotLine], colors: Sequence[Color]) -
 
 
 def _runs(line: PlotLine) -> list[Run]:
-    """Spans of sizes with one choice, which meet halfway between two sizes."""
+    """The spans of sizes over which a line keeps one choice, as (choice, first byte, last byte).
+
+    Neighboring spans meet at the geometric mean of two sizes.
+    """
     sizes = line.table["size_bytes"].tolist()
     edges = [sizes[0] / 2**0.5, *((a * b) ** 0.5 for a, b in pairwise(sizes))]
     edges.append(sizes[-1] * 2**0.5)
@@ -399,7 +417,10 @@ def _runs(line: PlotLine) -> list[Run]:
 
 
 def _write(axes: Axes, name: str, x: float, y: float, room: float) -> bool:
-    """Write a name into its box on one line or two, and return whether it fits."""
+    """Write a name into a box at (x, y) on one or two lines, if it fits; return whether it does.
+
+    `room` is the width of the box in characters.
+    """
     for text in (name, name.replace(" ", "\n")):
         if max(map(len, text.split("\n"))) <= room:
             axes.text(x, y, text, ha="center", va="center", fontsize=6.5, linespacing=0.95)
@@ -429,7 +450,8 @@ Entry = tuple[Artist, str]
 
 
 def sizes_figure(lines: PlotLines, title: str = "", line_rate: float | None = None) -> Figure:
-    """Bandwidth and time over one size axis, with the choices of NCCL below them if they change.
+    """Bus bandwidth and time over size in two panels, with a strip of NCCL's choices below if they
+    change.
 
     `line_rate` (GB/s) is drawn as a guide.
     """
@@ -465,7 +487,7 @@ def sizes_figure(lines: PlotLines, title: str = "", line_rate: float | None = No
 
 
 def _is_hidden(line: PlotLine, later: PlotLine) -> bool:
-    """Whether a line is hidden behind a later one: most of their times cannot be distinguished."""
+    """Whether a line is hidden behind a line drawn later: most of their times look the same."""
     first = line.table.set_index("size_bytes")["time_us"]
     second = later.table.set_index("size_bytes")["time_us"]
     shared = first.index.intersection(second.index)
@@ -476,7 +498,9 @@ def _is_hidden(line: PlotLine, later: PlotLine) -> bool:
 
 
 def _draw(bandwidth: Axes, time: Axes, line: PlotLine, look: Look, hidden: int) -> None:
-    """Draw a line, wider if `hidden` later lines cover it, so that it stays visible."""
+    """Draw a line in both panels; it is wider if `hidden` (a count) later lines cover it, to stay
+    visible.
+    """
     sizes = line.table["size_bytes"].to_numpy()
     if has_bands(line.table):  # between the percentiles over seeds, the inner ones stronger
         times = [line.table[f"time_us_p{p}"] for p in PERCENTILES]
@@ -509,8 +533,9 @@ def _fill(
     look: Look,
     alpha: float,
 ) -> None:
-    """Draw a band between two times in both panels, in the color of a line with the opacity
-    `alpha`."""
+    """Draw a band between two times (`ends`, in µs) in both panels, with the line's color and
+    opacity `alpha`.
+    """
     ideal = table["busbw_GBps"] * table["time_us"]
     band: dict[str, Any] = {"color": look.color, "alpha": alpha, "linewidth": 0, "zorder": 1.5}
     bandwidth.fill_between(table["size_bytes"], ideal / ends[1], ideal / ends[0], **band)
@@ -518,8 +543,9 @@ def _fill(
 
 
 def _draw_pale(bandwidth: Axes, time: Axes, rest: Sequence[PlotLine]) -> None:
-    """Draw lines that are too many to have colors; more than `_MOST_DRAWN` are stored as an
-    image."""
+    """Draw lines that are too many to have their own colors; more than `_MOST_DRAWN` are stored as
+    a bitmap.
+    """
     for axes, column in ((bandwidth, "busbw_GBps"), (time, "time_us")):
         points = ((line.table["size_bytes"], line.table[column]) for line in rest)
         paths = [np.column_stack(pair) for pair in points]
@@ -528,7 +554,9 @@ def _draw_pale(bandwidth: Axes, time: Axes, rest: Sequence[PlotLine]) -> None:
 
 
 def has_interval(line: PlotLine) -> bool:
-    """Whether a line has intervals of measured times, and neither bands of seeds nor noise."""
+    """Whether a line has 80 % intervals to draw: it has them, and neither bands over seeds nor
+    noise.
+    """
     table = line.table
     return _has(table, "time_low_us") and not has_bands(table) and not has_noise(table)
 
@@ -539,12 +567,14 @@ def has_noise(table: pd.DataFrame) -> bool:
 
 
 def _has(table: pd.DataFrame, column: str) -> bool:
-    """Whether a table has any value in a column."""
+    """Whether a table has the column, with at least one value."""
     return column in table.columns and bool(table[column].notna().any())
 
 
 def _near(line_rate: float | None, lines: Sequence[PlotLine]) -> bool:
-    """Whether a line rate can be drawn without compressing the lines into the lower part."""
+    """Whether the line rate (GB/s) is close enough to the bandwidths of the lines to be drawn with
+    them.
+    """
     fastest = max(line.table["busbw_GBps"].max() for line in lines)
     return line_rate is not None and bool(line_rate < _FAR * fastest)
 
@@ -571,7 +601,7 @@ def _time_panel(axes: Axes, lines: Sequence[PlotLine], more: Sequence[str]) -> N
 
 
 def _shared_axis(panels: Sequence[Axes], lines: Sequence[PlotLine]) -> None:
-    """Set the axis of sizes that all panels share."""
+    """Set the x axis of message sizes in all panels, which share it."""
     sizes = np.concatenate([line.table["size_bytes"] for line in lines])
     for axes in panels:
         style.size_axis(axes, max(float(sizes.min()), 1.0), max(float(sizes.max()), 1.0))
@@ -580,7 +610,9 @@ def _shared_axis(panels: Sequence[Axes], lines: Sequence[PlotLine]) -> None:
 
 
 def _entries(axes: Axes, lines: Sequence[PlotLine], line_rate: float | None) -> list[Entry]:
-    """The entries of the legend: lines in the order of their right ends, then the rest."""
+    """The entries of the legend: lines from the highest to the lowest bandwidth at the largest
+    size, then the others.
+    """
     handles, labels = axes.get_legend_handles_labels()
     last = [line.table["busbw_GBps"].iloc[-1] for line in lines]
     labels = labels if len(labels) > 1 else ["simulated"]
@@ -605,7 +637,10 @@ def _entries(axes: Axes, lines: Sequence[PlotLine], line_rate: float | None) -> 
 
 
 def above_rate(table: pd.DataFrame, line_rate: float) -> list[str]:
-    """Why bus bandwidths exceed a line rate: they count the bytes that a ring would send."""
+    """The reasons why bus bandwidths exceed the line rate (GB/s), as lines for the legend.
+
+    nccl-tests counts the bytes that a ring would send, and some algorithms send fewer.
+    """
     over = table[table["busbw_GBps"] > line_rate * (1 + _SEEN)]
     kinds = over.reindex(columns=["algorithm", "collective", "nodes"]).astype(str)
     tree = {"Tree": "trees send every byte once between 2 nodes"}
@@ -617,8 +652,9 @@ def above_rate(table: pd.DataFrame, line_rate: float) -> list[str]:
 
 
 def _summarised(lines: PlotLines, *, spans: bool) -> list[Entry]:
-    """The entries of the legend for bands over seeds, intervals of measured times, and pale
-    lines."""
+    """The entries of the legend for bands over seeds, intervals of measured times (`spans`), and
+    pale lines.
+    """
     entries: list[Entry] = []
     if spans:
         patch = Patch(color=style.GREY, alpha=_BANDS[0], linewidth=0)

@@ -26,7 +26,7 @@ from netsim.base.errors import InputError, shown, suggest
 from netsim.base.files import csv_value, made_folder, replacing, table_beside, table_text, text_of
 from netsim.base.units import format_size
 
-# Okabe and Ito (2008): distinguishable with any common color blindness.
+# The colors of Okabe and Ito (2008), which people with common color blindness can distinguish.
 HUES = {
     "blue": "#0072B2", "orange": "#D55E00", "green": "#009E73", "pink": "#CC79A7",
     "amber": "#E69F00", "sky": "#56B4E9", "black": "#000000", "yellow": "#F0E442",
@@ -40,7 +40,8 @@ TIMES = (("s", 1e6), ("ms", 1e3), ("µs", 1.0), ("ns", 1e-3))  # units and their
 
 Color = str | tuple[float, float, float]
 
-# Of pictures. The width of text depends on it, so the layout is computed with the same value.
+# Dots per inch of pictures. The width of text depends on it, so layouts are computed with it as
+# well.
 _DPI = 150
 _NOTEBOOK_DPI = 80  # of figures in notebooks, which are then as wide as a column of text
 _SETTINGS = Path(__file__).with_name("netsim.mplstyle")
@@ -86,7 +87,10 @@ def one_panel(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Write a figure as `stem` with each suffix; the same figure gives the same bytes."""
+    """Write a figure as `stem` with the suffix of each format; return the files.
+
+    The same figure gives the same bytes.
+    """
     engine = figure.get_layout_engine()
     if engine is not None:  # once for all formats, since the layout takes longer than drawing
         engine.execute(figure)
@@ -102,9 +106,10 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[P
 
 
 def drawn(folder: Path, figures: Mapping[str, Callable[[], Figure | None]]) -> list[Path]:
-    """Draw figures and write them to a folder by their names; return the paths of the files.
+    """Draw the figures and write each to a folder under its name; return the paths of the files.
 
-    A function that returns None has nothing to draw."""
+    A function of `figures` that returns None has nothing to draw.
+    """
     made_folder(folder)
     paths = []
     with drawing():
@@ -156,13 +161,17 @@ def time_unit(microseconds: float) -> tuple[str, float]:
 
 
 def tint(color: Color, strength: float) -> tuple[float, float, float]:
-    """A color mixed with white; a strength of 1 leaves the color as it is, 0 is white."""
+    """A color mixed with white, as (red, green, blue): strength 1 is the color itself,
+    0 is white.
+    """
     red, green, blue = mpl.colors.to_rgb(color)
     return (1 - (1 - red) * strength, 1 - (1 - green) * strength, 1 - (1 - blue) * strength)
 
 
 class Shade(NamedTuple):
-    """The words for something in a legend, and its color as a hue and the strength of that."""
+    """An entry of a legend: its words, and its color as a hue and the strength of the
+    hue (0 to 1).
+    """
 
     words: str
     hue: str
@@ -170,12 +179,15 @@ class Shade(NamedTuple):
 
     @property
     def color(self) -> tuple[float, float, float]:
-        """The color with its strength."""
+        """The hue, mixed with white by its strength, as (red, green, blue)."""
         return tint(self.hue, self.strength)
 
 
 def looks(of: str) -> dict[str, Shade]:
-    """The words and colors of causes, links, phases, …, in the order of the table `looks.csv`."""
+    """The words and colors of one kind of thing, by name, in the order of the table `looks.csv`.
+
+    `of` is the kind: "cause", "link", "phase" and others.
+    """
     return {
         row["name"]: Shade(
             row["words"], HUES.get(row["color"], row["color"]), float(row["strength"])
@@ -185,7 +197,7 @@ def looks(of: str) -> dict[str, Shade]:
     }
 
 
-# Read the CSV files that pictures are drawn from. Every error names the file, the line and the
+# Reading the CSV files that pictures are drawn from. Every error names the file, the line and the
 # column, and what was expected there.
 
 RESULTS = ("scenario", "cell", "size_bytes", "time_us", "busbw_GBps")
@@ -198,9 +210,10 @@ _FIGURE = re.compile(r"(?!error).*(_(us|pct|GB|usd|w|per_s)|GBps|bytes|utilisati
 
 
 def read_table(path: Path, columns: Sequence[str], description: str) -> pd.DataFrame:
-    """All cells of a CSV file as text; the index is the line of each row in the file.
+    """All cells of a CSV file as text, indexed by the line of each row in the file.
 
-    The file must have certain columns; `description` says in errors which file is expected.
+    An InputError is raised if the file lacks one of `columns`; `description` says in it which file
+    is expected.
     """
     try:
         header, rows, lines = _read(path, description, columns)
@@ -219,9 +232,10 @@ def read_table(path: Path, columns: Sequence[str], description: str) -> pd.DataF
 def read_long_table(
     path: Path, columns: Sequence[str], description: str, only: Collection[str]
 ) -> pd.DataFrame:
-    """As `read_table`, for a large file of which only some columns are needed.
+    """The cells of a large CSV file as text, limited to the columns in `only`, as `read_table`
+    gives them.
 
-    Each text is stored once, as a category.
+    Each different text is stored once (as a category), to save memory.
     """
     with suppress(OSError, ValueError):
         if (table := _read_at_once(path, columns, only)) is not None:
@@ -230,8 +244,11 @@ def read_long_table(
 
 
 def _read_at_once(path: Path, columns: Sequence[str], only: Collection[str]) -> pd.DataFrame | None:
-    """Columns of a file as pandas reads them; None if a column is missing or rows differ in
-    length."""
+    """Columns of a CSV file as pandas reads them; None if a column is missing or rows differ in
+    length.
+
+    None tells the caller to read the file line by line, for a precise error.
+    """
     header = pd.read_csv(path, nrows=0, encoding="utf-8-sig").columns
     if not set(columns) <= {*header}:
         return None
@@ -258,7 +275,10 @@ def _read_at_once(path: Path, columns: Sequence[str], only: Collection[str]) -> 
 def _read(
     path: Path, description: str, columns: Sequence[str]
 ) -> tuple[list[str], list[list[str]], list[int]]:
-    """The header, the rows, and the line in which each row ends."""
+    """The header, the rows, and the line number at which each row ends.
+
+    Raises an InputError that names the line if the file is not a table with these columns.
+    """
     with table_text(path) as file:
         reader = csv.reader(file)
         header = next(reader, None)
@@ -285,8 +305,11 @@ def _read(
 
 
 def read_values(path: Path, columns: Sequence[str], description: str) -> pd.DataFrame:
-    """As `read_table`, with numbers in the columns of figures and in other columns that have
-    only numbers."""
+    """The table of a CSV file, as `read_table` gives it, with numeric columns as numbers.
+
+    Columns of figures must have numbers; any other column becomes numeric if all its values are
+    numbers.
+    """
     table = read_table(path, columns, description)
     figures = [str(column) for column in table.columns if _FIGURE.fullmatch(str(column))]
     table = with_numbers(path, table, figures).reset_index(drop=True)
@@ -314,7 +337,10 @@ def numbers(path: Path, table: pd.DataFrame, column: str) -> pd.Series:
 
 
 def refuse(path: Path, wrong: pd.Series, column: str, why: str) -> None:
-    """Raise an error for values that no run of netsim writes."""
+    """Raise an InputError for the first value in `wrong`, a column with values that no run writes.
+
+    `wrong` is indexed by the lines of the file; nothing happens if it is empty.
+    """
     if len(wrong):
         place = f"{path}:{wrong.index[0]}: {column}: {why}, got {wrong.iloc[0]:.10g}"
         hint = "no run writes this, so the file was changed; run it again, or undo the change"
@@ -322,13 +348,15 @@ def refuse(path: Path, wrong: pd.Series, column: str, why: str) -> None:
 
 
 def with_numbers(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """The table with some columns as numbers; columns that the table lacks are skipped."""
+    """The table with the named columns as numbers; columns that the table lacks are skipped."""
     present = [column for column in columns if column in table.columns]
     return table.assign(**{column: numbers(path, table, column) for column in present})
 
 
 def filled(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """The table with columns as numbers; an empty cell in one of them is an error."""
+    """The table with the named columns as numbers; an empty cell in one of them raises an
+    InputError.
+    """
     table = with_numbers(path, table, columns)
     for column in columns:
         missing = table.index[table[column].isna()]

@@ -36,8 +36,11 @@ def plot_suspects(result: LocalizeResult, folder: Path) -> list[Path]:
 
 
 def suspects_figure(result: LocalizeResult) -> Figure:
-    """The figure: on the left all nodes by leaf, marked by how probably they are at fault; on the
-    right the measured time over the expected one of each pair."""
+    """The figure of a search for faults, with two panels.
+
+    On the left all nodes by leaf switch, darker the more probably they are at fault; on the right
+    the measured time over the expected time of each pair of nodes.
+    """
     ratios = pair_ratios(result.search)
     nodes = sorted({node for pair in ratios for node in pair})
     width = 6.5 if not nodes else 13.5
@@ -51,7 +54,11 @@ def suspects_figure(result: LocalizeResult) -> Figure:
 
 
 def node_rows(result: LocalizeResult) -> list[tuple[str, list[int]]]:
-    """The nodes in rows: those of one leaf beside each other if leaves have nodes of their own."""
+    """The nodes as rows of boxes, each a name and node numbers; nodes of one leaf switch are in one
+    row.
+
+    Long rows are split. If nodes share all leaf switches, rows have no names.
+    """
     parts = result.predictor.parts
     if parts.node_count > 1 and parts.has_node_leaves:
         by_leaf: dict[str, list[int]] = {}
@@ -158,7 +165,10 @@ def _title(result: LocalizeResult) -> str:
 
 
 def _draw_pairs(figure: Figure, panel: Axes, result: LocalizeResult, nodes: Sequence[int]) -> None:
-    """The map of pairs; a test of one node is on the diagonal, pairs without a test are hatched."""
+    """Draw the map of tested pairs of nodes: each cell is the measured over the expected time.
+
+    Tests of one node are on the diagonal; pairs without a test are hatched.
+    """
     grid = pair_grid(result, nodes)
     darkest = float(np.clip(np.nanmax(grid), LEAST_RANGE, MOST_RANGE))
     panel.set_facecolor("white")
@@ -195,7 +205,9 @@ def _draw_pairs(figure: Figure, panel: Axes, result: LocalizeResult, nodes: Sequ
 
 
 def pair_grid(result: LocalizeResult, nodes: Sequence[int]) -> NDArray[np.float64]:
-    """The ratios of pairs of nodes as a symmetric matrix; NaN where no test is."""
+    """The measured over the expected time for each pair of nodes, as a symmetric matrix; NaN
+    without a test.
+    """
     place = {node: number for number, node in enumerate(nodes)}
     grid = np.full((len(nodes), len(nodes)), np.nan)
     for (first, second), ratio in pair_ratios(result.search).items():

@@ -1,7 +1,7 @@
-"""Draw traces: a timeline, links and memory over time, and the states of an algorithm.
+"""Pictures of traces: a timeline, links and memory over time, and the states of an algorithm.
 
-A row that moves data is drawn as a bar at its sender and, later by the latency of the path, as a
-bar at its receiver. Bars that overlap on one lane share its height.
+A transfer is drawn as a bar at its sender and, later by the latency of the path, as a bar at its
+receiver. Bars that overlap on a lane are drawn on tracks, which divide the lane's height.
 """
 
 import gzip
@@ -44,7 +44,8 @@ _OWN_KINDS = {"local_copy": LOCAL, "compute": COMPUTE, "mark": LAUNCH}
 _DELAYS = ("startup_us", "latency_us")
 _MOST_LANES = 128  # most lanes of all bands together
 MOST_RANKS = 16  # if there are more, one rank of each class of equal ranks is drawn
-# Ranks are equal if their bars differ by at most this fraction of the time; tried in this order.
+# Ranks count as equal if their bars differ by at most this fraction of the total time. The values
+# are tried in this order, until few enough classes are left.
 _EQUAL_WITHIN = (0.02, 0.05, 0.1)
 
 
@@ -52,8 +53,9 @@ _EQUAL_WITHIN = (0.02, 0.05, 0.1)
 class Gantt:
     """The bars of a timeline, the names of its ranks and lanes, and a note on what is left out.
 
-    The columns of `bars` are rank, lane (a number), part, begin and end in µs, what (its kind),
-    step, track and tracks.
+    The columns of `bars` are `rank`, `lane` (a number), `part` (upper half, lower half or full
+    height of the lane), `begin` and `end` in µs, `what` (the kind of bar), `step`, `track` (its
+    number within the lane) and `tracks` (how many the lane is divided into).
     """
 
     bars: pd.DataFrame
@@ -64,7 +66,7 @@ class Gantt:
 
 
 def read_gantt(path: Path) -> Gantt:
-    """The bars of a trace.csv."""
+    """Read a trace.csv and return the bars of its timeline."""
     table = style.read_long_table(
         path,
         style.TRACE,
@@ -111,10 +113,12 @@ def _refuse_ends(path: Path, table: pd.DataFrame) -> None:
 
 
 def _representatives(bars: pd.DataFrame) -> tuple[dict[int, str], str]:
-    """One rank of each class of equal ranks, with a name that says how many are equal, and a note.
+    """The ranks to draw, one for each class of equal ranks, with their names, and a note about the
+    classes.
 
     Ranks are equal if they do the same at the same time, on any channels. If there are too many
-    classes, the largest ones are taken."""
+    classes, the largest are drawn.
+    """
     ranks, sketches = _sketches(bars)
     classes = list[list[int]]()
     within = 0.0
@@ -137,8 +141,11 @@ def _representatives(bars: pd.DataFrame) -> tuple[dict[int, str], str]:
 def _classes(
     sketches: Sequence[NDArray[np.float64]] | NDArray[np.float64], within: float
 ) -> list[list[int]]:
-    """The positions of sketches in classes; members differ from the first one by at most
-    `within`."""
+    """Divide sketches into classes of similar ones; return their positions by class.
+
+    A sketch is an array that summarizes the work of a rank (`_sketches`). Each of its values
+    differs by at most `within` from that of the first member of its class.
+    """
     classes: list[list[int]] = []
     for place, sketch in enumerate(sketches):
         for members in classes:
@@ -153,11 +160,11 @@ def _classes(
 
 
 def _sketches(bars: pd.DataFrame) -> tuple[list[int], list[NDArray[np.float64]]]:
-    """The ranks, and an array for each that is the same for ranks which do the same.
+    """The ranks, and for each an array that summarizes its work: equal arrays mean equal work.
 
-    It contains, for each kind of bar, the number of lanes with such bars and, sorted, when these
-    begin and end and how long they are busy. It does not contain channels, since equal ranks use
-    different ones.
+    The array has, for each kind of bar, the number of lanes with such bars, and when they begin,
+    when they end and how long they are busy, each sorted and as a fraction of the total time.
+    Channel numbers are not in it, because equal ranks may use different channels.
     """
     kinds = ["rank", "part", "what"]
     spans = bars.assign(busy=bars["end"] - bars["begin"]).groupby([*kinds, "lane"], observed=True)
@@ -173,8 +180,10 @@ def _sketches(bars: pd.DataFrame) -> tuple[list[int], list[NDArray[np.float64]]]
 
 
 def about_trace(folder: Path) -> Mapping[str, Any]:
-    """The title and the number of rows in the first line of a folder's trace.json.gz, or an
-    empty mapping."""
+    """The title, the number of rows and other values in the header of a folder's trace.json.gz.
+
+    Empty if the file is missing or of another program.
+    """
     try:
         with gzip.open(folder / "trace.json.gz", "rt", encoding="utf-8") as file:
             head = json.loads(file.readline().partition(',"traceEvents"')[0] + "}")
@@ -185,9 +194,9 @@ def about_trace(folder: Path) -> Mapping[str, Any]:
 
 
 def _with_lanes(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """The table with the lane of every row, and the names of the lanes.
+    """The table with the number of each row's lane, and the names of the lanes.
 
-    The lanes are computations, launches, then channels.
+    A lane is a computation stream, the launches, or a channel; they are numbered in this order.
     """
     columns = ["kind", "stream", "channel"]
     group = table.groupby(columns, observed=True, sort=False).ngroup().to_numpy()
@@ -199,7 +208,7 @@ def _with_lanes(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _lane(kind: str, stream: str, channel: float) -> tuple[int, int, str]:
-    """The sort key and the name of the lane of a row."""
+    """The lane of a row: a sort key of two numbers, then the lane's name."""
     if kind == "compute":
         return 0, 0, stream or "compute"
     if kind == "mark":
@@ -224,7 +233,11 @@ def _bars(table: pd.DataFrame) -> pd.DataFrame:
 def _side(
     table: pd.DataFrame, end: str, part: int, bar_kinds: NDArray[np.str_] | NDArray[np.object_]
 ) -> pd.DataFrame:
-    """The bars at one end of rows (`src` or `dst`); a group of ranks has a bar for each of them."""
+    """The bars of rows at their sender (`end` "src") or receiver ("dst").
+
+    A row whose end is a group of ranks has a bar for each of them. `part` is the part of the lane
+    that the bars take, `bar_kinds` the kind of each.
+    """
     begin = table["start_us"]
     finish = table["end_us"]
     if end == "dst":
@@ -243,7 +256,9 @@ def _side(
 
 
 def _with_tracks(bars: pd.DataFrame) -> pd.DataFrame:
-    """The bars with a track each: bars that overlap on one part of a lane have different tracks."""
+    """The bars with their tracks: bars that overlap on the same part of a lane get different
+    tracks.
+    """
     bars = bars.sort_values(["begin", "end"], kind="stable").reset_index(drop=True)
     begin = bars["begin"].to_numpy()
     end = bars["end"].to_numpy()
@@ -256,9 +271,9 @@ def _with_tracks(bars: pd.DataFrame) -> pd.DataFrame:
     return bars.assign(track=track, tracks=tracks)
 
 
-# A run as a timeline: a band for each GPU, a lane for each channel, sends above receives. The color
-# of a bar says what it does to the data, so that the phases of an algorithm are visible. Bars that
-# are wide enough show their step.
+# The timeline of a run: a band for each GPU, in it a lane for each channel, with sends above
+# receives. The color of a bar says what it does to the data, so that the phases of an algorithm are
+# visible. Bars that are wide enough show their step.
 
 COLORS = {what: look.color for what, look in style.looks("row").items()}
 _TIMELINE_WIDTH = 11.0
@@ -269,15 +284,18 @@ _MOST_LABELS = 600
 
 
 def plot_timeline(trace: Path, out_dir: Path) -> list[Path]:
-    """Draw the timeline of a trace.csv; return the paths of the files, none if no row takes
-    time."""
+    """Draw the timeline of a trace.csv into a folder; return the pictures, none if no row takes
+    time.
+    """
     gantt = read_gantt(trace)
     figures = {} if gantt.bars.empty else {"timeline": lambda: timeline_figure(gantt)}
     return style.drawn(out_dir, figures)
 
 
 def timeline_figure(gantt: Gantt) -> Figure:
-    """All bands over one time axis, with a legend of the kinds of bars."""
+    """The figure of a timeline: the bands of all ranks over one time axis, with a legend of the
+    kinds of bars.
+    """
     bands = len(gantt.ranks)
     lanes = len(gantt.lanes)
     total = bands * (lanes + _GAP)
@@ -307,7 +325,9 @@ def timeline_figure(gantt: Gantt) -> Figure:
 
 
 def _boxes(gantt: Gantt, factor: float) -> np.ndarray:
-    """The left, right, top and bottom edge of each bar; `factor` is the µs of a unit of time."""
+    """The left, right, top and bottom edge of each bar as a row; `factor` is the µs of one unit of
+    the x axis.
+    """
     bars = gantt.bars
     band = np.searchsorted(list(gantt.ranks), bars["rank"])
     lane = bars["lane"].to_numpy()
@@ -323,7 +343,7 @@ def _boxes(gantt: Gantt, factor: float) -> np.ndarray:
 
 
 def _corners(boxes: np.ndarray) -> np.ndarray:
-    """The four corners of each box."""
+    """The four corners (x, y) of each box; `boxes` has left, right, top and bottom."""
     left, right, top, bottom = boxes.T
     around = np.array([(left, top), (right, top), (right, bottom), (left, bottom)])
     return np.moveaxis(around, 2, 0)
@@ -375,7 +395,11 @@ _LINKS_WIDTH = 8.5
 
 @dataclass(frozen=True)
 class Load:
-    """The utilization in % of each link, in bins that begin and end at `edges` (µs)."""
+    """The utilization of each link over time, read from links_over_time.csv.
+
+    `percent` has a row for each link and a column for each time bin; bin k is from `edges[k]` to
+    `edges[k + 1]` in µs.
+    """
 
     links: tuple[str, ...]
     edges: NDArray[np.float64]
@@ -397,7 +421,7 @@ def plot_links(load_csv: Path, out_dir: Path) -> list[Path]:
 
 
 def read_load(path: Path) -> Load:
-    """The utilization of all links of a links_over_time.csv."""
+    """Read links_over_time.csv: the utilization of all links."""
     table = style.read_table(path, style.LOAD, "the columns of links_over_time.csv")
     table = style.filled(path, table, ("t_us", "utilisation"))
     grid = table.pivot_table(index="link", columns="t_us", values="utilisation", sort=False)
@@ -467,7 +491,7 @@ def _inches(rows: int) -> float:
     return min(0.2 * rows, max(8.0, 0.09 * rows))
 
 
-# A training step as a timeline: the computations of a rank, and its streams of NCCL below. It is
+# The timeline of a training step: the computations of a rank, and its streams of NCCL below. It is
 # drawn from the trace. Of ranks that do the same, one is drawn.
 
 PHASES = style.looks("phase")
@@ -491,9 +515,9 @@ _FEW = 400  # in a lane with more bars, bars have no least width
 
 @dataclass
 class _Rank:
-    """A rank with its lanes by name, each a list of (begin, end, kind) in µs.
+    """A rank of a training step, with its bars by the name of the lane: (begin, end, kind), in µs.
 
-    `labels` are (begin, end, lane, text).
+    `labels` are texts on bars: (begin, end, lane, text).
     """
 
     name: str
@@ -501,7 +525,9 @@ class _Rank:
     labels: list[tuple[float, float, str, str]] = field(default_factory=list)
 
     def sketch(self, grain: float) -> tuple[object, ...]:
-        """A value that is equal for ranks which do the same; times are rounded to `grain` µs."""
+        """A summary of the rank's work, equal for ranks that do the same; times are rounded to
+        `grain` µs.
+        """
         spans = [
             (name, len(bars), round(sum(end - begin for begin, end, _ in bars) / grain))
             for name, bars in self.lanes.items()
@@ -511,12 +537,12 @@ class _Rank:
 
     @property
     def end(self) -> float:
-        """The end of its last bar in µs."""
+        """The end of the rank's last bar in µs."""
         return max(end for bars in self.lanes.values() for _, end, _ in bars)
 
 
 def plot_step(trace: Path, out_dir: Path) -> list[Path]:
-    """Draw the trace of a training step; return no path if it is the trace of something else."""
+    """Draw the trace of a training step into a folder; return no path if it is another trace."""
     data = json.loads(gzip.decompress(trace.read_bytes()))
     ranks = _distinct(_ranks(data))
     if not ranks:
@@ -526,7 +552,9 @@ def plot_step(trace: Path, out_dir: Path) -> list[Path]:
 
 
 def step_figure(ranks: Sequence[_Rank], title: str) -> Figure:
-    """A band for every rank: computations above, a lane for each stream of NCCL below."""
+    """A band for each rank of a training step: computations above, a lane for each stream of NCCL
+    below.
+    """
     lanes = [(rank, name) for rank in ranks for name in rank.lanes]
     last = max(rank.end for rank in ranks)
     unit, factor = style.time_unit(last)
@@ -545,7 +573,8 @@ def step_figure(ranks: Sequence[_Rank], title: str) -> Figure:
             short = name.removeprefix("NCCL ")
             short = short.replace("from stage ", "from ").replace("to stage ", "to ")
             ticks.append((top + 0.5, short))
-            # Many bars together show how busy a lane is; they must not be wider than they are.
+            # A lane with few bars gets a least width for each, so that they are visible. Many bars
+            # are drawn as wide as they take, so that they show how busy the lane is.
             least_width = _STEP_THIN * last if len(rank.lanes[name]) < _FEW else 0.0
             for begin, end, bar_kind in rank.lanes[name]:
                 right = max(end, begin + least_width) / factor
@@ -576,7 +605,13 @@ def step_figure(ranks: Sequence[_Rank], title: str) -> Figure:
 
 
 def _label(axes: Axes, rank: _Rank, top: float, factor: float, last: float) -> None:
-    """Write the micro-batch on every pass and the collective on every call that has room."""
+    """Write the micro-batch on each pass and the collective on each call, where the bar has room.
+
+    Args:
+        top: y of the top of the rank's band
+        factor: µs of one unit of the x axis
+        last: end of the step in µs
+    """
     room = _STEP_WIDTH * 0.85 * 72 / last
     places = {name: number for number, name in enumerate(rank.lanes)}
     for begin, end, lane, text in rank.labels:
@@ -587,7 +622,7 @@ def _label(axes: Axes, rank: _Rank, top: float, factor: float, last: float) -> N
 
 
 def _ranks(data: Mapping[str, Any]) -> list[_Rank]:
-    """Every rank of a trace with its lanes, in the order of the thread numbers."""
+    """The ranks of a trace (parsed JSON) with the bars of their lanes, lanes by thread number."""
     names = dict(_names(data, "thread_name"))
     ranks = {pid: _Rank(name) for (pid, tid), name in _names(data, "process_name") if tid == 0}
     events = [event for event in data["traceEvents"] if event.get("ph") == "X"]
@@ -613,14 +648,19 @@ def _ranks(data: Mapping[str, Any]) -> list[_Rank]:
 
 
 def _names(data: Mapping[str, Any], kind: str) -> Iterator[tuple[tuple[int, int], str]]:
-    """Yield the names of processes or threads by (process, thread)."""
+    """Yield ((process, thread), name) from a trace's metadata; `kind` is "process_name" or
+    "thread_name".
+    """
     for event in data["traceEvents"]:
         if event.get("ph") == "M" and event["name"] == kind:
             yield (event["pid"], event["tid"]), event["args"]["name"]
 
 
 def _distinct(ranks: Sequence[_Rank]) -> list[_Rank]:
-    """One rank of each class of equal ranks, with their number in its name, up to `MOST_LANES`."""
+    """One rank of each class of equal ranks; its name says how many are equal.
+
+    At most MOST_STEP_RANKS ranks and MOST_LANES lanes.
+    """
     grain = max((rank.end for rank in ranks), default=0.0) / SAME
     representatives = []
     for members in grouped(ranks, lambda rank: rank.sketch(grain)).values():
@@ -649,10 +689,11 @@ def plot_memory(path: Path, out_dir: Path) -> list[Path]:
 
 
 def memory_figure(table: pd.DataFrame) -> Figure:
-    """A panel for each stage: constant memory, activations on top, the peak, and the GPU's
-    memory."""
+    """A panel for each pipeline stage: constant memory, activations on top of it, the peak, and the
+    GPU's memory.
+    """
     stages = sorted(table["stage"].unique())
-    # If there are many stages, evenly spaced ones with the first and the last.
+    # If there are many stages, draw evenly spaced ones, among them the first and the last.
     stages = [stages[k] for k in evenly_spaced(len(stages), MOST_STAGES)]
     figure = style.new_figure(9.5, 0.9 + 1.35 * len(stages))
     panels = figure.subplots(len(stages), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
@@ -706,12 +747,17 @@ _STATES_WIDTH = 12.0  # inches, the largest width of a row of grids
 def plot_states(
     states: Sequence[State], chunks: Sequence[str], stem: Path, title: str = ""
 ) -> list[Path]:
-    """Draw states, with the labels of their chunks, to `stem` with each suffix."""
+    """Draw the states of an algorithm and return the files, `stem` with each suffix; `chunks` has
+    the chunk labels.
+    """
     return style.drawn(stem.parent, {stem.name: lambda: states_figure(states, chunks, title)})
 
 
 def states_figure(states: Sequence[State], chunks: Sequence[str], title: str = "") -> Figure:
-    """A grid of ranks by chunks for each state; sums as text, complete chunks in green."""
+    """A grid for each state (after each step), with ranks as rows and chunks as columns.
+
+    Cells show which ranks' contributions are summed; complete chunks are green.
+    """
     shown = evenly_spaced(len(states), MOST_STATES)
     ranks = len(states[0].held)
     wide, high = _text_inches(states)
@@ -747,7 +793,9 @@ def _text_inches(states: Sequence[State]) -> tuple[float, float]:
 
 
 def _draw_spelled(axes: Axes, state: State, before: State | None, chunks: Sequence[str]) -> None:
-    """Draw a grid with the sums as text, and a border around cells that changed."""
+    """Draw a grid of chunks by ranks with the sums as text, and a border around cells that changed
+    since `before`.
+    """
     cells = [(r, c, h) for r, row in enumerate(state.held) for c, h in enumerate(row)]
     boxes = [Rectangle((c, r), 1, 1) for r, c, _ in cells]
     fill = [_color(holding, len(state.held)) for _, _, holding in cells]
@@ -762,7 +810,9 @@ def _draw_spelled(axes: Axes, state: State, before: State | None, chunks: Sequen
 
 
 def _draw_small(axes: Axes, state: State, before: State | None, chunks: Sequence[str]) -> None:
-    """Draw a grid of small cells without text; cells that changed are orange."""
+    """Draw a grid of small cells without text; cells that changed since the state `before` are
+    orange.
+    """
     ranks = len(state.held)
     new = style.tint(style.ORANGE, 0.8)
     colors = [
@@ -775,7 +825,7 @@ def _draw_small(axes: Axes, state: State, before: State | None, chunks: Sequence
 
 
 def _name_cells(axes: Axes, state: State, chunks: Sequence[str], *, named: bool) -> None:
-    """Write the step above a grid, the chunks below it and, if `named`, the ranks beside it."""
+    """Write the step above a grid, the chunks below it and, if `named`, the ranks at its left."""
     ranks = len(state.held)
     axes.set_xlim(-0.03, len(chunks) + 0.03)
     axes.set_ylim(ranks + 0.03, -0.03)
@@ -793,8 +843,11 @@ def _name_cells(axes: Axes, state: State, chunks: Sequence[str], *, named: bool)
 
 
 def _color(holding: Holding, ranks: int) -> tuple[float, float, float]:
-    """The color of a cell: bluer with every contribution, green if complete, nearly white if
-    empty."""
+    """The color of a cell: darker blue with each contribution, green if complete, gray if empty.
+
+    Amber if a contribution is counted twice. `ranks` is the number of contributions of a complete
+    chunk.
+    """
     if not holding.origins:
         return (0.96, 0.96, 0.96)
     if len(set(holding.origins)) < len(holding.origins):
@@ -805,12 +858,14 @@ def _color(holding: Holding, ranks: int) -> tuple[float, float, float]:
 
 
 def _is_new(before: State | None, rank: int, chunk: int, holding: Holding) -> bool:
-    """Whether a rank holds something else of a chunk than in the state before."""
+    """Whether a rank's contributions to a chunk differ from those in the state before."""
     return before is not None and before.held[rank][chunk].origins != holding.origins
 
 
 def _sum(origins: tuple[int, ...], chunk: str) -> str:
-    """A sum such as a0+a1, with two terms in a line; with many terms a[0-6,9]."""
+    """The contributions of the ranks `origins` to a chunk as text: `a0+a1`, or `a[0-6,9]` if there
+    are many.
+    """
     if len(origins) > _MOST_TERMS:
         return f"{chunk}[{runs(origins)}]"
     terms = [f"{chunk}{rank}" for rank in origins]

@@ -32,7 +32,9 @@ PairKind = Literal["same collective", "same machine", "other machine", "measured
 
 @dataclass(frozen=True)
 class SignThresholds:
-    """The ratios of two times from which a difference is likely and sure."""
+    """The ratios of the longer to the shorter of two times from which a difference counts as
+    likely, and as sure.
+    """
 
     likely: float
     sure: float
@@ -40,7 +42,7 @@ class SignThresholds:
 
 @lru_cache(maxsize=1)
 def thresholds() -> dict[str, SignThresholds]:
-    """The thresholds by kind of pair, from the corpus that comes with netsim."""
+    """The thresholds for each kind of pair, from the corpus that comes with netsim."""
     path = preset_folder("scenarios") / "measured" / DIFFERENCES
     with path.open(encoding="utf-8", newline="") as file:
         table = {
@@ -51,10 +53,10 @@ def thresholds() -> dict[str, SignThresholds]:
 
 
 def _of_repeats() -> SignThresholds:
-    """The thresholds for two measured times.
+    """The thresholds for two measured times, from the noise of repeats.
 
-    The difference of two noises has sqrt(2) times the deviation of one noise; its sign is right
-    with the probability of the normal distribution.
+    The difference of two times has a standard deviation sqrt(2) times that of one; the sign of a
+    difference is right with the probability that the normal distribution gives.
     """
     normal = NormalDist(sigma=REPEAT_NOISE * 2**0.5)
     likely, sure = (normal.inv_cdf(probability) for probability in PROBABILITIES.values())
@@ -62,10 +64,11 @@ def _of_repeats() -> SignThresholds:
 
 
 def pair_kind(*, same_machine: bool, same_collective: bool, measured: int) -> PairKind:
-    """The kind of a pair of times, of which `measured` (0, 1 or 2) were measured.
+    """The kind of a pair of times, of which `measured` (0, 1 or 2) were measured and the others
+    predicted.
 
-    If one time was predicted, its error is shared with nothing, so that the pair is one of other
-    machines.
+    The error of a measured and that of a predicted time have nothing in common, so such a pair
+    counts as one of two machines.
     """
     if measured == 2:
         return "measured"
@@ -75,9 +78,10 @@ def pair_kind(*, same_machine: bool, same_collective: bool, measured: int) -> Pa
 
 
 def certainty_of(ratio: float, kind: PairKind, error_bound: float = 0.0) -> Certainty:
-    """How certain it is which of two times is shorter, by their ratio.
+    """How certain it is which of two times is shorter: sure, likely or cannot tell.
 
-    `error_bound` is the relative error that approximations may add to the ratio.
+    `ratio` is one time over the other, and `error_bound` the relative error that approximations may
+    add to it.
 
     >>> certainty_of(2.0, "same collective")
     'sure'

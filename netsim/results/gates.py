@@ -1,24 +1,26 @@
-"""Gates: the least bus bandwidth that groups of nodes must reach, as other programs read it.
+"""Gates: the least bus bandwidth that groups of nodes must reach, written in formats of other
+programs.
 
-A gate of 95 % is the bus bandwidth that a healthy machine reaches with a probability of at least
-95 %. It follows from the expected bandwidth and from how far simulations have been from
-measurements of systems that they never saw (`results/margins.py`).
+A gate of 95 % is the bus bandwidth that a healthy machine reaches with a probability of at least 95
+%. It follows from the expected bandwidth and from the errors of simulations of measured systems
+that were excluded from every fit (`results/margins.py`).
 
-Formats, each as its public source has it:
+Formats, each as its public source defines it:
 
 - nccl-tests: the columns of a table of measured runs, and `NCCL_TESTS_MIN_BW` (nccl-tests,
   src/common.cu).
 - aicr: `spec.validation.performance` of a recipe (github.com/NVIDIA/aicr,
   recipes/overlays/gb200-eks-training.yaml). Its check takes the bus bandwidth of the largest
-  message (parseBandwidthFromLogs) and lets pass what reaches 0.9 of the value
+  message (parseBandwidthFromLogs) and passes what reaches 0.9 of the value
   (validators/performance/nccl_all_reduce_bw_constraint.go, validateNcclAllReduceBw).
 - Cluster Readiness Engine: a `Certification` with thresholds in CEL for each category
   (github.com/NVIDIA/cluster-readiness-engine, api/v1alpha1/certification_types.go, CategoryOptions;
   config/samples/cre_v1alpha1_certification_gb200_validation.yaml). `busBandwidthGBps` is the
   largest bus bandwidth of all message sizes
   (docs/designs/021-performance-threshold-enforcement.md).
-- JUnit: a case for each size, skipped, for it was not measured yet. `netsim compare --junit`
-  writes cases that pass or fail."""
+- JUnit: a case for each size, skipped, because it was not measured yet. `netsim compare --junit`
+  writes cases that pass or fail.
+"""
 
 from collections.abc import Iterator, Sequence
 from math import floor
@@ -54,14 +56,16 @@ CRE_UNITS = ((2**40, "T"), (2**30, "G"), (2**20, "M"), (2**10, "K"))
 
 @dataclass(frozen=True)
 class SizeGate:
-    """One size: the expected bandwidth, and the fraction of it that must be reached."""
+    """The gate of one size: `row` has the expected bandwidth, `fraction` of which must
+    be reached.
+    """
 
     row: Row
     fraction: float
 
     @property
     def least_busbw(self) -> float:
-        """The least bus bandwidth in GB/s, out of place."""
+        """The least bus bandwidth that must be reached, in GB/s, out of place."""
         return nccl_tests.half(self.row, nccl_tests.OUT_OF_PLACE)[2] * self.fraction
 
     @property
@@ -72,7 +76,7 @@ class SizeGate:
 
 @dataclass(frozen=True)
 class GroupGate:
-    """The least bandwidths of one group of nodes with one collective, by size.
+    """The gates of one group of nodes with one collective, one for each size.
 
     `name` is the group in words, `fabric` the transport between its GPUs, `confidence` the
     probability with which a healthy machine passes. `has_nvlink_racks` says that racks are NVLink
@@ -97,8 +101,9 @@ class GroupGate:
 
     @property
     def average(self) -> float:
-        """The mean of the least bus bandwidths in GB/s, as nccl-tests averages: over all sizes, out
-        of place and in place."""
+        """The mean of the least bus bandwidths in GB/s, over all sizes, out of place and in place,
+        as nccl-tests averages.
+        """
         halves = (nccl_tests.OUT_OF_PLACE, nccl_tests.IN_PLACE)
         values = [
             nccl_tests.half(gate.row, which)[2] * gate.fraction
@@ -109,8 +114,10 @@ class GroupGate:
 
 
 def gate_text(gates: Sequence[GroupGate], form: str) -> str:
-    """The gates in a format (`nccl-tests`, `aicr`, `cre` or `junit`); there is at least one gate,
-    and each has at least one size."""
+    """The gates in the format `form` (`nccl-tests`, `aicr`, `cre` or `junit`).
+
+    There must be at least one gate, and each must have at least one size.
+    """
     if form == "aicr":
         return aicr_text(gates)
     if form == "cre":
@@ -121,7 +128,9 @@ def gate_text(gates: Sequence[GroupGate], form: str) -> str:
 
 
 def csv_text_of_gates(gates: Sequence[GroupGate]) -> str:
-    """A line for each group and size, in the columns of measured runs and `MORE_COLUMNS`."""
+    """The gates as CSV: a line for each group and size, in the columns of measured runs and
+    `MORE_COLUMNS`.
+    """
     lines: list[Sequence[object]] = [(*nccl_tests.COLUMNS, *MORE_COLUMNS)]
     for group in gates:
         lines += [_csv_line(group, gate) for gate in group.sizes]
@@ -129,7 +138,7 @@ def csv_text_of_gates(gates: Sequence[GroupGate]) -> str:
 
 
 def _csv_line(group: GroupGate, gate: SizeGate) -> list[object]:
-    """The values of one group and size."""
+    """The values of the CSV line of one group and size."""
     return [
         *nccl_tests.least_values(gate.row, gate.fraction, group.root),
         group.name,
@@ -142,9 +151,10 @@ def _csv_line(group: GroupGate, gate: SizeGate) -> list[object]:
 
 
 def min_bandwidth_lines(gates: Sequence[GroupGate]) -> Iterator[str]:
-    """The value of NCCL_TESTS_MIN_BW for each group.
+    """Yield a line with the value of NCCL_TESTS_MIN_BW (GB/s) for each group.
 
-    nccl-tests passes at 0.9 of the value, so it is the average of the gates divided by 0.9.
+    nccl-tests passes a run that reaches 0.9 of the value, so the value is the average of the gates
+    divided by 0.9.
     """
     for group in gates:
         value = group.average / nccl_tests.PASSES
@@ -156,9 +166,10 @@ def min_bandwidth_lines(gates: Sequence[GroupGate]) -> Iterator[str]:
 
 
 def aicr_text(gates: Sequence[GroupGate]) -> str:
-    """The constraint of all nodes, or of one NVLink domain, for a recipe of aicr.
+    """The constraint for a recipe of aicr: that of all nodes, or of one NVLink domain.
 
-    Raises an InputError for another collective than all_reduce and for a single node."""
+    Raises an InputError for any collective but all_reduce, and for a single node.
+    """
     others = [gate.collective for gate in gates if gate.collective != AICR_COLLECTIVE]
     if others:
         raise InputError(f"--gate-format aicr: checks {AICR_COLLECTIVE} only, got {others[0]}")
@@ -198,7 +209,7 @@ def _group_for_aicr(gates: Sequence[GroupGate]) -> GroupGate:
 
 
 def aicr_warnings(gates: Sequence[GroupGate]) -> Iterator[str]:
-    """Warnings about a constraint for aicr."""
+    """Yield a warning if the gate's largest size is smaller than the message that aicr tests."""
     size = _group_for_aicr(gates).largest.row.size_bytes or 0
     if size < AICR_LARGEST:
         yield (
@@ -245,12 +256,16 @@ def cre_text(gates: Sequence[GroupGate]) -> str:
 
 
 def _has_cre_scale(gate: GroupGate) -> bool:
-    """Whether the engine can run a group: its racks are NVLink domains."""
+    """Whether the engine has a test scale for a group; for a rack, only if racks are NVLink
+    domains.
+    """
     return gate.kind in CRE_SCALES and (gate.kind != "rack" or gate.has_nvlink_racks)
 
 
 def _left_out_of_cre(gates: Sequence[GroupGate]) -> Iterator[str]:
-    """Yield a sentence for each group that the Cluster Readiness Engine cannot run: why not."""
+    """Yield a sentence for each group that the Cluster Readiness Engine cannot run, with the
+    reason.
+    """
     for gate in gates:
         if gate.kind == "racks":
             yield f"{gate.name}: no testScale runs pairs of racks."
@@ -259,7 +274,10 @@ def _left_out_of_cre(gates: Sequence[GroupGate]) -> Iterator[str]:
 
 
 def _cre_category(groups: Sequence[GroupGate]) -> list[str]:
-    """The lines of one category; for racks of several sizes, the slowest gate is used."""
+    """The YAML lines of one category, for groups of one kind and collective.
+
+    If racks have several sizes, the least gate is used.
+    """
     least = min(max(gate.least_busbw for gate in group.sizes) for group in groups)
     group = groups[0]
     size = group.largest.row.size_bytes or 0
@@ -280,7 +298,7 @@ def _cre_category(groups: Sequence[GroupGate]) -> list[str]:
 
 
 def _cre_size(size: int) -> str:
-    """A size in the format of `maxBytes`: `16G`."""
+    """A size in bytes in the format of `maxBytes`: `16G`."""
     for unit, letter in CRE_UNITS:
         if size and size % unit == 0:
             return f"{size // unit}{letter}"
@@ -288,13 +306,15 @@ def _cre_size(size: int) -> str:
 
 
 def _rounded_down(value: float) -> str:
-    """A bandwidth with one decimal (three digits below 10), never above the value."""
+    """A bandwidth in GB/s as text with one decimal (three digits below 10), rounded down."""
     decimals = 1 if value >= 10 else 3
     return f"{floor(value * 10**decimals) / 10**decimals:g}"
 
 
 def _expectations(gates: Sequence[GroupGate]) -> Iterator[JunitCase]:
-    """A skipped case for each group and size, with the bandwidth that a measurement must reach."""
+    """Yield a skipped JUnit case for each group and size, with the bandwidth that a measurement
+    must reach.
+    """
     for group in gates:
         suite = f"{group.collective} on {group.name} ({group.ranks} ranks, {group.fabric})"
         for gate in group.sizes:

@@ -11,13 +11,16 @@ from xml.sax.saxutils import escape, quoteattr
 
 from netsim.base.values import dataclass, grouped
 
-# Characters that XML 1.0 cannot hold, whatever their escape.
+# Characters that XML 1.0 cannot hold, not even with an escape.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True)
 class JunitCase:
-    """One case: `suite` and `name` say what was judged, `message` why it failed or was skipped."""
+    """One case: `suite` and `name` say what was judged, `message` why it failed or was skipped.
+
+    `properties` are names and values that are written with the case.
+    """
 
     suite: str
     name: str
@@ -51,7 +54,7 @@ def junit_text(name: str, cases: Sequence[JunitCase]) -> str:
 
 
 def _counts(cases: Sequence[JunitCase]) -> str:
-    """The attributes of a suite that count its cases."""
+    """The XML attributes that count all, failed and skipped cases of a suite."""
     outcomes = [case.outcome for case in cases]
     failures = outcomes.count("failed")
     skipped = outcomes.count("skipped")
@@ -59,7 +62,7 @@ def _counts(cases: Sequence[JunitCase]) -> str:
 
 
 def _case_lines(case: JunitCase) -> list[str]:
-    """The lines of one case."""
+    """The XML lines of one case."""
     start = f"  <testcase classname={_attribute(case.suite)} name={_attribute(case.name)}"
     inside = []
     if case.properties:
@@ -77,5 +80,5 @@ def _case_lines(case: JunitCase) -> list[str]:
 
 
 def _attribute(text: str) -> str:
-    """A text as the value of an attribute, with its quotes."""
+    """A text as the value of an XML attribute, escaped and in quotes."""
     return quoteattr(_NOT_XML.sub("?", text))

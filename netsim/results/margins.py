@@ -1,17 +1,19 @@
-"""How far below its expected bandwidth a healthy machine may be, with which probability.
+"""How far below its expected bandwidth a healthy machine may be, at a given probability.
 
-The error of a size is the log of measured over simulated time (above 0: slower than expected), with
-every constant that was fitted to its system estimated without it. `netsim accuracy --page` writes
-`margins.csv` from the errors of the healthy runs of the corpus:
+The error of a size is the log of measured over simulated time (above 0: slower than expected).
+Every constant that was fitted to the system of the error is estimated again without that system.
+`netsim accuracy --page` writes `margins.csv` from the errors of the healthy runs of the corpus:
 
-- `scale` is the root mean square error of a class, every system weighing the same. A class of few
-  systems is drawn to the next wider one: mean square = (n * own + SHRINKAGE * wider) / (n +
-  SHRINKAGE), with the n systems of the class.
+- `scale` is the root mean square error of a class; every system has the same weight. The error of a
+  class with few systems is a weighted mean with that of the next wider class: mean square =
+  (n * own + SHRINKAGE * wider) / (n + SHRINKAGE), where n is the number of systems in the class.
 - `quantile` is, by size band and probability, the quantile of errors divided by their scale, where
-  neither knows the system of the error (a normalized conformal prediction: Lei et al., JASA 2018).
+  the scale is computed without the system of the error (a normalized conformal prediction: Lei et
+  al., JASA 2018).
 
 A healthy machine is slower than `exp(quantile * scale)` times the expected time with a probability
-of at most 1 - confidence. `python -m tests.bench.gates` measures how often that holds."""
+of at most 1 - confidence. `python -m tests.bench.gates` measures how often that holds.
+"""
 
 import csv
 from bisect import bisect_left
@@ -37,7 +39,7 @@ LARGEST_CONFIDENCE = CONFIDENCES[-1]
 
 @dataclass(frozen=True)
 class ClassError:
-    """The mean square error of a class, and the number of its systems."""
+    """The mean square of the errors (log ratios) of a class, and the number of its systems."""
 
     mean_square: float
     systems: int
@@ -45,14 +47,19 @@ class ClassError:
 
 @dataclass(frozen=True)
 class Margins:
-    """The errors by class, and the quantiles of scaled errors by band, at `CONFIDENCES`."""
+    """The errors by class, and for each size band the quantiles of scaled errors at
+    `CONFIDENCES`.
+    """
 
     errors: Mapping[Class, ClassError]
     quantiles: Mapping[str, Sequence[float]]
 
     def scale(self, classes: Sequence[Class]) -> float:
-        """The scale of errors of the narrowest class that has one; `classes` lead from it to the
-        widest."""
+        """The scale of errors for a case, whose `classes` are in order from the narrowest to the
+        widest.
+
+        Each class with errors is averaged with the next wider one, as the module describes.
+        """
         mean_square = 0.0
         weight = 0.0
         for name in reversed(classes):
@@ -64,10 +71,10 @@ class Margins:
         return max(sqrt(mean_square), LEAST_SCALE)
 
     def quantile(self, band: str, confidence: float) -> float:
-        """The quantile of scaled errors of a band, interpolated between the stored ones, at least
-        0.
+        """The quantile of scaled errors of a size band at a confidence (0 to 1), interpolated
+        between stored ones.
 
-        It is at least 0, since a machine that is as fast as expected never fails.
+        It is at least 0, because a machine that is as fast as expected must pass.
         """
         values = self.quantiles[band]
         place = bisect_left(CONFIDENCES, confidence)
@@ -82,7 +89,7 @@ class Margins:
 def margin_classes(where: Joined, collective: str, band: str) -> tuple[Class, ...]:
     """The classes whose errors apply to a case, from the narrowest to the widest.
 
-    A case without a machine has only the widest class.
+    A case of unknown machine has only the widest class.
     """
     widest = ("", "", "", band)
     if not where.machine:
@@ -100,7 +107,7 @@ def margin_classes(where: Joined, collective: str, band: str) -> tuple[Class, ..
 
 @lru_cache(maxsize=1)
 def margins() -> Margins:
-    """The margins of the corpus that comes with netsim."""
+    """The margins that follow from the corpus that comes with netsim."""
     path = preset_folder("scenarios") / "measured" / MARGINS
     errors: dict[Class, ClassError] = {}
     quantiles: dict[str, list[float]] = {}
@@ -117,9 +124,12 @@ def margins() -> Margins:
 def least_fraction(
     where: Joined, collective: str, size_bytes: int, confidence: float, uncertainty: float = 0.0
 ) -> float:
-    """The fraction of its expected bandwidth that a healthy machine reaches with a probability of
-    `confidence`. `uncertainty` is the relative error bound of an approximate simulation, which no
-    measurement tells."""
+    """The fraction of its expected bandwidth that a healthy machine reaches with the probability
+    `confidence`.
+
+    `uncertainty` is the relative error bound of an approximate simulation, which is added because
+    measurements do not include it.
+    """
     band = band_of(size_bytes)
     corpus = margins()
     classes = margin_classes(where, collective, band)

@@ -1,8 +1,8 @@
-"""Write rows in the formats of nccl-tests 2.19, text and JSON, for programs that read its logs.
+"""Rows in the formats of nccl-tests 2.19, text and JSON, for programs that read its logs.
 
-The only addition is the first line, which says that the figures are simulated. `#wrong` is 0, as
-nccl-tests prints it if all values are right: it checks values unless -c 0 is given, and scripts
-take any other text for a failure.
+The only addition is the first line, which says that the figures are simulated. The column `#wrong`
+is 0, which nccl-tests prints if all values are right: nccl-tests checks values unless -c 0 is
+given, and scripts take any other text as a failure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ UNCHECKED_IN_PLACE = ("alltoall", "alltoallv", "sendrecv")
 
 @dataclass(frozen=True)
 class Device:
-    """One rank in the list `Using devices`, with the names of the JSON layout (-J)."""
+    """One rank in the list `Using devices`; fields have the names of the JSON layout (-J)."""
 
     rank: int
     group: int
@@ -49,9 +49,9 @@ class Device:
 class TestRun:
     """One run of a test: the values of its header. `n_gpus` is the number of GPUs of one process.
 
-    `requested` are the smallest and the largest requested size in bytes (-b and -e); None is those
-    of `sizes`. The largest may exceed all sizes if no step leads to it. `started` and `ended` are
-    times of day for the JSON, as `%Y-%m-%d %H:%M:%S`.
+    `requested` are the smallest and the largest requested size in bytes (-b and -e); if None, those
+    of `sizes` are taken. The requested largest may be above all sizes if no step ends at it.
+    `started` and `ended` are times of day for the JSON, as `%Y-%m-%d %H:%M:%S`.
     """
 
     __test__ = False  # pytest would take a class of this name for a test
@@ -83,7 +83,7 @@ class TestRun:
 
     @property
     def test(self) -> str:
-        """The name of the program."""
+        """The name of the program, such as `all_reduce_perf`."""
         return f"{self.collective}_perf"
 
     @property
@@ -93,14 +93,14 @@ class TestRun:
 
     @property
     def step(self) -> int:
-        """The bytes by which the sizes grow; 0 if they follow no rule of nccl-tests."""
+        """The bytes by which the sizes grow; 0 if they do not grow by equal steps."""
         if len(self.sizes) == 1:
             return DEFAULT_STEP
         return _common([b - a for a, b in pairwise(self.sizes)]) or 0
 
 
 def opening(run: TestRun) -> str:
-    """The comment lines above the rows."""
+    """The comment lines of a log above the rows."""
     libraries = f" nccl-headers={run.nccl_code} nccl-library={run.nccl_code}"
     step = f"{run.factor}(factor)" if run.factor else f"{run.step}(bytes)"
     return "\n".join(
@@ -121,7 +121,7 @@ def opening(run: TestRun) -> str:
 
 
 def line(row: Row, root: int = 0) -> str:
-    """One row; a row that could not be simulated is a comment."""
+    """The line of a log for one row; a row that could not be simulated becomes a comment."""
     if row.status != "ok":
         return f"# {row.size_bytes} B: {row.error}"
     redop = redop_of(row.collective)
@@ -131,7 +131,10 @@ def line(row: Row, root: int = 0) -> str:
 
 
 def _half_text(row: Row, which: str) -> str:
-    """The columns of a row out of place, or in place."""
+    """Time, bandwidths and `#wrong` of a row as text, for one half: out of place or in place.
+
+    `which` is the field of Row with the half's time.
+    """
     time, algbw, busbw = half(row, which)
     # One blank less before N/A, as in nccl-tests (src/util.cu, writeBenchmarkLineBody).
     wrong = f"  {0:>6}" if _is_checked(row, which) else "    N/A"
@@ -139,12 +142,14 @@ def _half_text(row: Row, which: str) -> str:
 
 
 def _is_checked(row: Row, which: str) -> bool:
-    """Whether nccl-tests checks the values of a half, and so prints how many are wrong."""
+    """Whether nccl-tests checks the values of a half (`which`), and so prints how many
+    are wrong.
+    """
     return which == OUT_OF_PLACE or row.collective not in UNCHECKED_IN_PLACE
 
 
 def closing(run: TestRun, rows: Sequence[Row]) -> str:
-    """The comment lines below the rows."""
+    """The comment lines of a log below the rows."""
     return "\n".join(
         [
             "# Out of bounds values : 0 OK",
@@ -156,9 +161,10 @@ def closing(run: TestRun, rows: Sequence[Row]) -> str:
 
 
 def half(row: Row, which: str) -> tuple[float, float, float]:
-    """Time (us), algbw and busbw (GB/s), out of place or in place.
+    """Time (µs), algorithm bandwidth and bus bandwidth (GB/s) of a row, out of place or in place.
 
-    nccl-tests also runs alltoall and sendrecv "in place", which repeats the same transfers.
+    `which` is the field of Row with that time. nccl-tests also runs alltoall and sendrecv "in
+    place", which repeats the same transfers.
     """
     time = getattr(row, which)
     if time is None:
@@ -169,7 +175,7 @@ def half(row: Row, which: str) -> tuple[float, float, float]:
 
 
 def average_busbw(rows: Sequence[Row]) -> float:
-    """The mean of all bus bandwidths that are printed, in GB/s."""
+    """The mean in GB/s of all bus bandwidths that a log of the rows prints."""
     good = [row for row in rows if row.status == "ok"]
     printed = [half(row, which)[2] for row in good for which in (OUT_OF_PLACE, IN_PLACE)]
     return sum(printed) / len(printed) if printed else 0.0
@@ -207,7 +213,7 @@ def device_name(model: str) -> str:
 
 
 def _device_line(device: Device) -> str:
-    """The line of a rank in the list of devices."""
+    """The line of a rank in the list `Using devices`."""
     bus = device.device_hex.removesuffix(".0")
     return (
         f"#  Rank {device.rank:>2} Group {device.group:>2} Pid {device.pid:>6} "
@@ -216,12 +222,14 @@ def _device_line(device: Device) -> str:
 
 
 def _common(steps: Sequence[int]) -> int | None:
-    """The step that all sizes share, or None if they share none."""
+    """The step (difference or factor) between sizes if all steps are equal, else None."""
     return steps[0] if steps and len(set(steps)) == 1 and steps[0] > 1 else None
 
 
 def _columns(fixed: Sequence[str], halves: Sequence[str]) -> str:
-    """A line of the header; the columns of `halves` are printed out of place and in place."""
+    """A header line of the log; the titles in `halves` are printed twice, out of place and in
+    place.
+    """
     size, count, dtype, redop, root = fixed
     part = "  {:>7}  {:>6}  {:>6}  {:>6}".format(*halves)
     return f"# {size:>10}  {count:>12}  {dtype:>8}  {redop:>6}  {root:>6}{part}{part} "
@@ -243,7 +251,7 @@ TIME_OF_DAY = "%Y-%m-%d %H:%M:%S"
 
 
 def document(run: TestRun, rows: Sequence[Row]) -> dict[str, Any]:
-    """The complete file as a mapping; rows that failed are listed among its errors."""
+    """The JSON file of -J as plain values; rows that failed are listed among its errors."""
     return {
         "version": LAYOUT,
         "start_time": run.started,
@@ -260,7 +268,7 @@ def document(run: TestRun, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def arguments(run: TestRun) -> list[str]:
-    """The command of nccl-tests for the same sizes and options."""
+    """The command line of nccl-tests for the same sizes and options."""
     step = ["-f", str(run.factor)] if run.factor else ["-i", str(run.step)]
     timed = [] if run.iterations == ITERATIONS else ["-n", str(run.iterations)]
     if run.over_processes != "mean":
@@ -273,7 +281,7 @@ def arguments(run: TestRun) -> list[str]:
 
 
 def _config(run: TestRun) -> dict[str, Any]:
-    """The section `config` of the JSON layout."""
+    """The section `config` of the JSON file of -J."""
     step = {"step_factor": run.factor} if run.factor else {"step_bytes": run.step}
     return {
         "nthreads": 1,
@@ -294,7 +302,7 @@ def _config(run: TestRun) -> dict[str, Any]:
 
 
 def _result(row: Row, root: int) -> dict[str, Any]:
-    """The entry of a row in the section `results`."""
+    """The entry of a row in the section `results` of the JSON file of -J."""
     return {
         "size": row.size_bytes,
         "count": row.count,
@@ -307,7 +315,9 @@ def _result(row: Row, root: int) -> dict[str, Any]:
 
 
 def _half(row: Row, which: str) -> dict[str, Any]:
-    """The figures of a row out of place, or in place."""
+    """The figures of a row in the JSON file for one half; `which` is the field of Row with its
+    time.
+    """
     time, algbw, busbw = half(row, which)
     wrong = 0.0 if _is_checked(row, which) else None
     return {"time": time, "alg_bw": algbw, "bus_bw": busbw, "nwrong": wrong}
@@ -325,7 +335,9 @@ COLUMNS = (
 
 
 def acceptance_csv(rows: Sequence[Row], part: float, root: int) -> str:
-    """The table of smallest bandwidths as CSV; `part` is the fraction that must be reached."""
+    """The least bandwidth of each size as CSV; `part` is the fraction of the simulated one to
+    reach.
+    """
     lines: list[Sequence[object]] = [COLUMNS]
     done = [row for row in rows if row.status == "ok" and row.size_bytes]
     lines += [least_values(row, part, root) for row in done]
@@ -333,18 +345,24 @@ def acceptance_csv(rows: Sequence[Row], part: float, root: int) -> str:
 
 
 def least_values(row: Row, fraction: float, root: int) -> list[object]:
-    """The values of a row in `COLUMNS` at a fraction of its bandwidths, with the times of those."""
+    """The values of a row in `COLUMNS` if only a fraction of its bandwidths is reached; times grow
+    accordingly.
+    """
     fixed = [row.size_bytes, row.count, row.dtype, redop_of(row.collective)]
     figures = [*_least(row, OUT_OF_PLACE, fraction), *_least(row, IN_PLACE, fraction)]
     return [*fixed, root_of(row.collective, root), *figures]
 
 
 def min_bandwidth(rows: Sequence[Row], part: float) -> float:
-    """The value of NCCL_TESTS_MIN_BW for the same test on the average of these sizes, in GB/s."""
+    """The value of NCCL_TESTS_MIN_BW (GB/s) that demands the fraction `part` of the simulated
+    average.
+    """
     return part * average_busbw(rows) / PASSES
 
 
 def _least(row: Row, which: str, part: float) -> list[str]:
-    """Time, algbw and busbw of a row at a fraction of its bandwidths, as text."""
+    """Time (µs) and bandwidths (GB/s) of a half as text, if the fraction `part` of its bandwidths
+    is reached.
+    """
     time, algbw, busbw = half(row, which)
     return [f"{time / part:.6g}", f"{algbw * part:.6g}", f"{busbw * part:.6g}"]

@@ -1,11 +1,13 @@
-"""How new a question is to the corpus of measured runs, and how far such questions are off.
+"""How new a question is to the corpus of measured runs, and how large errors are for such
+questions.
 
-A question has a sibling if another system of the same machine, transport and generation of NCCL was
-measured. Else its kind may have been measured: the same machine with another transport or
-generation. The errors of each class are of runs that were simulated without whatever would put them
-into a nearer class: without their own system, without all systems of their machine and transport,
-without all systems of their machine. `netsim accuracy --leave-out --novelty --page FILE` writes
-them beside the index, with the traits of what was measured."""
+A question has a sibling if another system with the same machine, transport and generation of NCCL
+was measured. Otherwise its kind may have been measured: the same machine with another transport or
+generation. The error of each class is measured on runs that are simulated without every measurement
+that would put them into a nearer class: without their own system, without all systems of their
+machine and transport, or without all systems of their machine. `netsim accuracy --leave-out
+--novelty --page FILE` writes these errors beside the index, with the traits of what was measured.
+"""
 
 import csv
 from collections.abc import Iterable, Mapping
@@ -19,13 +21,13 @@ SIBLING = "sibling"
 KIND = "kind"
 NEITHER = "neither"
 NOVELTIES = (SIBLING, KIND, NEITHER)
-# As the page and the column `validated` say it.
+# The words for each class on the accuracy page and in the column `validated`.
 WORDS = {
     SIBLING: "a sibling was measured",
     KIND: "the kind was measured",
     NEITHER: "neither was measured",
 }
-# The versions of NCCL from which calls are executed in another way (src/enqueue.cc, src/device):
+# The versions of NCCL with which the execution of calls changed (src/enqueue.cc, src/device):
 # launches by plans since 2.13, other rounds of sends and peer access since 2.23, alltoall as a call
 # of its own since 2.28.
 GENERATIONS = ((2, 0), (2, 13), (2, 23), (2, 28))
@@ -35,8 +37,11 @@ ERRORS = "novelty.csv"
 
 @dataclass(frozen=True, order=True)
 class Trait:
-    """What of a run or a question decides how near it is to others: the machine, what joins its
-    hosts (`intra` on one host), and the oldest NCCL that executes calls as its own does."""
+    """The properties of a run or a question that decide how near it is to others.
+
+    They are the machine, the transport between hosts (`intra` for one host), and the generation of
+    NCCL: the oldest version that executes calls in the same way (`nccl_generation`).
+    """
 
     machine: str
     transport: str
@@ -45,8 +50,11 @@ class Trait:
 
 @dataclass(frozen=True)
 class LeftOutError:
-    """The error of the questions of one class and size band: the median of the factor by which
-    simulated and measured times differ, less 1, from how many systems, and the interval."""
+    """The error for questions of one class and size band.
+
+    `median` is the median factor between simulated and measured times, minus 1; `systems` the
+    number of systems it is from; `interval` the factors between which 80 % of measured times lie.
+    """
 
     median: float
     systems: int
@@ -54,7 +62,7 @@ class LeftOutError:
 
 
 def nccl_generation(major: int, minor: int) -> str:
-    """The oldest version that executes calls as NCCL `major`.`minor` does.
+    """The oldest version of NCCL that executes calls in the same way as NCCL `major`.`minor`.
 
     >>> nccl_generation(2, 27)
     '2.23'
@@ -64,7 +72,7 @@ def nccl_generation(major: int, minor: int) -> str:
 
 
 def novelty_of(trait: Trait, measured: Iterable[Trait]) -> str:
-    """The class of a question by the traits of what was measured.
+    """The class of a question: whether `measured` has a sibling, only its kind, or neither.
 
     >>> h100 = Trait("dgx-h100", "intra", "2.23")
     >>> novelty_of(h100, [Trait("dgx-h100", "efa", "2.23")])
@@ -78,7 +86,7 @@ def novelty_of(trait: Trait, measured: Iterable[Trait]) -> str:
 
 @lru_cache(maxsize=1)
 def measured_traits() -> frozenset[Trait]:
-    """The traits of the corpus that comes with netsim; none where no result is stored."""
+    """The traits of the corpus that comes with netsim; empty if no result is stored."""
     path = preset_folder("scenarios") / "measured" / MEASURED
     if not path.is_file():
         return frozenset()
@@ -89,7 +97,7 @@ def measured_traits() -> frozenset[Trait]:
 
 @lru_cache(maxsize=1)
 def class_errors() -> Mapping[tuple[str, str], LeftOutError]:
-    """The error by class of novelty and size band; none where no result is stored."""
+    """The errors by (class of novelty, size band); empty if no result is stored."""
     path = preset_folder("scenarios") / "measured" / ERRORS
     if not path.is_file():
         return {}
@@ -106,8 +114,10 @@ def class_errors() -> Mapping[tuple[str, str], LeftOutError]:
 
 
 def novelty_text(trait: Trait, band: str) -> str:
-    """What the column `validated` adds for a question without a sibling; empty with one, and where
-    no result is stored."""
+    """The text that the column `validated` adds for a question without a sibling.
+
+    Empty for a question with a sibling, or if no result is stored.
+    """
     novelty = novelty_of(trait, measured_traits())
     error = class_errors().get((novelty, band))
     if novelty == SIBLING or error is None:
@@ -116,7 +126,10 @@ def novelty_text(trait: Trait, band: str) -> str:
 
 
 def interval_of_novelty(trait: Trait, band: str) -> TimeInterval | None:
-    """The interval of a question without a sibling; None with one, and where none is stored."""
+    """The interval of measured times for a question without a sibling.
+
+    None for a question with a sibling, or if no interval is stored.
+    """
     novelty = novelty_of(trait, measured_traits())
     error = class_errors().get((novelty, band))
     if novelty == SIBLING or error is None:

@@ -1,8 +1,8 @@
-"""Write results.parquet: the rows of results.csv with a type for every column.
+"""Write results.parquet: the rows of results.csv with a type for each column.
 
 CSV has no types: readers take an empty column for text, and nccl_version 2.30 for the number 2.3.
-Parquet has the types of `Row`: whole numbers, other numbers and text. Values of swept axes are
-text, since one axis may have sizes, names and versions.
+Parquet has the types of `Row`: whole numbers, other numbers and text. The values of swept axes are
+text, because one axis may have sizes, names and versions.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,13 @@ from netsim.base.files import write_bytes
 from netsim.results.row import AXIS, COLUMNS, Row
 
 PARQUET = "results.parquet"
-# The types of columns by the annotations of Row, as names of functions of pyarrow.
+# For each type annotation of a field of Row, the function of pyarrow that makes the type of its
+# column.
 ARROW_TYPES: dict[Any, str] = {str: "string", int | None: "int64", float | None: "float64"}
 
 
 def check() -> None:
-    """Raise an InputError if pyarrow, which writes Parquet, is not installed."""
+    """Raise an InputError if pyarrow, which is needed to write Parquet, is not installed."""
     _pyarrow("pyarrow")
 
 

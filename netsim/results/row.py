@@ -1,5 +1,6 @@
-"""The row of one cell at one size, with the columns of results.csv, and the intervals of its
-time."""
+"""The row of one cell at one size, with the columns of results.csv, and the intervals
+of its time.
+"""
 
 import csv
 import json
@@ -90,7 +91,9 @@ class Row:
 
     @property
     def doubtful(self) -> bool:
-        """Whether the error bound is too large for the row to be called best or validated."""
+        """Whether the error bound of the row's time is too large for it to count as the best, or as
+        validated.
+        """
         return (self.approximation_pct or 0.0) > DOUBTFUL
 
 
@@ -113,9 +116,10 @@ def csv_text(rows: Sequence[Row], axes: Iterable[str] = ()) -> str:
 
 
 def details_text(rows: Sequence[Row], axes: Iterable[str], of: str = "details") -> str:
-    """A mapping of each row as CSV, one line per row, with the swept axes as the last columns.
+    """One dictionary field of each row as CSV: a line for each row, its keys and the swept axes as
+    columns.
 
-    `of` names the field: `details`, `quantiles` or `neighbours`.
+    `of` names the field: `details`, `quantiles` or `neighbours`. Rows without values are left out.
     """
     pairs = [(row, getattr(row, of)) for row in rows if getattr(row, of)]
     names = list(dict.fromkeys(name for _, cells in pairs for name in cells))
@@ -132,7 +136,10 @@ def details_text(rows: Sequence[Row], axes: Iterable[str], of: str = "details") 
 def of_samples(
     microseconds: Sequence[float] | NDArray[np.float64], size: int = 0
 ) -> dict[str, Any]:
-    """The columns of a row for samples of its time: percentiles and the number of samples."""
+    """The columns of a row that describe samples of its time: percentiles in µs and their number.
+
+    `size` (bytes) is stored with the quantiles.
+    """
     if not len(microseconds):
         return {}
     columns = {f"p{p}_us": float(np.percentile(microseconds, p)) for p in (5, 50, 95, 99)}
@@ -145,7 +152,7 @@ def of_samples(
 
 
 def row_from(values: Mapping[str, Any]) -> Row:
-    """The row from its values in a line of the journal.
+    """The row with these values by column, which were read from a line of the journal.
 
     Raises:
         InputError: a column is unknown, or a value has the wrong type.
@@ -161,7 +168,9 @@ def row_from(values: Mapping[str, Any]) -> Row:
 
 
 def _kinds() -> Iterator[tuple[str, tuple[tuple[type, ...], str]]]:
-    """Yield the name of each column with the types of its values, and these in words."""
+    """Yield the name of each column with the types that its values may have, and these types in
+    words.
+    """
     for column in fields(Row):
         if column.name in BESIDE:
             yield column.name, ((dict,), "a mapping")
@@ -189,7 +198,7 @@ NVLINK = "nvlink"
 
 
 def band_of(size_bytes: int) -> str:
-    """The size band of a number of bytes."""
+    """The size band (an entry of BANDS) of a number of bytes."""
     if size_bytes <= 64 * KIB:
         return BANDS[0]
     if size_bytes <= MIB:
@@ -199,8 +208,11 @@ def band_of(size_bytes: int) -> str:
 
 @dataclass(frozen=True)
 class Joined:
-    """The machine of a class, its transport, and the rate of a host's NICs in Gbit/s (0 without
-    any)."""
+    """The machine of a class and what joins its GPUs: the transport, and the rate of a host's NICs.
+
+    `gbps` is that rate in Gbit/s; 0 if no NICs are used. `kind` is NVLink or PCIe, between the GPUs
+    of a host.
+    """
 
     machine: str
     transport: str
@@ -209,8 +221,9 @@ class Joined:
 
 
 def joined(machine: str, transport: str, gbps: float, *, nvlink: bool = True) -> Joined:
-    """The machine, transport and rate of a class; within a host or an NVLink domain the rate is
-    0."""
+    """The machine, transport and rate of a class; the rate is 0 within a host or an
+    NVLink domain.
+    """
     uses_nics = transport not in (ONE_HOST, NVLINK)
     kind = "NVLink" if nvlink else "PCIe"
     return Joined(machine, transport, round(gbps) if uses_nics else 0, kind)
@@ -218,7 +231,10 @@ def joined(machine: str, transport: str, gbps: float, *, nvlink: bool = True) ->
 
 @lru_cache(maxsize=1)
 def stored() -> dict[tuple[Joined, str, str], tuple[float, int]]:
-    """The median error and the number of runs of every class; empty if no result is stored."""
+    """The median error (a fraction) and the number of runs by class; empty if no result is stored.
+
+    A class is (machine and transport, collective, size band).
+    """
     path = preset_folder("scenarios") / "measured" / STORED
     if not path.is_file():
         return {}
@@ -231,7 +247,9 @@ def stored() -> dict[tuple[Joined, str, str], tuple[float, int]]:
 
 
 def validated(where: Joined, collective: str, size_bytes: int) -> str:
-    """The error of a class with the number of its runs, or that of the nearest class, in words."""
+    """The error of a time's class and the number of runs behind it, as text; else that of the
+    nearest class.
+    """
     band = band_of(size_bytes)
     entry = stored().get((where, collective, band))
     if entry is not None:
@@ -257,7 +275,9 @@ def validated(where: Joined, collective: str, size_bytes: int) -> str:
 
 
 def not_validated(why: str) -> str:
-    """The text for a time that belongs to no class, with the reason."""
+    """The text in the column `validated` for a time whose class has no measured run, with the
+    reason.
+    """
     return f"{NOT_VALIDATED} ({why})"
 
 
@@ -292,7 +312,7 @@ Intervals = Mapping[tuple[str, Class], TimeInterval]
 
 
 def wider(where: Joined, collective: str, band: str) -> tuple[Class, ...]:
-    """The classes to which a time belongs, from the narrowest to the widest."""
+    """The classes that a time belongs to, from the narrowest to the widest."""
     return (
         (where.machine, where.transport, collective, band),
         (where.machine, where.transport, "", band),
@@ -319,10 +339,10 @@ def intervals() -> Intervals:
 def interval_of(
     classes: Sequence[Class], table: Intervals | None = None, of: str = TIME
 ) -> TimeInterval | None:
-    """The interval of the first class that has one; it always holds the middle half of the first
-    class.
+    """The interval of the first of `classes` that has one; None if none has.
 
-    `of` is `TIME` or `RATIO`. None if no class has an interval.
+    It is extended to hold the middle half of the errors of the first class. `table` has the
+    intervals by class (None: those of the corpus), `of` is `TIME` or `RATIO`.
     """
     table = intervals() if table is None else table
     interval = next((table[of, name] for name in classes if (of, name) in table), None)
@@ -335,10 +355,10 @@ def interval_of(
 
 
 def ratio_of(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> tuple[float, float, float]:
-    """The time of the second row over that of the first, and its 80 % interval as (ratio, low,
-    high).
+    """The time of the second row over that of the first, and its 80 % interval: (ratio, low, high).
 
-    Without an interval of both times, low and high equal the ratio.
+    Low and high equal the ratio if one of the times has no interval. The rows are of a table with
+    columns `time` and `size`.
     """
     ratio = second["time"] / first["time"]
     spans = [
@@ -358,7 +378,7 @@ def ratio_of(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> tuple[float
 
 
 def off_of(row: Mapping[Any, Any]) -> float:
-    """The error bound of a row's time as a fraction (`approximation_pct` / 100)."""
+    """The error bound of a row's time, as a fraction; `row` has the column approximation_pct."""
     percent = float(row.get("approximation_pct") or 0.0)
     return 0.0 if isnan(percent) else percent / 100
 
@@ -375,10 +395,14 @@ def ratio_span(
     same: bool,
     off: tuple[float, float] = (0.0, 0.0),
 ) -> Span:
-    """The factors on a simulated ratio (second time over first) that hold 80 % of measured ratios.
+    """The factors on a predicted ratio of times (second over first) between which 80 % of measured
+    ratios lie.
 
-    With `same`, both times are of one machine, so that a common error cancels. `off` are the error
-    bounds of the two times, as fractions, which are added.
+    Args:
+        collectives: of both times
+        spans: the 80 % interval of each time, as factors on it
+        same: both times are of one machine, so that their common error cancels
+        off: the error bounds of both times as fractions, which are added
     """
     most = (1 + off[0]) * (1 + off[1])
     if same and EXACT not in spans:

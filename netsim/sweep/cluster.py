@@ -1,7 +1,7 @@
 """Simulate a sweep on the workers of a Dask cluster that is running, or that Slurm starts.
 
-The extra `dask` installs what is needed. The scheduler hands orders to workers, and gives the
-orders of a worker that died to another one.
+The extra `dask` installs what is needed. The scheduler gives orders (`Order` in `sweep/run.py`) to
+workers; if a worker dies, its orders go to another one.
 """
 
 import asyncio
@@ -23,12 +23,16 @@ SLURM = "slurm"
 
 
 def installed_version() -> str:
-    """The version of netsim and of its model in this process."""
+    """The version of netsim and of its model in this process; workers call it, too."""
     return VERSION
 
 
 class DaskWorkers:
-    """The workers of a Dask scheduler, or `jobs` Slurm jobs; `tell` receives messages."""
+    """The workers of a running Dask scheduler at `address`, or `jobs` Slurm jobs (`address` is
+    "slurm").
+
+    `tell` receives messages for the user.
+    """
 
     def __init__(
         self, address: str, jobs: int | None = None, tell: Callable[[str], None] = lambda text: None
@@ -66,15 +70,16 @@ class DaskWorkers:
             ) from None
 
     def _check_versions(self) -> None:
-        """Raise an error if the scheduler or a worker has another version of netsim, or none.
+        """Raise an InputError if the scheduler or a worker has another version of netsim, or none.
 
-        Workers that come later check the version of each order themselves."""
+        Workers that join later check the version of each order themselves.
+        """
         versions = {"the scheduler": self._remote_version(self.client.run_on_scheduler)}
         workers = self._remote_version(self.client.run, on_error="return")
         by_worker = workers if isinstance(workers, dict) else {"": workers}
         versions.update({f"worker {name}": version for name, version in by_worker.items()})
         for name, version in versions.items():
-            # an OSError is of a worker that has just died, which does no harm
+            # an OSError comes from a worker that has just died, which is no mistake
             if version != VERSION and not isinstance(version, OSError):
                 has = "no netsim that can be used" if isinstance(version, Exception) else version
                 self.close()
@@ -82,14 +87,18 @@ class DaskWorkers:
                 raise InputError(message, hint="install the same version everywhere")
 
     def _remote_version(self, run: Callable[..., Any], **options: Any) -> Any:
-        """The version of the scheduler, or of workers by address; or the exception of the call."""
+        """The version of the scheduler, or of workers by address; or the exception that the call
+        raised.
+
+        `run` is the method of the client that calls a function there.
+        """
         try:
             return run(installed_version, **options)
         except Exception as error:  # anything may be raised if netsim is missing there
             return error
 
     def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
-        """Yield every order with its answers, in the order in which they finish."""
+        """Yield each order with its answers, in the order in which they finish."""
         remaining = list(reversed(orders))
         order_of_key: dict[str, Order] = {}
         running = self.distributed.as_completed(loop=self.client.loop)
@@ -118,15 +127,18 @@ class DaskWorkers:
             raise InputError(f"--dask {self.address}: {message}") from None
 
     def _tell_if_alone(self) -> None:
-        """Tell the user if there is no worker yet. Workers may come at any time, so this is no
-        error."""
+        """Tell the user if there is no worker yet. That is no error, because workers may join at
+        any time.
+        """
         if not self.client.scheduler_info().get("workers"):
             slurm = self.address == SLURM
             hint = "Slurm has started none" if slurm else f"start one: dask worker {self.address}"
             self.tell(f"--dask {self.address}: no worker has come yet; {hint}")
 
     def _result(self, future: Any, order: Order) -> list[SizeAnswer]:
-        """The answers of a finished order; errors if every worker that tried it died."""
+        """The answers of an order whose call has finished; if every worker that tried it died,
+        errors.
+        """
         try:
             answers: list[SizeAnswer] = future.result()
             return answers
@@ -161,7 +173,9 @@ async def _greeted(distributed: Any, address: str) -> None:
 
 
 def _imported(name: str) -> Any:
-    """A package of the extra `dask`; without it, an error says how to install it."""
+    """Import a package of the extra `dask`; an InputError says how to install it if it
+    is missing.
+    """
     try:
         with handlers_kept():  # dask_jobqueue makes Ctrl-C end the process without a message
             return import_module(name)

@@ -1,7 +1,7 @@
-"""The cost of each part of a cluster when it is dead, in words, for `sweep: {faults: each nic}`.
+"""How much time each part of a cluster costs when it is dead, for `sweep: {faults: each nic}`.
 
-Nobody chooses a fault, so that such a sweep has no best cell: each part is compared with the
-healthy cluster, all else being equal.
+Nobody chooses a fault, so such a sweep has no best cell: each part is compared with the healthy
+cluster, with all other settings equal.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,9 @@ MOST_NAMES = 3  # of several parts with the same cost, or that cannot be lost, t
 
 @dataclass(frozen=True)
 class PartTime:
-    """The time of one cell: the part that fails, and the values of the other axes."""
+    """The time of one cell in µs: `part` is the dead part (or HEALTHY), `setting` the values of the
+    other axes.
+    """
 
     part: str
     setting: tuple[str, ...]
@@ -28,7 +30,8 @@ class PartTime:
 
 @dataclass(frozen=True)
 class PartCost:
-    """The time of an operation with a failing part over the time without.
+    """The cost of a dead part: `ratio` is the time with it dead over the time of the healthy
+    cluster.
 
     Over several settings it is the geometric mean; `time_us` is then that of the last setting.
     """
@@ -40,8 +43,11 @@ class PartCost:
 
 @dataclass(frozen=True)
 class PartCosts:
-    """The parts by cost, the most costly first, and the parts that the job cannot lose, with the
-    reason."""
+    """The costs of all parts, the most costly first, and the parts that the job cannot lose.
+
+    `lost` has the reason by part, `healthy_us` the time of the healthy cluster in the first
+    setting.
+    """
 
     healthy_us: float
     costs: tuple[PartCost, ...]
@@ -50,19 +56,23 @@ class PartCosts:
 
 
 def part_costs(times: Iterable[PartTime], lost: Mapping[str, str]) -> PartCosts:
-    """The cost of each part that has a time in a setting in which the healthy cluster has one."""
+    """The costs of the parts from the times of cells; settings without a time of the healthy
+    cluster are ignored.
+
+    `lost` has, by part, why the job cannot run without it.
+    """
     every = list(times)
     healthy = {
-        part_name.setting: part_name.time_us for part_name in every if part_name.part == HEALTHY
+        cell_time.setting: cell_time.time_us for cell_time in every if cell_time.part == HEALTHY
     }
     ratios: dict[str, list[float]] = {}
     last: dict[str, float] = {}
-    for part_name in every:
-        if part_name.part != HEALTHY and part_name.setting in healthy:
-            ratios.setdefault(part_name.part, []).append(
-                part_name.time_us / healthy[part_name.setting]
+    for cell_time in every:
+        if cell_time.part != HEALTHY and cell_time.setting in healthy:
+            ratios.setdefault(cell_time.part, []).append(
+                cell_time.time_us / healthy[cell_time.setting]
             )
-            last[part_name.part] = part_name.time_us
+            last[cell_time.part] = cell_time.time_us
     costs = [
         PartCost(part, exp(sum(map(log, some)) / len(some)), last[part])
         for part, some in ratios.items()
@@ -73,7 +83,9 @@ def part_costs(times: Iterable[PartTime], lost: Mapping[str, str]) -> PartCosts:
 
 
 def costs_of(expansion: Expansion, rows: Sequence[Row], axis: str) -> PartCosts:
-    """The costs of the parts of an axis at the largest size that the healthy cluster has."""
+    """The costs of the parts on an axis of a sweep, at the largest size for which the healthy
+    cluster has a time.
+    """
     good = [row for row in rows if row.status == "ok" and (row.time_us or row.step_time_us)]
     largest = max(
         (row.requested_size for row in good if _part_of(row.axes, axis) == HEALTHY), default=0
@@ -98,18 +110,21 @@ def costs_of(expansion: Expansion, rows: Sequence[Row], axis: str) -> PartCosts:
 
 
 def _part_of(axes: Mapping[str, Any], axis: str) -> str:
-    """The failing part of a cell, by its value on the axis of parts."""
+    """The dead part of a cell, which is its value on the axis of parts."""
     return str(axes.get(axis))
 
 
 def first_line(text: str) -> str:
-    """The first line of a message, for a sentence."""
+    """The first line of a message; "" for an empty one."""
     lines = text.splitlines()
     return lines[0] if lines else ""
 
 
 def sentences(costs: PartCosts, at: str = "") -> list[str]:
-    """Sentences on the most and the least costly parts, and on parts that cannot be lost."""
+    """Sentences about the most and the least costly parts, and about parts that cannot be lost.
+
+    `at` is text such as " at 64 MiB".
+    """
     lines = []
     if costs.costs:
         several = costs.setting_count > 1
@@ -125,13 +140,12 @@ def sentences(costs: PartCosts, at: str = "") -> list[str]:
 
 
 def _healthy(costs: PartCosts) -> str:
-    """The time of the healthy cluster in words."""
+    """The time of the healthy cluster as text."""
     return format_time(costs.healthy_us / 1e6)
 
 
 def _range(costs: Sequence[PartCost]) -> str:
-    """A sentence on the most and the least costly parts, or on all of them if they cost the
-    same."""
+    """A clause about the most and the least costly parts, or about all if they cost the same."""
     most = costs[0]
     least = costs[-1]
     if most.ratio / least.ratio - 1 <= EQUAL:
@@ -147,14 +161,14 @@ def _range(costs: Sequence[PartCost]) -> str:
 
 
 def percent(ratio: float) -> str:
-    """A ratio of times as an increase in words: `22 % more time`, `nothing`."""
+    """The increase of a time as text: `22 % more time` for the ratio 1.22, or `nothing`."""
     if abs(ratio - 1) <= EQUAL:
         return "nothing"
     return f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} time".replace("%", " %", 1)
 
 
 def names_of(names: Sequence[str]) -> str:
-    """Some names and the number of the others: `leaf0, leaf1, leaf2 and 5 more`."""
+    """The first names, and the number of those left out: `leaf0, leaf1, leaf2 and 5 more`."""
     more = len(names) - MOST_NAMES
     shown = ", ".join(names[:MOST_NAMES])
     return f"{shown} and {more} more" if more > 0 else shown

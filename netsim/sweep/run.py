@@ -46,7 +46,7 @@ MANY = 64  # for this many rows the compiled engine is worth its start-up, howev
 
 @dataclass(frozen=True)
 class SizedCell:
-    """One cell at one size in bytes."""
+    """A task of a sweep: one cell at one size in bytes (0 for a training step)."""
 
     cell: Cell
     size: int
@@ -58,14 +58,14 @@ class SizedCell:
 
 
 def tasks_of(cells: Sequence[Cell]) -> list[SizedCell]:
-    """Every cell at every size, in the order of results.csv."""
+    """The tasks of a sweep: each cell at each of its sizes, in the order of results.csv."""
     return [SizedCell(cell, size) for cell in cells for size in cell.scenario.workload.size_list()]
 
 
 def engine_for(tasks: Sequence[SizedCell], engine: str = "auto") -> str:
-    """The engine of all rows of a sweep.
+    """The engine for all rows of a sweep; `engine` "auto" leaves the choice to this function.
 
-    It depends on the complete sweep, so that rows do not depend on how the work is divided.
+    The choice depends on the complete sweep, so that rows do not depend on how the work is divided.
     """
     if engine != "auto":
         return engine
@@ -75,9 +75,9 @@ def engine_for(tasks: Sequence[SizedCell], engine: str = "auto") -> str:
 
 
 def finished_row(folder: Folder, task: SizedCell) -> Row:
-    """The finished row of a task, with the names of this task.
+    """The row of a task that is in a folder, with the scenario name and axes of this task.
 
-    Cells with other names may ask for the same simulation, and share its row.
+    Cells with different names may need the same simulation; they share its row.
     """
     row = folder.finished[task.key]
     named = replace(
@@ -165,7 +165,7 @@ class Cache:
         return row
 
     def keep(self, key: Key, engine: str, row: Row) -> None:
-        """Store a row for other sweeps."""
+        """Store a row of a cell and size (`key`) for other sweeps."""
         if self._base is not None:
             with self._failures_reported():
                 text = sealed({"cell": key[0], "size": key[1], "row": asdict(row)})
@@ -197,9 +197,9 @@ def _is_database(path: Path) -> bool:
 
 
 def _cached(text: bytes, key: Key) -> Row:
-    """The row in an entry of the cache, after a check that the entry has the expected key.
+    """The row in an entry of the cache; raises an error unless the entry has the expected key.
 
-    Entries of older versions consist of the row only.
+    Entries of older versions have only the row.
     """
     values = unsealed(text)
     if "row" not in values:
@@ -209,16 +209,20 @@ def _cached(text: bytes, key: Key) -> Row:
     return row_from(values["row"])
 
 
-# An order says what a worker, in another process or on another machine, has to compute. It consists
-# of plain values. A worker checks them as it checks a file. It refuses an order of another version
-# of netsim, or one that was made from other machine files.
+# An order tells a worker, in another process or on another machine, what to compute. It consists of
+# plain values, which the worker validates like the content of a file. A worker refuses an order
+# that was made by another version of netsim, or from other machine files.
 
 VERSION = f"{__version__} (model {MODEL_VERSION})"
 
 
 @dataclass(frozen=True)
 class Order:
-    """A cell as plain values, the id that it must have, and the sizes to simulate."""
+    """What a worker has to compute: a cell as plain values (`data`, `axes`), and the sizes in
+    bytes.
+
+    `cell` is the id that the cell must have when the worker builds it.
+    """
 
     cell: str
     name: str
@@ -234,7 +238,10 @@ class Order:
 
 @dataclass(frozen=True)
 class SizeAnswer:
-    """The result of one size: a row, or an error and its exit code."""
+    """The result of one size: a row as plain values, or an error with its exit code.
+
+    `timing` has the seconds it took, the host and the process.
+    """
 
     size: int
     row: Mapping[str, Any] | None
@@ -246,11 +253,12 @@ class SizeAnswer:
 
 
 def fulfil(order: Order) -> Iterator[SizeAnswer]:
-    """Check an order and yield the answer of each of its sizes."""
+    """Check an order, then simulate its sizes and yield the answer of each."""
     if order.version != VERSION:
         message = f"worker {socket.gethostname()} runs netsim {VERSION}, the sweep {order.version}"
         raise InputError(message, hint="install the same version everywhere")
-    # Orders of one cell differ only in their sizes; without them, the caches below find the cell.
+    # Orders of one cell differ only in their sizes. The cached functions below are called without
+    # sizes, so that they find the cell of an earlier order.
     without_sizes = replace(order, sizes=())
     _cell(without_sizes)  # raises an error if the worker has other files
     try:
@@ -267,7 +275,9 @@ def fulfilled(order: Order) -> list[SizeAnswer]:
 
 
 def misfit(size: int, error: NetsimError) -> SizeAnswer:
-    """The answer for a cell that is contradictory, or that does not fit into the memory."""
+    """The answer with the error of a cell that cannot be resolved, or that does not fit into
+    memory.
+    """
     code = LostError.exit_code if isinstance(error, NoRoomError) else error.exit_code
     return SizeAnswer(size=size, row=None, timing={}, error=str(error), exit_code=code)
 
@@ -278,7 +288,10 @@ def answers(
     engine: str,
     progress: Callable[[int], Progress | None] = lambda size: None,
 ) -> Iterator[SizeAnswer]:
-    """Yield the answers of one cell, one size after the other."""
+    """Simulate the sizes of one cell, and yield the answer of each.
+
+    `progress(size)` returns the function to which the engine reports its rows, or None.
+    """
     for size in sizes:
         began = time.perf_counter()
         row: Row | None = None
@@ -311,7 +324,7 @@ def answers(
 
 
 def no_room(resolved: AnyResolved, size: int) -> str:
-    """The message for a cell that ended for lack of memory."""
+    """The message for a cell whose simulation needed more memory than there is."""
     most = resolved.memory_needed(size)
     limit = memory_limit()
     there = f" of {limit / 1e9:.2g} GB" if limit else ""
@@ -344,7 +357,10 @@ LaterWorkers = Callable[[], AbstractContextManager["Workers | None"]]
 
 
 class CellError(NetsimError):
-    """The error with which one cell failed, in whatever process it ran."""
+    """The error of one cell that failed, in whatever process it was simulated.
+
+    `is_stalled` says that its operation cannot finish.
+    """
 
     def __init__(self, message: str, exit_code: int = 2, *, is_stalled: bool = False) -> None:
         super().__init__(message)
@@ -356,23 +372,27 @@ Fulfilled = Generator[tuple[Order, list[SizeAnswer]], None, None]
 
 
 class Workers(Protocol):
-    """Workers that fulfil orders, in any sequence."""
+    """The interface of workers: they fulfil orders, in any sequence."""
 
     def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
-        """Yield every order with its answers as they finish; an order may come several times."""
+        """Yield orders with answers as they finish; an order comes several times if its answers
+        come one by one.
+        """
         ...
 
 
 class Local:
-    """Worker processes on this machine (`base/processes.py`)."""
+    """Worker processes on this machine (`base/processes.py`), for the cells of a sweep."""
 
     def __init__(self, processes: Processes, cells: Sequence[Cell]) -> None:
         self.processes = processes
         self.cells = {cell.id: cell for cell in cells}
 
     def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
-        """Yield every order with its answers. Orders that ended their worker twice have errors
-        as answers."""
+        """Yield each order with each of its answers, as they finish.
+
+        If an order ended its worker twice, its answers are errors.
+        """
         jobs = (
             (
                 order,
@@ -395,12 +415,12 @@ class Local:
 
 
 def left_of(order: Order, answered: int) -> Order:
-    """The rest of an order after its first `answered` sizes are done."""
+    """The order without its first `answered` sizes."""
     return replace(order, sizes=order.sizes[answered:])
 
 
 def titled(cell_or_order: Order | Cell) -> str:
-    """What messages call a cell: the values of its axes, or else the name of its scenario."""
+    """The name of a cell in messages: its values on the axes, or else the name of its scenario."""
     where = named(cell_or_order.axes)
     if where:
         return f"cell {where}"
@@ -414,7 +434,9 @@ def titled(cell_or_order: Order | Cell) -> str:
 
 
 def _shared_out(orders: Sequence[Order], count: int) -> list[Order]:
-    """Orders that are small enough for every process to have some; the largest sizes come first."""
+    """The orders, split into single sizes (largest first) if there are fewer than two for each of
+    `count` processes.
+    """
     if len(orders) >= 2 * count:
         return list(orders)
     parts = [(size, order) for order in orders for size in order.sizes]
@@ -483,7 +505,7 @@ def keep(
 
 
 def _from_cache(tasks: Sequence[SizedCell], folder: Folder, cache: Cache, engine: str) -> None:
-    """Record the rows of tasks that the cache has."""
+    """Record in the folder those rows of tasks that the cache has."""
     for task in tasks:
         if task.key not in folder.finished:
             row = cache.find(task.key, engine)
@@ -492,7 +514,7 @@ def _from_cache(tasks: Sequence[SizedCell], folder: Folder, cache: Cache, engine
 
 
 def _cells(tasks: Sequence[SizedCell]) -> list[list[SizedCell]]:
-    """The tasks by cell; of several tasks with the same cell and size, the first."""
+    """The tasks as one list for each cell; each size of a cell occurs once."""
     groups: dict[str, dict[int, SizedCell]] = {}
     for task in tasks:
         groups.setdefault(task.cell.id, {}).setdefault(task.size, task)
@@ -505,8 +527,10 @@ def _here(
     progress: ProgressOf,
     later: LaterWorkers | None,
 ) -> AnswerStream:
-    """Compute the answers of tasks in this process; after `LONG` seconds, the workers of `later`
-    compute the rest."""
+    """Simulate tasks in this process and yield each with its answer.
+
+    After LONG seconds, the workers that `later` starts simulate the remaining tasks.
+    """
     groups = _cells(tasks)
     done = 0
     share_at = time.monotonic() + LONG
@@ -540,7 +564,9 @@ def _here(
 
 
 def _elsewhere(tasks: Sequence[SizedCell], engine: str, workers: Workers) -> AnswerStream:
-    """Let workers compute the answers of tasks, in orders of up to `CHUNK` sizes."""
+    """Let workers simulate tasks, in orders of up to CHUNK sizes; yield each task with
+    its answer.
+    """
     task_of_key: dict[tuple[str, int], SizedCell] = {}
     orders = []
     for group in _cells(tasks):

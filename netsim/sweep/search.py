@@ -27,23 +27,27 @@ PRICED = (*COLUMNS, "time_x_cost")
 
 @dataclass(frozen=True)
 class Constraints:
-    """Conditions that a cell must meet; an axis may be named by the last part of its key."""
+    """Conditions that a choice must meet, such as `memory_GB < 80`.
+
+    A condition may name an axis by the last part of its key.
+    """
 
     conditions: tuple[Condition, ...] = ()
 
     @property
     def names(self) -> set[str]:
-        """The figures and axes that occur in the conditions."""
+        """The names of figures and axes that occur in the conditions."""
         return {name for condition in self.conditions for name in condition.names}
 
     def hold(self, axes: Mapping[str, Any], figures: Mapping[str, Any]) -> bool:
-        """Whether a cell meets all conditions; a condition on a figure that the cell lacks is
-        not met."""
+        """Whether all conditions hold for a choice; one about a figure that the choice lacks does
+        not hold.
+        """
         return all(holds(condition, axes, figures) for condition in self.conditions)
 
 
 def constraints_of(texts: Sequence[str], cells: Sequence[Cell]) -> Constraints:
-    """The constraints from their texts.
+    """Parse the constraints, such as `memory_GB < 80`.
 
     Raises:
         InputError: a text is not a condition, or a name in it is no figure and no axis.
@@ -75,8 +79,7 @@ def _unknown(name: str, names: Sequence[str]) -> InputError:
 
 
 def _axis(name: str, axes: Iterable[str]) -> str | None:
-    """The axis that has a name as its key, or as the last part of its key if it is the only such
-    axis."""
+    """The axis whose key is `name`, or the only axis whose key ends with `name`; else None."""
     if name in axes:
         return name
     short = [axis for axis in axes if last_part(axis) == name]
@@ -84,7 +87,9 @@ def _axis(name: str, axes: Iterable[str]) -> str | None:
 
 
 def holds(condition: Condition, axes: Mapping[str, Any], figures: Mapping[str, Any]) -> bool:
-    """Whether a cell meets a condition."""
+    """Whether a condition holds for the axes and figures of a choice; False if it lacks one of
+    them.
+    """
     absent: list[str] = []
 
     def lookup(key: str) -> Any:
@@ -110,11 +115,11 @@ def holds(condition: Condition, axes: Mapping[str, Any], figures: Mapping[str, A
 def nearest_misses(
     constraints: Constraints, trials: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
 ) -> str:
-    """Why no cell meets all constraints: those that no cell meets, with the values of their
-    figures.
+    """The reason why no choice meets all constraints, as text.
 
-    If each constraint is met by some cell, only together they exclude all cells. `trials` are the
-    axes and figures of the cells that ran.
+    It names the constraints that no choice meets, with the values of their figures. If each
+    constraint is met by some choice, only their combination excludes all. `trials` are the axes and
+    figures of the choices that were simulated.
     """
     never = [
         condition
@@ -161,20 +166,22 @@ LARGER_IS_BETTER = ("busbw_GBps",)
 
 @dataclass(frozen=True)
 class LayoutChoice:
-    """One choice: the cells that differ only in their seed, each at its largest size."""
+    """A choice: the cells that differ only in their seed, each at its largest size."""
 
     axes: Mapping[str, Any]
     tasks: tuple[SizedCell, ...]
 
     @property
     def cell(self) -> Cell:
-        """The first of its cells."""
+        """The first cell of the choice."""
         return self.tasks[0].cell
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A choice that was simulated: its rows, its figures, and whether it meets the constraints."""
+    """A choice that was simulated: its rows, the medians of its figures over seeds, and whether it
+    meets the constraints.
+    """
 
     choice: LayoutChoice
     rows: tuple[Row, ...]
@@ -184,7 +191,7 @@ class Trial:
 
     @property
     def failure(self) -> str:
-        """The error of the first row that failed; empty if none failed."""
+        """The error of the first row that failed; "" if none failed."""
         return next((row.error for row in self.rows if row.status != "ok"), "")
 
     @property
@@ -202,7 +209,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class LayoutEstimate:
-    """The estimated seconds of a training step by one rank of each stage, or why it is refused."""
+    """The estimated seconds of a training step with a layout, or why the layout is refused.
+
+    The estimate simulates one rank of each pipeline stage.
+    """
 
     choice: LayoutChoice
     seconds: float = inf
@@ -211,7 +221,7 @@ class LayoutEstimate:
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched: the cells at one size each, the objective, and the constraints."""
+    """A search: the cells to choose from, the objective (a figure), and the constraints."""
 
     cells: Sequence[Cell]
     objective: str
@@ -219,7 +229,7 @@ class Search:
 
     @cached_property
     def choices(self) -> list[LayoutChoice]:
-        """The choices, in the order of their first cells."""
+        """All choices, in the order of their first cells."""
         groups = grouped(self.cells, lambda cell: place_of(without_seed(cell.axes)))
         choices = []
         for cells in groups.values():
@@ -229,9 +239,10 @@ class Search:
 
     @cached_property
     def estimates(self) -> list[LayoutEstimate]:
-        """The estimates of many layouts of a training step, the fastest first.
+        """The estimates of all layouts of a training step, the fastest first.
 
-        Empty if there are few choices, several seeds, or another objective."""
+        Empty if there are few choices, several seeds, or another objective than the step time.
+        """
         choices = self.choices
         layouts = len(choices) >= LAYOUTS and self.objective == "step_time_us"
         if not layouts or any(len(choice.tasks) > 1 or choice.tasks[0].size for choice in choices):
@@ -244,7 +255,7 @@ class Search:
 
     @cached_property
     def engine(self) -> str:
-        """The engine of all rows."""
+        """The engine for all rows of the search."""
         return engine_for([task for choice in self.choices for task in choice.tasks])
 
     def look(
@@ -292,7 +303,7 @@ class Search:
 
 
 def estimate_layout(choice: LayoutChoice) -> LayoutEstimate:
-    """The estimate of a layout of a training step by one rank of each stage."""
+    """Estimate the step time of a layout by simulating one rank of each pipeline stage."""
     try:
         return LayoutEstimate(choice, folded_step(resolve_step(choice.cell)).seconds)
     except InputError as error:
@@ -302,7 +313,9 @@ def estimate_layout(choice: LayoutChoice) -> LayoutEstimate:
 def _best_estimated(
     search: Search, folder: Folder, workers: Workers | None
 ) -> Generator[Trial, None, None]:
-    """Simulate layouts, those with the shortest estimate first, until enough of them are valid."""
+    """Simulate layouts in the order of their estimates and yield the trials, until IN_FULL of them
+    are valid.
+    """
     remaining = [estimate.choice for estimate in search.estimates if not estimate.refused]
     valid_count = 0
     while remaining and valid_count < IN_FULL:
@@ -316,7 +329,7 @@ def _best_estimated(
 
 
 def _middle(values: Sequence[Any]) -> Any:
-    """The median of several numbers; of other values, the first."""
+    """The median of values if they are several numbers, else the first value."""
     numbers = len(values) > 1 and all(isinstance(v, int | float) for v in values)
     return median(values) if numbers else values[0]
 
@@ -332,10 +345,10 @@ def trials(
 ) -> Generator[Trial, None, None]:
     """Simulate choices of a search and yield a trial for each.
 
-    Without `most`, layouts of a training step that have estimates are simulated in the order of
-    these (see `_best_estimated`), and other choices are all simulated if they are at most
-    `EXHAUSTIVE`. In all other cases a sampler with this `seed` selects at most `most` choices
-    (default: `EXHAUSTIVE`), `together` at a time.
+    If `most` is None, layouts that have estimates are simulated in the order of their estimates
+    (`_best_estimated`), and otherwise all choices are simulated if there are at most `EXHAUSTIVE`.
+    In all other cases a sampler with this `seed` selects at most `most` choices (default:
+    `EXHAUSTIVE`), `together` at a time.
     """
     if most is None and any(not estimate.refused for estimate in search.estimates):
         yield from _best_estimated(search, folder, workers)
@@ -355,7 +368,9 @@ def trials(
 
 
 def check_sampler(search: Search, most: int | None) -> None:
-    """Raise an InputError if `trials` would need a sampler, and its package is not installed."""
+    """Raise an InputError if `trials` needs a sampler for this search and its package is not
+    installed.
+    """
     has_estimates = any(not estimate.refused for estimate in search.estimates)
     if most is not None or (len(search.choices) > EXHAUSTIVE and not has_estimates):
         _optuna()
@@ -379,8 +394,9 @@ class _Sampler:
         self.seen: dict[Place, Trial] = {}
 
     def ask(self, count: int) -> list[LayoutChoice]:
-        """Up to `count` choices that were not simulated yet; fewer if the sampler repeats
-        itself."""
+        """Up to `count` choices to simulate next; fewer if the sampler only repeats
+        earlier ones.
+        """
         batch: dict[Place, LayoutChoice] = {}
         for _ in range(20 * len(self._choices)):  # the sampler may suggest a choice repeatedly
             if len(batch) == count:
@@ -401,13 +417,15 @@ class _Sampler:
         return list(batch.values())
 
     def tell(self, trial: Trial) -> None:
-        """Record the trial of a choice."""
+        """Report a finished trial to the sampler."""
         key = place_of(trial.choice.axes)
         self.seen[key] = trial
         self._report(self._suggestions.pop(key), trial)
 
     def _report(self, suggestion: Any, trial: Trial) -> None:
-        """Tell the sampler the value of a trial, or that it failed."""
+        """Report the value of a trial, or that it failed, as the result of one of the sampler's
+        suggestions.
+        """
         value = trial.value(self._objective)
         if value < inf:
             self._study.tell(suggestion, value)
@@ -416,7 +434,7 @@ class _Sampler:
 
 
 def _optuna() -> Any:
-    """The module optuna; without it, an error says how to install it."""
+    """Import optuna; an InputError says how to install it if it is missing."""
     try:
         return import_module("optuna")
     except ImportError:
@@ -425,8 +443,10 @@ def _optuna() -> Any:
 
 
 def best_of(trials: Sequence[Trial], objective: str) -> Trial | None:
-    """The best trial that meets all constraints, the first of equal ones.
+    """The trial with the best value that meets all constraints, the first of equal ones; None if
+    there is none.
 
-    Trials with a large error bound are not considered."""
+    Trials with a large error bound are not considered.
+    """
     good = [trial for trial in trials if trial.value(objective) < inf and not trial.doubtful]
     return min(good, key=lambda trial: trial.value(objective), default=None)

@@ -1,4 +1,6 @@
-"""Tables of a sweep beside its rows: comparison, bands over seeds, idle axes, costs, manifest."""
+"""Tables of a sweep besides its rows: comparison, percentiles over seeds, axes without effect,
+costs, manifest.
+"""
 
 import hashlib
 import os
@@ -40,15 +42,15 @@ Place = tuple[tuple[str, str], ...]
 
 
 def time_of(row: Row) -> float:
-    """The time of a row in microseconds: of an operation or of a training step; 0 without
-    either."""
+    """The time of a row in µs, of an operation or of a training step; 0 if it has none."""
     return row.time_us or row.step_time_us or 0.0
 
 
 def base_rows(rows: Sequence[Row], base: Mapping[str, Any]) -> dict[tuple[str, int], Row]:
-    """For every row, by (cell, size), the row that it is compared with.
+    """The row with which each row is compared, by (cell, size in bytes) of the compared row.
 
-    That is the row of the cell whose axes have the values of `base`, and otherwise the same values.
+    It is the row of the same size whose cell has the values of `base`, and otherwise the same
+    values.
     """
     row_of_place = {(place_of(row.axes), row.requested_size): row for row in rows if time_of(row)}
     base_of_row = {}
@@ -60,18 +62,19 @@ def base_rows(rows: Sequence[Row], base: Mapping[str, Any]) -> dict[tuple[str, i
 
 
 def place_of(axes: Mapping[str, Any]) -> Place:
-    """The values of axes as a key of a dictionary."""
+    """The values of axes as a tuple, for use as a key."""
     return tuple(sorted((key, str(value)) for key, value in axes.items()))
 
 
 def without_seed(axes: Mapping[str, Any]) -> dict[str, Any]:
-    """The axes without the seed, which is no choice."""
+    """The values of axes without that of the seed, because a seed is no choice."""
     return {axis: value for axis, value in axes.items() if axis != SEED}
 
 
 def comparison_csv(rows: Sequence[Row], axes: Sequence[str], base: Mapping[str, Any]) -> str:
-    """Every row compared with its base row, as CSV; `speedup` is the base time over the row's
-    time."""
+    """Each row compared with its base row, as CSV; `speedup` is the base row's time over the row's
+    time.
+    """
     against = base_rows(rows, base)
     fixed = ("cell", "size_bytes", "time_us", "base_cell", "base_time_us", "speedup")
     lines: list[list[object]] = [[*fixed, *(AXIS + name for name in axes)]]
@@ -86,8 +89,9 @@ def comparison_csv(rows: Sequence[Row], axes: Sequence[str], base: Mapping[str, 
 
 
 def bands_csv(rows: Sequence[Row], axes: Sequence[str]) -> str:
-    """Percentiles of the time over the seeds, for every size and every cell without its seed, as
-    CSV."""
+    """Percentiles of the time over the seeds as CSV: a line for each size and each cell without its
+    seed.
+    """
     others = [name for name in axes if name != SEED]
     timed = (row for row in rows if time_of(row))
     groups = grouped(timed, lambda row: (*(row.axes[name] for name in others), row.requested_size))
@@ -122,7 +126,9 @@ def best_row(rows: Iterable[Row], base: Mapping[str, Any] | None = None) -> Row 
 
 
 def write_tables(expansion: Expansion, rows: Sequence[Row], folder: Path) -> list[str]:
-    """Write the tables that the sweep asks for; return the paths of the files."""
+    """Write results.csv's companion tables that the sweep asks for into a folder; return their
+    paths.
+    """
     axes = list(expansion.sweep.names)
     files = []
     if expansion.sweep.base:
@@ -140,7 +146,7 @@ MOST_ROWS = 3_000_000  # larger schedules are not simulated only to explain an i
 
 @dataclass(frozen=True)
 class Idle:
-    """An axis without effect, two cells that differ only in it, and their largest size in bytes."""
+    """An axis without effect: two cells that differ only in it, and their largest size in bytes."""
 
     axis: str
     cells: tuple[Cell, Cell]
@@ -148,7 +154,7 @@ class Idle:
 
 
 def idle_axes(cells: Sequence[Cell], rows: Sequence[Row]) -> list[Idle]:
-    """The axes whose values never make a difference, whatever values the other axes have."""
+    """The axes without effect: all cells that differ only in such an axis have equal times."""
     sizes = {cell.id: cell.scenario.workload.size_list() for cell in cells}
     by_cell: dict[str, dict[int, float]] = {}
     for row in rows:
@@ -174,7 +180,9 @@ def idle_axes(cells: Sequence[Cell], rows: Sequence[Row]) -> list[Idle]:
 
 
 def _same_times(times_of_cells: Sequence[Mapping[int, float]]) -> bool:
-    """Whether several cells have the same sizes and, at each of them, the same time."""
+    """Whether cells have the same sizes, with equal times at each; each mapping has µs by size in
+    bytes.
+    """
     first = times_of_cells[0]
     for times in times_of_cells[1:]:
         if times.keys() != first.keys():
@@ -186,7 +194,7 @@ def _same_times(times_of_cells: Sequence[Mapping[int, float]]) -> bool:
 
 
 def reason(idle: Idle, engine: str = "auto") -> str:
-    """Why an axis has no effect, by a simulation of two of its cells."""
+    """The reason why an axis has no effect, as text, from a simulation of two of its cells."""
     idle_reason = idle_axis(idle.cells, idle.axis)
     if idle_reason:
         return idle_reason
@@ -227,7 +235,7 @@ def _most_used(program: Program, timeline: Timeline) -> dict[str, float]:
 
 
 def _unchanged(idle: Idle) -> str:
-    """Why two cells move the same data over the same links."""
+    """The reason why two cells have the same transfers on the same links, as text."""
     first, second = idle.cells
     if idle.axis.rpartition(".")[2] == SEED:
         return "no host is placed at random, and no message has a choice of routes"
@@ -247,7 +255,7 @@ def _unchanged(idle: Idle) -> str:
 
 
 def _links(cell: Cell) -> str:
-    """The number and the rates of the links that join the hosts of a cell, or else its GPUs."""
+    """The number and rates of the links between the hosts of a cell (or else its GPUs), as text."""
     table = resolve(cell).topology.links
     names = [LINK_KINDS[kind] for kind in table.kind.tolist()]
     name = next((kind for kind in ("fabric", "nic") if kind in names), next(iter(names), ""))
@@ -260,7 +268,7 @@ def _links(cell: Cell) -> str:
 
 
 def _program(cell: Cell, size: int) -> Program:
-    """The complete program of a cell at a size."""
+    """The complete program of a cell at a size in bytes."""
     resolved = resolve(cell)
     schedule = complete_schedule(resolved.task(size), resolved.budget)
     return place(schedule, resolved.topology, resolved.gpus.tolist())
@@ -274,7 +282,7 @@ def _changed_kinds(first: Program, second: Program) -> list[str]:
 
 
 def _table(program: Program) -> dict[str, Any]:
-    """The sorted capacities and the sorted latencies of the links, by kind."""
+    """For each kind of link, the sorted pairs of columns: capacities and latencies of its links."""
     table = program.links
     figures = np.column_stack([table.capacity, table.latency])
     kinds = grouped(range(len(table)), table.kind)
@@ -285,8 +293,10 @@ COLUMNS = ("switches", "cables", "nics", "gpus", "cost_usd", "power_w", "usd_per
 
 
 def bill(cell: Cell) -> Bill | None:
-    """The bill of a cell by the prices that its scenario names; None without prices or with a
-    plain graph."""
+    """The bill (cost and power) of a cell, by the prices that its scenario names.
+
+    None without prices, or if the cluster is a plain graph.
+    """
     config = cell.scenario.cluster
     name = cell.scenario.prices
     if name is None or config.graph is not None:
@@ -303,8 +313,10 @@ MADE = Memo(32)
 
 
 def _healthy(key: str, config: ClusterConfig) -> "Cluster":
-    """The cluster without its faults, as it was bought; `key` identifies the section of the
-    scenario."""
+    """The cluster without its faults, as it was bought.
+
+    `key` identifies the cluster section, so that each cluster is built once; "" builds it anew.
+    """
     bought = config.model_copy(update={"faults": ()})
     return MADE.of(key, lambda: build_cluster(bought)) if key else build_cluster(bought)
 
@@ -337,7 +349,10 @@ def about(
     engine: str,
     shard: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
-    """The manifest of a run, apart from the name of its scenario."""
+    """The manifest of a run as plain values, without the name of its scenario.
+
+    `settings` are the values of --set, `shard` is (part, number of parts) or None.
+    """
     source = expansion.cells[0].source if expansion.cells else None
     text = source.text if source else ""  # a pipe cannot be read a second time
     text = text or path.read_text(encoding="utf-8", errors="replace")

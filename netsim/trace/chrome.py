@@ -1,8 +1,12 @@
-"""Write trace.json: a run as trace events for Perfetto, chrome://tracing and readers of Kineto.
+"""Write trace.json: a run as trace events for Perfetto, chrome://tracing and readers of Kineto
+traces.
 
-Each rank is a process, with threads for what it sends, receives and copies over each medium
+Each rank is a process, with a thread for what it sends, receives and copies over each medium
 (NVLink, NIC, ...). Arrows lead from sends to receives; a slice for each collective and rank has
 Kineto's arguments; counters show links. Equal runs give equal bytes.
+
+A track is a thread before overlaps are resolved: (group, stream, role, medium). Slices of a track
+that overlap are put on several lanes, each of which is a thread.
 """
 
 import gzip
@@ -40,7 +44,7 @@ Track = tuple[int, str, int, int]  # group, stream, role, over what
 LAUNCH, KERNELS, COMPUTES, MOVES = range(4)
 SEND, RECEIVE, LOCAL = range(3)
 _ROLES = ("send", "recv", "copy")
-# The medium of a transfer: the first of these kinds of links that its path has.
+# The medium of a transfer is the first of these kinds of links that its path has.
 _OVER = ("nic", "nvlink", "xgmi", "c2c", "hostmem", "pcie")
 _MEDIA = ("", "NIC", "NVLink", "xGMI", "C2C", "host memory", "PCIe")
 
@@ -55,8 +59,8 @@ class Slice(NamedTuple):
         begin: start in nanoseconds.
         end: end in nanoseconds.
         args: arguments as JSON.
-        leaving: numbers of arrows that start here.
-        reaching: numbers of arrows that end here.
+        leaving: numbers of the arrows that start here.
+        reaching: numbers of the arrows that end here.
         row: row of the schedule, or -1.
     """
 
@@ -81,14 +85,16 @@ def nanoseconds(seconds: NDArray[np.float64]) -> Nanoseconds:
 
 
 def spans(begin: NDArray[np.float64], end: NDArray[np.float64]) -> tuple[Nanoseconds, Nanoseconds]:
-    """Return begins and ends in nanoseconds, at least 1 ns apart so that slices are visible."""
+    """The begins and ends (given in seconds) in nanoseconds, at least 1 ns apart so that slices are
+    visible.
+    """
     first = nanoseconds(begin)
     return first, np.maximum(nanoseconds(end), first + 1)
 
 
 def track_name(track: Track, lane: int) -> str:
-    """Return the name of a thread: `send NIC`, `gemm`, `collectives`, or `send NIC · 2` for a
-    lane.
+    """The name of the thread for a lane of a track: `send NIC`, `gemm`, `collectives`; `send NIC ·
+    2` for its second lane.
     """
     group, stream, role, over = track
     name = {LAUNCH: stream, KERNELS: "collectives", COMPUTES: stream or "compute"}.get(group)
@@ -98,8 +104,8 @@ def track_name(track: Track, lane: int) -> str:
 
 
 def lanes(slices: Iterable[Slice]) -> list[tuple[Slice, int]]:
-    """Return the slices in order of time, each with a lane of its track on which it overlaps no
-    other.
+    """The slices in order of time, each with the number of a lane of its track on which it overlaps
+    no other.
     """
     ordered = sorted(slices, key=_place_of)
     lane = [0] * len(ordered)
@@ -113,7 +119,10 @@ def lanes(slices: Iterable[Slice]) -> list[tuple[Slice, int]]:
 
 
 def packed(spans: Iterable[tuple[float, float]], slack: float = 0.0) -> Iterator[int]:
-    """Yield for each span, in order of time, the first lane that is free, up to `slack` early."""
+    """Yield for each span (begin, end), in order of begins, the lowest lane that is free then.
+
+    A lane is free if its last span ends at most `slack` after the begin.
+    """
     idle = list[int]()
     busy = list[tuple[float, int]]()
     for begin, end in spans:
@@ -125,7 +134,9 @@ def packed(spans: Iterable[tuple[float, float]], slack: float = 0.0) -> Iterator
 
 
 def threads(placed: Iterable[tuple[Slice, int]]) -> dict[tuple[int, Track, int], int]:
-    """Return a thread number, from 1, for every lane of every rank, in the order of display."""
+    """The thread number, from 1, of each lane that slices use, by (rank, track, lane), in the order
+    of display.
+    """
     used = sorted({(item.rank, item.track, lane) for item, lane in placed})
     ranks = grouped(used, itemgetter(0)).values()
     return {
@@ -142,7 +153,9 @@ _Bar = tuple[int, int, str, str]  # begin, end, name and arguments
 def row_slices(
     program: Program, timeline: Timeline, names: trace_names.Names, selection: trace_names.ShownRows
 ) -> list[Slice]:
-    """Return the slices of all shown rows, without rows that take no time and move nothing."""
+    """The slices of all rows that the trace shows, without rows that take no time and
+    move nothing.
+    """
     schedule = program.schedule
     rows = selection.rows
     kind = np.array([style.kind for style in schedule.styles], int)[schedule.style[rows]]
@@ -155,9 +168,10 @@ def row_slices(
 
 
 def _together(names: trace_names.Names, slices: Iterable[Slice]) -> list[Slice]:
-    """Merge the slices of rows of a step that a rank sends at the same time over the same medium.
+    """Merge the slices of one step that a rank sends (or receives) at the same time over the same
+    medium.
 
-    Equal channels do so; unmerged, each would need a thread.
+    Equal channels have such slices; unmerged, each would need a thread.
     """
     groups: defaultdict[tuple[object, ...], list[Slice]] = defaultdict(list)
     step = names.program.schedule.step
@@ -180,7 +194,9 @@ def _together(names: trace_names.Names, slices: Iterable[Slice]) -> list[Slice]:
 
 
 def _as_one(names: trace_names.Names, equal_slices: Sequence[Slice]) -> Slice:
-    """One slice for several equal ones."""
+    """Merge slices of equal time, rank and track into one; bytes and rates are added, arrows are
+    kept.
+    """
     arguments = [json.loads(item.args) for item in equal_slices]
     args = {"rows": [item.pop("row") for item in arguments], **arguments[0]}
     for key in {"channel", "path"}.intersection(args):
@@ -200,7 +216,9 @@ def _as_one(names: trace_names.Names, equal_slices: Sequence[Slice]) -> Slice:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """Some of the shown rows; their texts are made column by column."""
+    """Rows that the trace shows, and how they become slices; texts are made column by column for
+    speed.
+    """
 
     program: Program
     timeline: Timeline
@@ -208,7 +226,9 @@ class _Shown:
     rows: NDArray[np.int64]
 
     def local(self) -> Iterator[Slice]:
-        """Yield a slice for each row; these rows stay on their ranks."""
+        """Yield a slice for each row; all rows are local to one rank (copies, computations,
+        launches).
+        """
         schedule = self.program.schedule
         track = [_local_track(style) for style in schedule.styles]
         category = [_CATEGORIES.get(style.kind, "") for style in schedule.styles]
@@ -231,8 +251,9 @@ class _Shown:
             yield Slice(begin, rank, track[number], end, name, category[number], about, row=row)
 
     def transfers(self) -> Iterator[Slice]:
-        """Yield a slice for each sender and, later by the latency of the path, for each
-        receiver.
+        """Yield slices for rows that are transfers: one for each sender and one for each receiver.
+
+        Receivers' slices are later by the latency of the path.
         """
         schedule = self.program.schedule
         arrows = count(1)
@@ -256,7 +277,7 @@ class _Shown:
                 yield Slice(begin, rank, track, end, name, "recv", args, (), reaching, row)
 
     def _over(self) -> list[int]:
-        """The medium of each row, as an index of `_MEDIA`."""
+        """The medium (NVLink, NIC, ...) of each row, as an index of `_MEDIA`."""
         program, counts = self.program, np.zeros(len(self.program.paths) + 1, int)
         kinds = np.array([program.links.kind(link) for link in range(len(program.links))], object)
         owner = owners_of(program.paths.ptr)
@@ -266,7 +287,7 @@ class _Shown:
         return over
 
     def _sending(self) -> Iterator[_Bar]:
-        """The bars of senders."""
+        """The bars of the rows at their senders, in the order of the rows."""
         schedule = self.program.schedule
         start = self._column("start")
         end = self._column("end")
@@ -285,7 +306,7 @@ class _Shown:
         return self._bars(start, end, args)
 
     def _receiving(self) -> Iterator[_Bar]:
-        """The bars of receivers, later by the latency of the path."""
+        """The bars of the rows at their receivers, later by the latency of the path."""
         delay = self.program.path_latency[self.program.path[self.rows]]
         begin = self._flowing_from() + delay
         end = self._column("end") + delay
@@ -299,19 +320,23 @@ class _Shown:
         *,
         receiving: bool = False,
     ) -> Iterator[_Bar]:
-        """Begin, end, name and arguments of the rows."""
+        """Begin and end in nanoseconds, name and arguments of each row; `begin` and `end` are in
+        seconds.
+        """
         first, last = spans(begin, end)
         names = self.names.rows(self.rows, receiving=receiving)
         return zip(first.tolist(), last.tolist(), names, args, strict=True)
 
     def _args(self, **columns: list[str]) -> Iterator[str]:
-        """Arguments of the rows as JSON, given columns of JSON values."""
+        """The arguments of each row as a JSON object; `columns` have a JSON value for each row, by
+        key.
+        """
         keys = "".join(f',"{key}":%s' for key in columns)
         form = f'{{"row":%s{keys}}}'
         return map(form.__mod__, zip(self.rows.tolist(), *columns.values(), strict=True))
 
     def _of_style(self, spell: Callable[[Style], str]) -> list[str]:
-        """A text of the style of each row."""
+        """For each row, the text that `spell` returns for its style."""
         schedule = self.program.schedule
         return trace_names.spelled(
             schedule.style[self.rows], lambda number: spell(schedule.styles[number])
@@ -322,31 +347,33 @@ class _Shown:
         return trace_names.spelled(self.program.schedule.step[self.rows], str)
 
     def _flowing_from(self) -> NDArray[np.float64]:
-        """When the bytes of each row begin to move, after its start-up time."""
+        """For each row, when its bytes begin to move, after its start-up time, in seconds."""
         wait = self.program.style_values("latency")[self.program.schedule.style[self.rows]]
         begin: NDArray[np.float64] = np.minimum(self._column("start") + wait, self._column("end"))
         return begin
 
     def _column(self, name: str) -> NDArray[np.float64]:
-        """A column of the timeline for the rows."""
+        """The values of a column of the timeline for the rows."""
         column: NDArray[np.float64] = getattr(self.timeline, name)[self.rows]
         return column
 
 
 def _compute_streams(schedule: Schedule) -> dict[str, int]:
-    """Return the number of every stream of kernels that compute, by its name."""
+    """The CUDA stream number of each stream of kernels that compute, by the stream's name."""
     streams = {style.stream for style in schedule.styles if style.kind == COMPUTE}
     default_stream = "" if "" in streams or not streams else min(streams)
     return trace_names.stream_numbers(streams, default_stream)
 
 
 def _correlation_of_row(row: int) -> int:
-    """Return the correlation of the kernel of a row; those of collectives follow all rows."""
+    """The number that links the kernel of a row with its launch; numbers of collectives follow
+    those of all rows.
+    """
     return row + 1
 
 
 def _local_track(style: Style) -> Track:
-    """The track of a row that stays on its rank."""
+    """The track of the rows of a style that are local to one rank."""
     if style.kind == MARK:
         return LAUNCH, style.stream or "marks", 0, 0
     if style.kind == COMPUTE:
@@ -355,29 +382,31 @@ def _local_track(style: Style) -> Track:
 
 
 def _four_digits(rate: float) -> str:
-    """A number with four significant digits."""
+    """A number as text with four significant digits."""
     return repr(float(np.format_float_positional(rate, 4, fractional=False)))
 
 
-# Row, rank, begin and end of what ranks do.
-_Parts = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]
+# The spans in which ranks send or receive: row, rank, begin and end in seconds.
+_RankSpans = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]
 
 
 def kernel_slices(
     program: Program, timeline: Timeline, operations: tuple[trace_names.TracedOperation, ...]
 ) -> list[Slice]:
-    """Return a slice for every rank, collective and repetition, whatever part of its rows is shown.
+    """A slice for each rank, collective and repetition, even if only a part of its rows is shown.
 
     It covers all that the rank does for the collective, and has Kineto's arguments, so that readers
     of PyTorch profiles understand it.
     """
     schedule = program.schedule
-    row, rank, begin, end = _parts(program, timeline)
-    turn = _turns(schedule)
-    turns = int(turn.max(initial=0)) + 1
+    row, rank, begin, end = _communication_spans(program, timeline)
+    repetition = _repetitions(schedule)
+    repetitions = int(repetition.max(initial=0)) + 1
     width = len(operations)
     collective = np.array([style.collective for style in schedule.styles], np.int64)
-    key = (rank.astype(np.int64) * turns + turn[row]) * width + collective[schedule.style[row]]
+    key = (rank.astype(np.int64) * repetitions + repetition[row]) * width + collective[
+        schedule.style[row]
+    ]
     groups, first, last = _spans(key, begin, end)
     begins, ends = spans(first, last)
     names = [operation.kernel for operation in operations]
@@ -387,8 +416,8 @@ def kernel_slices(
     for place, (number, begin_ns, end_ns) in enumerate(
         zip(groups.tolist(), begins.tolist(), ends.tolist(), strict=True)
     ):
-        rank = number // (width * turns)
-        sequence = number % (width * turns)
+        rank = number // (width * repetitions)
+        sequence = number % (width * repetitions)
         operation = operations[sequence % width]
         correlation = _correlation_of_row(len(schedule.style) + place)
         args = {
@@ -401,8 +430,8 @@ def kernel_slices(
     return slices
 
 
-def _parts(program: Program, timeline: Timeline) -> _Parts:
-    """Row, rank, begin and end of all that ranks send and receive."""
+def _communication_spans(program: Program, timeline: Timeline) -> _RankSpans:
+    """The spans in which ranks send or receive: row, rank, begin and end in seconds."""
     kind = program.schedule.kind
     moving = np.flatnonzero((kind != MARK) & (kind != COMPUTE))
     row, rank = senders(program.schedule, moving)
@@ -426,20 +455,20 @@ def _collective_args(
     return {**known_choices, **trace_names.kineto_args(operation, rank, members, sequence)}
 
 
-def _turns(schedule: Schedule) -> NDArray[np.int64]:
-    """The repetition that each row belongs to: how many launches precede it."""
+def _repetitions(schedule: Schedule) -> NDArray[np.int64]:
+    """The repetition that each row belongs to, from 0: the number of launches before it."""
     launching = np.array([s.kind == MARK and s.stream == "launch" for s in schedule.styles], bool)
     launch = launching[schedule.style] if len(schedule.styles) else np.zeros(0, bool)
     begins = launch.copy()
     begins[1:] &= ~launch[:-1]
-    turns: NDArray[np.int64] = np.maximum(np.cumsum(begins) - 1, 0)
-    return turns
+    repetitions: NDArray[np.int64] = np.maximum(np.cumsum(begins) - 1, 0)
+    return repetitions
 
 
 def _spans(
     keys: NDArray[np.int64], begins: NDArray[np.float64], ends: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """The first begin and the last end of each key."""
+    """The distinct keys in order, and for each the first begin and the last end."""
     present = np.zeros(int(keys.max(initial=-1)) + 1, bool)
     present[keys] = True
     numbers = np.flatnonzero(present)
@@ -458,13 +487,19 @@ Event = dict[str, Any]
 def busiest_load(
     program: Program, timeline: Timeline, links: int, bins: int, exact: int = 0
 ) -> LinkLoad:
-    """Return the load over time of the most utilized links, in link order."""
+    """The load over time of the `links` most utilized links, in link order.
+
+    `bins` and `exact` are those of `load_over_time`.
+    """
     use = link_use(program, timeline)
     return load_over_time(program, timeline, np.sort(use.link[use.top(links)]), bins, exact)
 
 
 def counter_events(program: Program, load: LinkLoad) -> tuple[list[Event], list[Event]]:
-    """Return the names of the processes of counters, one per kind of links, and the counters."""
+    """The events that name a process for each kind of links, and the counter events of the links.
+
+    Counters are rates in GB/s; for resources that give seconds, the utilization in %.
+    """
     kinds = [program.links.kind(link) for link in load.link.tolist()]
     process = {kind: FIRST_PROCESS + i for i, kind in enumerate(dict.fromkeys(kinds))}
     names = [event for kind, pid in process.items() for event in named(f"links: {kind}", pid)]
@@ -477,16 +512,20 @@ def counter_events(program: Program, load: LinkLoad) -> tuple[list[Event], list[
             unit = "%"
             values = load.utilisation[i] * 100
         counter = {
-            "ph": "C", "pid": process[kind], "tid": 0,
+            "ph": "C",
+            "pid": process[kind],
+            "tid": 0,
             "name": program.links.name(int(load.link[i])),
-        }  # fmt: skip
+        }
         steps = _steps(times, [float(f"{value:.6g}") for value in values.tolist()])
         events += [{**counter, "ts": ts, "args": {unit: value}} for ts, value in steps]
     return names, events
 
 
 def named(name: str, pid: int, tid: int = 0) -> list[Event]:
-    """Return the events that name and sort a process, or one of its threads (from 1)."""
+    """The events that name a process and set its place; with `tid` (from 1), those for a thread of
+    it.
+    """
     kind = "thread" if tid else "process"
     about = {"ph": "M", "pid": pid, "tid": tid}
     return [
@@ -496,7 +535,9 @@ def named(name: str, pid: int, tid: int = 0) -> list[Event]:
 
 
 def _steps(times: list[float], values: list[float]) -> list[tuple[float, float]]:
-    """The times at which a value changes, with the value."""
+    """The (time, value) pairs at which a value changes; `values[k]` holds from `times[k]` to
+    `times[k + 1]`.
+    """
     moments = zip(times, [*values, 0.0], strict=True)
     return [next(same) for _, same in groupby(moments, key=itemgetter(1))]
 
@@ -521,7 +562,8 @@ def write_trace(
 ) -> trace_names.Written:
     """Write a trace to `path` (.json or .json.gz) with at most `rows` rows, those that start first.
 
-    Its first line is the header, which says what was simulated (`about`).
+    Its first line is the header, with what was simulated (`about`). Returns the file with a note
+    about omitted rows.
     """
     selection = trace_names.first_rows(timeline, rows)
     operations = trace_names.named_operations(program, tuple(operations))
@@ -545,14 +587,14 @@ def _events(
     operations: tuple[trace_names.TracedOperation, ...],
     selection: trace_names.ShownRows,
 ) -> list[str]:
-    """All events of a trace as JSON: names, then the others by time."""
+    """All events of a trace as JSON: first those with names, then the others by time."""
     slices = row_slices(program, timeline, trace_names.Names(program, operations), selection)
     placed = lanes(slices + kernel_slices(program, timeline, operations))
     tids = threads(placed)
     load = busiest_load(program, timeline, MOST_LINKS, BINS, CHANGES)
     counter_names, counters = counter_events(program, load)
     bars, starts, ends = _slice_events(placed, tids)
-    # At one instant, slices come before the arrows that they hold.
+    # At the same time, slices must come before the arrows that start or end in them.
     timed = [*bars, *((event["ts"], as_json(event)) for event in counters), *starts, *ends]
     timed.sort(key=itemgetter(0))
     names = [*_rank_names(program, tids), *counter_names]
@@ -562,7 +604,7 @@ def _events(
 def _about(
     program: Program, timeline: Timeline, selection: trace_names.ShownRows
 ) -> dict[str, object]:
-    """The header's entries on the run."""
+    """The entries of the header that describe the run."""
     about: dict[str, object] = {
         "simulator": "netsim",
         "ranks": program.schedule.ranks,
@@ -577,9 +619,10 @@ def _about(
 def _slice_events(
     placed: Sequence[tuple[Slice, int]], tids: Threads
 ) -> tuple[list[_Timed], list[_Timed], list[_Timed]]:
-    """Return slices, starts of arrows and ends of arrows as JSON.
+    """The events of slices, of starts of arrows and of ends of arrows, each (time in µs, JSON).
 
-    There are very many, so that each fills a template, and common parts are converted once.
+    There may be millions, so each event is formatted from a template, and common parts are
+    converted once.
     """
     bars: list[_Timed] = []
     starts: list[_Timed] = []

@@ -1,9 +1,10 @@
-"""Read and write GOAL, the language of LogGOPSim and ATLAHS: sends, receives and time of ranks.
+"""Write and read GOAL, the language of LogGOPSim and ATLAHS: sends, receives and calculations of
+ranks.
 
-A transfer is a send and its receive, with a tag that is unique between these ranks. Other rows take
-their standalone time: work on processor 0, delays on other processors in turn. If a transfer waits
-for a row at its destination, its receive waits for it; if a row's end is known on another rank
-only, a small message tells this rank.
+A transfer is written as a send and its receive, with a tag that is unique between these two ranks.
+Other rows take their standalone time: work on processor 0, delays on other processors in rotation.
+If a transfer waits for a row at its destination, its receive waits for it. If only another rank
+knows that a row has finished, a small message tells the rank that waits for it.
 """
 
 import heapq
@@ -49,14 +50,14 @@ HINT = 1  # bytes of a message that only lets a rank go on; LogGOPSim has no emp
 
 @dataclass
 class GoalText:
-    """The text of a program while it is written.
+    """The GOAL text of a program, which `text` writes.
 
     Args:
         lines: lines of every rank.
         tags: next tag by sender and receiver.
-        operations_of_row: by row and rank, the operation that ends it.
+        operations_of_row: by row, the operation that finishes it on each rank that knows.
         released: by row, the earliest start in seconds.
-        hint_count: messages that only tell a rank to go on.
+        hint_count: number of small messages that only tell a rank that a row has finished.
     """
 
     program: Program
@@ -70,7 +71,10 @@ class GoalText:
     hint_count: int = 0
 
     def text(self) -> str:
-        """Return the text."""
+        """Write all rows and return the text.
+
+        Raises an InputError for programs that GOAL cannot express, such as those with multicast.
+        """
         schedule = self.program.schedule
         kinds = {style.kind for style in schedule.styles}
         if schedule.fold is not None or kinds & {MULTICAST, SWITCH_REDUCE}:
@@ -88,8 +92,9 @@ class GoalText:
         return "\n".join([f"num_ranks {schedule.ranks}", "", *lines])
 
     def _seconds(self) -> NDArray[np.float64]:
-        """Return the seconds that each row takes beyond the time on its wires, which all
-        channels share.
+        """For each row, the seconds that it takes besides the time of its bytes on shared wires.
+
+        These are its latency, and what a rate below that of the wires adds.
         """
         paths = self.program.paths
         links = self.program.links
@@ -111,7 +116,9 @@ class GoalText:
     def _write(
         self, row: int, style: int, src: int, dst: int, seconds: float, amount: float
     ) -> None:
-        """Write the operations of a row."""
+        """Write the operations of a row; `seconds` is its time besides that of its `amount` (bytes)
+        on wires.
+        """
         schedule = self.program.schedule
         after = {src: list[int](), dst: list[int]()}
         row_style = schedule.styles[style]
@@ -134,7 +141,7 @@ class GoalText:
             self.operations_of_row.append({src: self._delay(src, seconds, after[src], busy=busy)})
 
     def _add_operation(self, rank: int, text: str, after: Sequence[int]) -> int:
-        """Add an operation that waits for others of its rank."""
+        """Add an operation of a rank that waits for the operations `after`; return its number."""
         self.operation_count += 1
         self.lines[rank].append(f"l{self.operation_count}: {text}")
         self.lines[rank] += [
@@ -143,7 +150,11 @@ class GoalText:
         return self.operation_count
 
     def _delay(self, rank: int, seconds: float, after: Sequence[int], *, busy: bool = False) -> int:
-        """Add time that passes, with the rank's processor at work or not."""
+        """Add an operation that only takes time, and return its number.
+
+        With `busy` it occupies the rank's processor 0; otherwise another processor, so that it
+        delays nothing else.
+        """
         time = round(seconds / NS)
         turn = (self.operation_count * SPREAD >> 16) % 255
         return self._add_operation(
@@ -153,7 +164,10 @@ class GoalText:
     def _message(
         self, src: int, dst: int, size: int, after: Sequence[int], there: Sequence[int] = ()
     ) -> dict[int, int]:
-        """Add a send and its receive."""
+        """Add a send and its receive of `size` bytes; return their numbers by rank.
+
+        The send waits for the operations `after`, the receive for those in `there`.
+        """
         tag = self.tags[src, dst]
         self.tags[src, dst] += 1
         return {
@@ -162,7 +176,10 @@ class GoalText:
         }
 
     def _awaited(self, row: int, lag: Lag, rank: int, owner: int) -> int:
-        """Return the operation that a rank waits for if it waits for a row that ends at `owner`."""
+        """The operation that `rank` must wait for if it waits for a row whose end `owner` knows.
+
+        A message from `owner` is added if the rank does not know the end of the row.
+        """
         done = self.operations_of_row[row]
         seconds = lag.seconds
         if rank not in done:
@@ -177,12 +194,12 @@ class GoalText:
 # GOAL is text, or the binary form that `txt2bin` writes: a header, the begin and end of each rank's
 # section, and the sections: counts, operations without dependencies, all operations, dependencies.
 
-# kinds of operations in the binary form
+# The kinds of operations, with their numbers in the binary form.
 SEND = 1
 RECEIVE = 2
 CALCULATE = 3
 ANY = (-1, 2**32 - 1)  # source or tag of a receive that accepts any, in text and in binary
-# first number of a binary file; after LogGOPSim has consumed it
+# The first number of a binary file, as LogGOPSim writes it and after it has consumed the file.
 COOKIE = 4223
 USED_UP = 2342
 HEAD = struct.Struct("<QIBB")
@@ -204,7 +221,9 @@ EXPECTED = "send Nb to RANK, recv Nb from RANK, calc N, LABEL requires LABEL or 
 
 @dataclass
 class Goal:
-    """The operations of a file, as rows of `COLUMNS`; sizes are bytes, of calculations nanoseconds.
+    """The operations of a GOAL file, as rows with the columns `COLUMNS`.
+
+    Sizes are in bytes; those of calculations are in nanoseconds.
 
     Args:
         waits: (operation, operation that it waits for, whether only for its start).
@@ -225,16 +244,18 @@ class Goal:
 
     @cached_property
     def table(self) -> Longs:
-        """All operations as an array."""
+        """All operations as an array with the columns `COLUMNS`."""
         return np.array(self.rows, np.int64)
 
     def where(self, number: int) -> str:
-        """Return the place of an operation in the file, for messages."""
+        """The place of an operation in the file, for messages: `file:line`, or its number in a
+        binary file.
+        """
         rank, *_, line = self.rows[number]
         return f"{self.path}:{line}" if line else f"{self.path}: operation {number}, of rank {rank}"
 
     def read_text(self, text: str) -> None:
-        """Read the text form."""
+        """Read the operations of the text form."""
         plain = COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text)
         for number, line in enumerate(plain.split("\n"), 1):
             try:
@@ -246,7 +267,7 @@ class Goal:
             raise LookupError(f"ends without {missing}")
 
     def _line(self, number: int, line: str) -> None:
-        """Read one line without comments; `number` counts from 1."""
+        """Read one line of the text form, without its comment; `number` counts lines from 1."""
         match = LINE.fullmatch(line)
         if match is None or (line and (self.rank < 0) != bool(match["ranks"] or match["rank"])):
             expected = "num_ranks N or rank N {" if self.rank < 0 else EXPECTED
@@ -265,7 +286,9 @@ class Goal:
             self._add_operation(match, number)
 
     def _begin_rank(self, rank: int, *, is_empty: bool) -> None:
-        """Open the block of a rank; one without operations is closed at once."""
+        """Open the block of a rank while a text is read; a block without operations is closed at
+        once.
+        """
         if rank >= self.ranks or rank in self.finished_ranks:
             raise LookupError(f"expected another rank below {self.ranks}, got {rank}")
         self.finished_ranks.add(rank)
@@ -273,7 +296,9 @@ class Goal:
         self.labels = {}
 
     def _add_wait(self, label: str, required: str, *, for_start: bool) -> None:
-        """Let an operation wait for the end, or only for the start, of one that it requires."""
+        """Let the operation `label` wait for the operation `required`: for its end, or only for its
+        start.
+        """
         for name in (label, required):
             if name not in self.labels:
                 raise LookupError(f"rank {self.rank} has no operation {name} above")
@@ -290,7 +315,9 @@ class Goal:
         self._add(self.rank, VERBS.get((match["verb"], match["way"]), 0), *values, number)
 
     def _add(self, *row: int) -> None:
-        """Add an operation after a check of its values."""
+        """Add an operation with the values `row`; raise a LookupError if a value is out
+        of range.
+        """
         _, kind, peer, size, tag, cpu, nic, _ = row
         anybody, any_tag = ((kind == RECEIVE and one in ANY) for one in (peer, tag))
         self.has_wildcards |= anybody or any_tag
@@ -303,7 +330,7 @@ class Goal:
         self.rows.append(row)
 
     def read_binary(self, data: bytes) -> None:
-        """Read the binary form."""
+        """Read the operations of the binary form."""
         cookie, self.ranks, _, _ = HEAD.unpack_from(data)
         if cookie == USED_UP:
             raise LookupError("LogGOPSim has used it up (--save-mem); txt2bin makes it anew")
@@ -333,7 +360,7 @@ class Goal:
 
 
 def read_goal(path: Path) -> Goal:
-    """Read a file in either form; an InputError names the place of a mistake."""
+    """Read a GOAL file in its text or binary form; an InputError names the place of a mistake."""
     goal = Goal(path)
     data = content_of(path, LARGEST_TABLE, is_binary=True)
     try:
@@ -350,16 +377,15 @@ def read_goal(path: Path) -> Goal:
     return goal
 
 
-# **** Run ****
-# A send is a transfer, a receive is a mark that waits for its arrival. A calculation is work on one
-# of the processors of its rank, which work in parallel.
+# **** Run **** A send becomes a transfer, and a receive a mark that waits for its arrival. A
+# calculation becomes work on one of the processors of its rank, which work in parallel.
 
 
 def replayed(goal: Goal, gpus: int, rendezvous: int | None = None) -> tuple[tape.Tape, Lowered]:
-    """Return the tape and the schedule of a file.
+    """The tape and the schedule that replay a file on the first GPUs of a cluster.
 
-    Messages have the sender's size. Messages of more than `rendezvous` bytes also wait for their
-    receive to be posted.
+    Messages have the sender's size. Messages of more than `rendezvous` bytes also wait until their
+    receive is posted. Raises an InputError if the cluster has fewer `gpus` than the file has ranks.
     """
     if goal.ranks > gpus:
         raise InputError(f"{goal.path}: is of {goal.ranks} ranks, but the cluster has {gpus} GPUs")
@@ -375,13 +401,13 @@ def replayed(goal: Goal, gpus: int, rendezvous: int | None = None) -> tuple[tape
 
 
 def _pairs(goal: Goal) -> list[tuple[int, int]]:
-    """Return each send with its receive.
+    """All pairs of a send and its receive, as operation numbers.
 
-    The n-th send of a source, destination and tag meets the n-th receive. If some receives accept
-    any sender, each meets the first message that arrives.
+    The n-th send with a source, destination and tag is paired with the n-th receive. If some
+    receives accept any sender or tag, pairs are formed in order of time (`_Matcher`).
     """
     if goal.has_wildcards:
-        return _Meeting(goal).pairs()
+        return _Matcher(goal).pairs()
     by_key: dict[tuple[int, ...], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for number, (rank, kind, peer, _, tag, *_) in enumerate(goal.rows):
         if kind == SEND:
@@ -398,11 +424,11 @@ def _pairs(goal: Goal) -> list[tuple[int, int]]:
     return [pair for lists in by_key.values() for pair in zip(*lists, strict=True)]
 
 
-class _Meeting:
-    """Matches sends and receives in order of time, on a network without delay.
+class _Matcher:
+    """Pairs sends with receives in order of time, on a network without delay.
 
-    A receive from any sender, or with any tag, meets the first message that arrives; a message
-    meets the first posted receive.
+    A receive that accepts any sender or tag takes the first message that arrives; a message takes
+    the first posted receive that accepts it.
     """
 
     def __init__(self, goal: Goal) -> None:
@@ -417,7 +443,7 @@ class _Meeting:
         self.matches: list[tuple[int, int]] = []
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Return each send with its receive."""
+        """All pairs of a send and its receive, as operation numbers."""
         while self.events:
             now, number, begins = heapq.heappop(self.events)
             for waiting, start in self.followers[number]:
@@ -436,7 +462,9 @@ class _Meeting:
         return self.matches
 
     def _begin(self, now: int, number: int) -> None:
-        """Start an operation; a send or receive is matched or posted."""
+        """Start an operation at time `now` (ns); pair a send or receive, or keep it until its
+        partner starts.
+        """
         rank, kind, peer, size, *_ = self.goal.rows[number]
         if kind != RECEIVE:
             heapq.heappush(self.events, (now + size * (kind == CALCULATE), number, False))
@@ -458,14 +486,16 @@ class _Meeting:
         heapq.heappush(self.events, (now, match[1], False))
 
     def _fit(self, send: int, receive: int) -> bool:
-        """Whether a send and a receive match."""
+        """Whether a receive accepts a send by sender and tag."""
         source, _, _, _, tag, *_ = self.goal.rows[send]
         _, _, peer, _, wanted, *_ = self.goal.rows[receive]
         return (peer in ANY or peer == source) and (wanted in ANY or wanted == tag)
 
 
 class _Rows:
-    """The rows of a file: one per operation, and one for its start if others wait for that."""
+    """The rows that replay a file: one for each operation, and one for its start if others wait for
+    that.
+    """
 
     def __init__(self, goal: Goal, sends: Longs, receives: Longs, rendezvous: float) -> None:
         self.goal, count = goal, len(goal.table)
@@ -488,7 +518,7 @@ class _Rows:
         self.arrives = np.arange(len(self.target)) >= len(self.target) - len(sends)
 
     def schedule(self) -> tuple[Schedule, NDArray[np.int32]]:
-        """Return the schedule, and the row of every operation."""
+        """The schedule, and the row of each operation."""
         builder = Builder(self.goal.ranks, collectives=("application",))
         lags = np.array([builder.lag(IN_ORDER), builder.lag(ARRIVED)], np.int16)
         order = self._order()
@@ -500,7 +530,7 @@ class _Rows:
         return builder.finish(), place[: len(self.goal.table)]
 
     def _columns(self, builder: Builder) -> tuple[Longs, ...]:
-        """Style, source, destination and piece of every row."""
+        """The style, source, destination and piece of each row."""
         rank, kind, peer, size, _, cpu, nic, _ = self.nodes.T
         sends = kind == SEND
         calculates = kind == CALCULATE
@@ -518,7 +548,10 @@ class _Rows:
         return style, rank, np.where(sends, peer, rank), piece
 
     def _order(self) -> Longs:
-        """All rows in an order in which each comes after those that it waits for."""
+        """All rows in an order in which each row comes after those that it waits for.
+
+        Raises an InputError that names the operations of a cycle.
+        """
         sorter = TopologicalSorter[int](dict.fromkeys(range(len(self.nodes)), ()))
         for target, source in zip(self.target.tolist(), self.source.tolist(), strict=True):
             sorter.add(target, source)

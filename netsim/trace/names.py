@@ -1,5 +1,5 @@
-"""What traces say of a run: its operations, names of rows, and which of very many rows they
-show.
+"""What traces say about a run: its operations, names of rows, and which rows are shown of very
+many.
 """
 
 import csv
@@ -27,7 +27,7 @@ from netsim.schedule.schedule import (
     Style,
 )
 
-# The names that PyTorch's ProcessGroupNCCL records.
+# The names of collectives that PyTorch's ProcessGroupNCCL records.
 KINETO_NAMES = {
     "all_reduce": "allreduce",
     "all_gather": "_allgather_base",
@@ -58,7 +58,7 @@ KERNEL_PARAMETERS = "(ncclDevKernelArgsStorage<4096ul>)"
 NOT_IN_KERNEL_NAMES = re.compile(r"[^A-Za-z0-9]+")
 SENDS_AND_RECEIVES = frozenset({"alltoall", "alltoallv", "gather", "scatter", "sendrecv", "p2p"})
 REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce"})
-# What types of data are called by Kineto, and in the names of NCCL's kernels.
+# The names of data types in Kineto's traces and in the names of NCCL's kernels.
 TYPES = {
     "int8": ("Char", "i8"), "uint8": ("Byte", "u8"), "int32": ("Int", "i32"),
     "uint32": ("UInt32", "u32"), "int64": ("Long", "i64"), "uint64": ("UInt64", "u64"),
@@ -76,11 +76,11 @@ _LONGEST_LIST = 30  # Kineto writes longer lists with an ellipsis
 
 @dataclass(frozen=True, slots=True)
 class TracedOperation:
-    """One collective of a schedule.
+    """A collective of a schedule, as a trace describes it.
 
     Args:
-        in_elements: elements of the input of one rank; None if not known.
-        out_elements: elements of the output of one rank; None if not known.
+        in_elements: elements of the input of one rank; None if unknown.
+        out_elements: elements of the output of one rank; None if unknown.
         ranks: members of its process group; empty for all ranks of the schedule.
         label: its title, in place of algorithm and collective.
     """
@@ -99,7 +99,7 @@ class TracedOperation:
 
     @property
     def title(self) -> str:
-        """Its name in slices: `ring all_reduce`."""
+        """The operation's name in slices: `ring all_reduce`."""
         return self.label or f"{self.algorithm} {self.collective}".strip() or "operation"
 
     @property
@@ -128,15 +128,14 @@ class TracedOperation:
         return "_".join(parts) + (KERNEL_PARAMETERS if is_of_nccl else "")
 
 
-# Streams of CUDA by number, as PyTorch's profiles have them: kernels that compute are on stream 7,
-# the default one, and communication has streams of its own.
+# The number of the CUDA stream of kernels that compute. As in PyTorch's profiles, that is 7, the
+# default stream; communication has streams of its own.
 COMPUTE_STREAM = 7
 FIRST_OTHER_STREAM = 20
 
 
 def stream_numbers(streams: Iterable[str], compute: str) -> dict[str, int]:
-    """Return a CUDA stream number for every name of a stream; equal names have equal numbers on all
-    ranks.
+    """A CUDA stream number for each stream name; a name has the same number on all ranks.
 
     `compute` is the name of the stream that computes.
     """
@@ -146,10 +145,10 @@ def stream_numbers(streams: Iterable[str], compute: str) -> dict[str, int]:
 
 
 def launch_args(device: int, stream: int, correlation: int) -> dict[str, int]:
-    """Return the arguments by which Kineto says where a kernel ran and which call launched it.
+    """The arguments by which Kineto says where a kernel ran and which call launched it.
 
-    HolisticTraceAnalysis takes an event for one of a GPU only if its stream and its correlation are
-    not negative. TraceLens takes a collective only if it has a correlation or an External id.
+    HolisticTraceAnalysis counts an event as a GPU's only if its stream and correlation are not
+    negative. TraceLens counts a collective only if it has a correlation or an External id.
     """
     return {
         "External id": correlation,
@@ -162,7 +161,8 @@ def launch_args(device: int, stream: int, correlation: int) -> dict[str, int]:
 def kineto_args(
     operation: TracedOperation, rank: int, members: Sequence[int], seq: int
 ) -> dict[str, object]:
-    """Return the arguments by which Kineto describes a collective, under Kineto's own names.
+    """The arguments with which Kineto describes a collective on one rank; `seq` is its sequence
+    number.
 
     The first member of a p2p operation sends, the second receives.
     """
@@ -193,7 +193,9 @@ def kineto_args(
 def distributed_info(
     ranks: int, operations: Sequence[TracedOperation], rank: int = 0
 ) -> dict[str, object]:
-    """Return the header by which Kineto says to which job and rank a trace belongs."""
+    """The header in which Kineto says to which job and rank a trace belongs; `ranks` is their
+    number.
+    """
     groups = {op.group: op for op in reversed(operations)} or {"0": TracedOperation("")}
     return {
         "backend": "nccl",
@@ -231,7 +233,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class ShownRows:
-    """The rows that a trace shows, in row order, out of `total`; omitted rows start at `until`
+    """The rows that a trace shows, in row order, of `total` rows; omitted rows start at `until` (s)
     or later.
     """
 
@@ -245,7 +247,7 @@ class ShownRows:
         return len(self.rows) == self.total
 
     def note(self) -> str:
-        """Return a sentence on what is omitted, or ""."""
+        """A sentence that says which rows are omitted; "" if none is."""
         if self.is_complete:
             return ""
         return (
@@ -255,7 +257,7 @@ class ShownRows:
 
 
 def first_rows(timeline: Timeline, most: int) -> ShownRows:
-    """Return the rows that start first, at most `most` of them."""
+    """The `most` rows that start first (all if there are no more), as a selection for a trace."""
     if most < 1:
         raise ValueError(f"rows: expected at least 1, got {most}")
     total = len(timeline)
@@ -265,11 +267,11 @@ def first_rows(timeline: Timeline, most: int) -> ShownRows:
     return ShownRows(np.sort(order[:most]), total, float(timeline.start[order[most]]))
 
 
-# Columns of text for files of many rows: what rows have in common is converted once.
+# Columns of text for files of many rows; values that many rows have in common are converted once.
 
 
 def spelled(values: NDArray[Any], spell: Callable[[Any], str]) -> list[str]:
-    """Return the text of every value of a column; equal values are converted once."""
+    """The text of each value of a column; equal values are converted once."""
     distinct, place = np.unique(values, return_inverse=True)
     texts = np.array([spell(value) for value in distinct.tolist()], object)
     column: list[str] = texts[place].tolist()
@@ -277,20 +279,22 @@ def spelled(values: NDArray[Any], spell: Callable[[Any], str]) -> list[str]:
 
 
 def cells(*values: object) -> str:
-    """Return values as cells that are side by side in a line of CSV."""
+    """The values as neighboring cells of a CSV line, quoted where necessary."""
     line = StringIO()
-    # The empty cell at the end is cut off: alone in a line, an empty cell would be quoted.
+    # The empty last cell is cut off again: without it, a single empty value would be quoted.
     csv.writer(line, lineterminator="\n").writerow([*map(csv_cell, values), ""])
     return line.getvalue()[:-2]
 
 
 def micro(seconds: float) -> str:
-    """Return seconds as text in microseconds with 12 digits; engines may differ in further ones."""
+    """A time in seconds as text in microseconds with 12 digits; engines may differ in further
+    digits.
+    """
     return repr(float(f"{seconds * 1e6:.12g}"))
 
 
 def number_text(value: float) -> str:
-    """Return a number as text, without a decimal point if it is whole."""
+    """A number as text, without a decimal point if it is whole."""
     return str(int(value) if np.isfinite(value) and value.is_integer() else value)
 
 
@@ -299,14 +303,16 @@ _SIZES = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names of rows, links and ranks of one program; the names of a path are joined once."""
+    """The names of rows, links and ranks of one program; the names of a path are joined
+    only once.
+    """
 
     program: Program
     operations: tuple[TracedOperation, ...]
     _paths: dict[int, str] = field(default_factory=dict)
 
     def path(self, path: int) -> str:
-        """Return the links of a path, joined by semicolons; "" for -1."""
+        """The names of the links of a path, joined by semicolons; "" for the path -1 (none)."""
         if path not in self._paths:
             paths = self.program.paths
             links = paths.link[paths.ptr[path] : paths.ptr[path + 1]].tolist() if path >= 0 else []
@@ -314,7 +320,10 @@ class Names:
         return self._paths[path]
 
     def rows(self, rows: NDArray[np.int64], *, receiving: bool = False) -> list[str]:
-        """Return the names of rows in slices: `ring all_reduce s3 →gpu4 (512 KiB)`."""
+        """The names of rows as slices have them: `ring all_reduce s3 →gpu4 (512 KiB)`.
+
+        `s3` is the step. With `receiving`, the arrow points from the sender: `←gpu4`.
+        """
         schedule = self.program.schedule
         titles = [operation.title for operation in self.operations]
         ends, arrow = (sources, "←") if receiving else (targets, "→")
@@ -330,8 +339,8 @@ class Names:
         ]
 
     def of_several(self, rows: Sequence[int], *, receiving: bool) -> str:
-        """Return the name of a slice of several rows of a step: `ring all_reduce s3 →gpu4 (2 ×
-        1 B)`.
+        """The name of a slice for several rows of one step: `ring all_reduce s3 →gpu4
+        (2 × 1 B)`.
         """
         schedule = self.program.schedule
         peers = {rank for row in rows for rank in schedule.members(row)[0 if receiving else 1]}
@@ -345,23 +354,25 @@ class Names:
         return _row(style, titles, str(schedule.step[rows[0]]), where, size)
 
     def _ranks(self, end: int) -> str:
-        """The name of the rank, or the number of ranks, at one end of a row."""
+        """The name of the rank at one end of a row, or the number of ranks if the end
+        is a group.
+        """
         ranks = members(self.program.schedule, end)
         return self.program.gpus[ranks[0]] if len(ranks) == 1 else f"{len(ranks)} GPUs"
 
 
 def sources(schedule: Schedule, rows: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the source rank of each row; -1 - n for group n."""
+    """The source rank of each row; -1 - n if the source is the group n."""
     return _ends(schedule, rows, schedule.src, SWITCH_REDUCE)
 
 
 def targets(schedule: Schedule, rows: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the destination rank of each row; -1 - n for group n."""
+    """The destination rank of each row; -1 - n if the destination is the group n."""
     return _ends(schedule, rows, schedule.dst, MULTICAST)
 
 
 def members(schedule: Schedule, end: int) -> tuple[int, ...]:
-    """Return the ranks at one end of a row."""
+    """The ranks at one end of a row; `end` is a rank, or -1 - n for the group n."""
     return (end,) if end >= 0 else schedule.groups[-1 - end]
 
 
@@ -371,7 +382,7 @@ def _ends(
     column: NDArray[np.int32],
     group_kind: int,
 ) -> NDArray[np.int32]:
-    """A column of ranks, with the numbers of groups as -1 - n."""
+    """The ranks in a column for some rows; -1 - n for the group n in rows of `group_kind`."""
     grouped = np.array([style.kind == group_kind for style in schedule.styles], bool)
     ends = column[rows]
     ends_of_rows: NDArray[np.int32] = np.where(grouped[schedule.style[rows]], -1 - ends, ends)
@@ -379,7 +390,10 @@ def _ends(
 
 
 def _row(style: Style, titles: Sequence[str], step: str, where: str, size: str) -> str:
-    """The name of a row."""
+    """The name of a row with a style; the other texts are its step, other end and size.
+
+    `titles` has the title of each operation.
+    """
     if style.kind == MARK:
         return style.stream or "mark"
     title = titles[style.collective]
@@ -394,8 +408,8 @@ def _row(style: Style, titles: Sequence[str], step: str, where: str, size: str) 
 def named_operations(
     program: Program, listed: tuple[TracedOperation, ...]
 ) -> tuple[TracedOperation, ...]:
-    """Return an operation for every collective of the schedule: those in `listed`, or by name
-    alone.
+    """An operation for each collective of the schedule: those in `listed`, or operations made from
+    the names.
     """
     names = program.schedule.collectives
     if listed and len(listed) != len(names):
@@ -406,12 +420,13 @@ def named_operations(
 
 
 def _operation_of_name(schedule: Schedule, number: int, name: str) -> TracedOperation:
-    """Return the operation that a name in a schedule means.
+    """The operation that the name of a collective in a schedule denotes.
 
     A name begins with the job or the part of a step, and ends with the collective: `train dp
     all_reduce` is an all_reduce of the process group `train dp`. The ranks that take part are its
     members. A name does not say which rank sends to which, so point-to-point transfers count as
-    sendrecv."""
+    sendrecv.
+    """
     group, _, collective = name.rpartition(" ")
     if not group or collective not in KERNEL_NAMES:
         return TracedOperation(name)
@@ -425,7 +440,7 @@ def _operation_of_name(schedule: Schedule, number: int, name: str) -> TracedOper
 
 
 def _ranks_of_collective(schedule: Schedule, number: int) -> tuple[int, ...]:
-    """Return the ranks between which a collective of a schedule moves data, in order."""
+    """The ranks between which collective `number` of a schedule moves data, in order."""
     is_moving = [
         style.collective == number and style.kind not in (MARK, COMPUTE)
         for style in schedule.styles
@@ -436,7 +451,7 @@ def _ranks_of_collective(schedule: Schedule, number: int) -> tuple[int, ...]:
 
 
 def short_size(nbytes: float) -> str:
-    """Return a size with four digits: `512 KiB`, `1.333 MiB`, `8 B`."""
+    """A size in bytes as text with four digits: `512 KiB`, `1.333 MiB`, `8 B`."""
     for unit, factor in _SIZES:
         if nbytes >= factor:
             return f"{nbytes / factor:.4g} {unit}"

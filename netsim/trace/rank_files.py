@@ -1,7 +1,9 @@
-"""One trace a rank, as PyTorch's profiler (Kineto) writes them, for programs that compare ranks.
+"""One trace for each rank, as PyTorch's profiler (Kineto) writes them, for programs that compare
+ranks.
 
-HolisticTraceAnalysis and TraceLens take a folder with one file a rank. A file holds what a GPU
-runs, its kernels, and nothing of links or of single transfers: those are in trace.json.gz."""
+HolisticTraceAnalysis and TraceLens take a folder with one file for each rank. A file holds the
+kernels that a GPU runs, and nothing about links or single transfers: those are in trace.json.gz.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,12 +24,12 @@ MOST_FILES = 1024  # ranks; above this, a folder of files is refused
 
 
 def file_name(rank: int) -> str:
-    """Return the name under which TraceLens looks for the trace of a rank (`rank*_trace.json`)."""
+    """The name under which TraceLens looks for the trace of a rank (`rank*_trace.json`)."""
     return f"rank{rank}_trace.json"
 
 
 def check_rank_count(ranks: int) -> None:
-    """Raise an InputError if a job has more ranks than files are written for."""
+    """Raise an InputError if a job has more ranks than the most for which files are written."""
     if ranks > MOST_FILES:
         raise InputError(
             f"outputs: trace_per_rank: {ranks} ranks, expected at most {MOST_FILES}",
@@ -61,7 +63,7 @@ def write_rank_file(
 
 
 def process_events(rank: int, name: str, streams: Iterable[int]) -> list[Event]:
-    """Return the events that name the process of a GPU and its streams."""
+    """The events that name the process of a GPU (`rank`) and its streams."""
     events = named(name, rank)
     for stream in sorted(set(streams)):
         events += named(f"stream {stream}", rank, stream)
@@ -75,7 +77,7 @@ def write_rank_files(
     operations: Sequence[trace_names.TracedOperation] = (),
     about: Mapping[str, object] | None = None,
 ) -> list[Path]:
-    """Write the kernels of every rank of a program, one file a rank, and return the paths."""
+    """Write the kernels of a program, one file for each rank, and return the paths."""
     ranks = program.schedule.ranks
     check_rank_count(ranks)
     operations = trace_names.named_operations(program, tuple(operations))
@@ -95,7 +97,9 @@ def write_rank_files(
 def _kernels(
     program: Program, timeline: Timeline, operations: tuple[trace_names.TracedOperation, ...]
 ) -> Iterator[Slice]:
-    """Yield the kernels of all ranks: those that compute, and one for every collective call."""
+    """Yield the kernels of all ranks: those that compute, and one for each rank of each
+    collective.
+    """
     computing = np.flatnonzero(program.schedule.kind == COMPUTE)
     selection = trace_names.ShownRows(computing, len(computing), timeline.makespan)
     yield from row_slices(program, timeline, trace_names.Names(program, operations), selection)
@@ -103,7 +107,7 @@ def _kernels(
 
 
 def _kernel_event(item: Slice) -> Event:
-    """Return a kernel as Kineto writes it: the process is its GPU, the thread is its stream."""
+    """A kernel as Kineto writes it: its process is the GPU, its thread the stream."""
     args: dict[str, Any] = json.loads(item.args)
     return {
         "ph": "X",

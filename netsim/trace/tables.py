@@ -1,7 +1,9 @@
-"""A run as CSV: trace.csv with a line a row, links.csv with a line a link, links over time.
+"""A run as CSV: trace.csv with a line for each row, links.csv with a line for each link, links over
+time.
 
-Times are in µs, rates in GB/s (1e9 bytes a second). What has no meaning for a row or link is empty:
-the bytes of a compute row, the GB/s of a resource that gives seconds."""
+Times are in µs, rates in GB/s (1e9 bytes a second). A cell is empty if it has no meaning: the bytes
+of a compute row, the GB/s of a resource that gives seconds.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -35,9 +37,12 @@ def write_rows(
     *,
     rows: int = MOST_ROWS,
 ) -> trace_names.Written:
-    """Write a line for every row; above `rows`, for those that start first. `startup_us` of a row
-    pass before its bytes move; they arrive `latency_us` after they left. Ranks of a group are
-    joined by semicolons, as are the links of a path."""
+    """Write trace.csv: a line for each row; if there are more than `rows`, for those that start
+    first.
+
+    The bytes of a row begin to move `startup_us` after its start, and arrive `latency_us` after
+    they left. Ranks of a group are joined by semicolons, as are the links of a path.
+    """
     selection = trace_names.first_rows(timeline, rows)
     names = trace_names.Names(program, trace_names.named_operations(program, tuple(operations)))
     _write(path, ROW_COLUMNS, _row_lines(program, timeline, names, selection))
@@ -45,7 +50,9 @@ def write_rows(
 
 
 def write_links(path: Path, program: Program, timeline: Timeline) -> trace_names.Written:
-    """Write a line for every link in use, in link order; utilisation is over the makespan."""
+    """Write links.csv: a line for each used link, in link order; `utilisation` is averaged over the
+    makespan.
+    """
     _write(path, LINK_COLUMNS, _link_lines(program, timeline))
     return trace_names.Written(path)
 
@@ -53,7 +60,9 @@ def write_links(path: Path, program: Program, timeline: Timeline) -> trace_names
 def write_links_over_time(
     path: Path, program: Program, timeline: Timeline, *, links: int = MOST_LINKS, bins: int = BINS
 ) -> trace_names.Written:
-    """Write the load of the busiest links in equal bins; `t_us` is where a bin begins."""
+    """Write the load of the `links` busiest links in `bins` equal bins; `t_us` is the begin of a
+    bin.
+    """
     used = len(link_use(program, timeline))
     load = busiest_load(program, timeline, links, bins)
     _write(path, LOAD_COLUMNS, _load_lines(program, load))
@@ -112,7 +121,11 @@ def _moves(style: Style) -> bool:
 
 
 def _link_lines(program: Program, timeline: Timeline) -> Iterator[str]:
-    """`busy_us` is how long the link at its full rate would take for what it carried."""
+    """Yield the lines of links.csv: name, kind, GB/s, bytes, utilization and busy time of each used
+    link.
+
+    The busy time is how long the link would need at its full rate for what it carried, in µs.
+    """
     use = link_use(program, timeline)
     table = program.links
     makespan = timeline.makespan

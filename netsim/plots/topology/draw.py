@@ -32,8 +32,10 @@ Point = tuple[float, float]
 
 
 def ends_of_lines(picture: Drawing) -> list[tuple[Point, Point]]:
-    """Where every line leaves its boxes: at the edges, side by side in the order of the other
-    ends."""
+    """The start and end point of each line: on the edges of its boxes.
+
+    Lines at one side of a box are beside each other, in the order of the boxes at their other ends.
+    """
     sides: dict[tuple[int, int], list[tuple[float, int]]] = defaultdict(list)
     for number, line in enumerate(picture.lines):
         for here, there in ((line.tail, line.head), (line.head, line.tail)):
@@ -53,7 +55,9 @@ def ends_of_lines(picture: Drawing) -> list[tuple[Point, Point]]:
 
 
 def _side(here: Box, there: Box, line: Stroke) -> int:
-    """The side of a box at which a line leaves: 1 above, -1 below, 0 at the left or right."""
+    """The side of the box `here` at which a line to `there` leaves: 1 top, -1 bottom, 0 left or
+    right.
+    """
     if abs(here.y - there.y) > 1e-6:
         return 1 if there.y > here.y else -1
     if not line.bend:
@@ -62,8 +66,11 @@ def _side(here: Box, there: Box, line: Stroke) -> int:
 
 
 def _attach(box: Box, side: int, far_end: float, place: int, count: int) -> float:
-    """The x at which a line leaves a box; `place` is its position among `count` lines of that
-    side."""
+    """The x at which a line leaves a box at a side (1 top, -1 bottom, 0 left or right).
+
+    `far_end` is the x of the line's other end; `place` is its position among the `count` lines at
+    that side.
+    """
     if side == 0:
         return box.right if far_end > box.x else box.left
     if box.width > 2.2:
@@ -73,14 +80,16 @@ def _attach(box: Box, side: int, far_end: float, place: int, count: int) -> floa
 
 
 def _point(picture: Drawing, line: Stroke, here: int, there: int, x: float) -> Point:
-    """The point at which a line leaves a box."""
+    """The point at which a line leaves box number `here` towards box `there`; `x` is where on the
+    edge.
+    """
     box = picture.boxes[here]
     if line.free:
         return box.x, box.y
     return x, box.y + _side(box, picture.boxes[there], line) * box.height / 2
 
 
-# by kind
+# The looks of boxes and of links, by kind.
 BOXES = style.looks("box")
 LINK_LOOKS = style.looks("link")
 UNUSED = "#c9c9c9"
@@ -102,8 +111,10 @@ _KEY_TITLE = "one link, in each direction (width by bandwidth)"
 
 
 def draw_legend(figure: Figure, picture: Drawing, left: float, top: float, *, heat: bool) -> None:
-    """Draw the kinds of links with their widths, and the meaning of colors; `top` is the upper
-    edge."""
+    """Draw the legend: the kinds of links with their widths, and the meaning of colors.
+
+    `left` and `top` are its upper left corner, as fractions of the figure.
+    """
     width, height = figure.get_size_inches()
     keys: list[Artist] = [
         Line2D(
@@ -142,7 +153,7 @@ def draw_legend(figure: Figure, picture: Drawing, left: float, top: float, *, he
 
 
 def _rates(picture: Drawing) -> list[tuple[str, float]]:
-    """The kinds of links with their rates for the legend, without dead links."""
+    """The kind and rate (bytes/s) of each sort of link, for the legend; without dead links."""
     rates = {(line.kind, line.rate) for line in picture.lines if not line.is_dead}
     kinds = list(LINK_LOOKS)
     return sorted(rates, key=lambda pair: (kinds.index(pair[0]), -pair[1]))[:_MOST_KEYS]
@@ -164,7 +175,9 @@ def _dead_keys(picture: Drawing) -> list[Artist]:
 
 
 def _rate_text(kind: str, rate: float, usable: float) -> str:
-    """The rate of a link in the legend, with its line rate if only a fraction of it is usable."""
+    """The kind and rate of a link in the legend, with the line rate if only the fraction `usable`
+    of it can be used.
+    """
     text = format_bandwidth(rate)
     if kind in ("nic", "fabric") and usable < 1:
         text = f"{format_bandwidth(rate / usable, bits=True)} ({text} usable)"
@@ -172,17 +185,19 @@ def _rate_text(kind: str, rate: float, usable: float) -> str:
 
 
 def _columns(keys: int, width: float) -> int:
-    """The number of columns of a legend with a number of entries in a figure of a width."""
+    """The number of columns of a legend with `keys` entries in a figure that is `width` inches
+    wide.
+    """
     return max(1, min(keys, 4, int(width / 3.1)))
 
 
 def room_below(picture: Drawing, width: float, *, heat: bool) -> float:
-    """The height of the legend in inches."""
+    """The height of the legend in inches, in a figure that is `width` inches wide."""
     keys = len(_rates(picture)) + len(_dead_keys(picture))
     return 0.5 + 0.2 * -(-keys // _columns(keys, width)) + (0.75 if heat else 0.0)
 
 
-# inches of a unit; of a figure, at most and at least
+# Inches of one unit of length of a drawing; the greatest and the least width of a figure in inches.
 _UNIT = 0.68
 _WIDEST = 19.0
 _LEAST = 9.5
@@ -194,8 +209,9 @@ Color = style.Color | tuple[float, float, float, float]
 
 
 def figure_of(picture: Drawing) -> Figure:
-    """The figure of a drawing; a unit has the same length everywhere, so that places are in
-    inches."""
+    """The figure of a drawing; its size follows from the drawing, since a unit has a fixed length
+    in inches.
+    """
     margin = 2.4 if picture.rows else 0.3
     wide = picture.right - picture.left + margin + 0.3
     high = picture.top - picture.bottom + 0.3
@@ -334,7 +350,10 @@ def _draw_texts(axes: Axes, picture: Drawing, points: float) -> None:
 
 
 def _draw_lines(axes: Axes, picture: Drawing, points: float, *, heat: bool) -> None:
-    """Draw the lines, the widest first, with the numbers of links that they represent."""
+    """Draw the lines, the widest first, and the number of links that each represents.
+
+    `points` is the font size, `heat` colors lines by utilization.
+    """
     ends = ends_of_lines(picture)
     crowd = Counter(_rows_of(picture, line) for line in picture.lines)
     together: dict[tuple[float, float], list[tuple[Stroke, Point]]] = defaultdict(list)
@@ -352,14 +371,14 @@ def _draw_lines(axes: Axes, picture: Drawing, points: float, *, heat: bool) -> N
 
 
 def _rows_of(picture: Drawing, line: Stroke) -> tuple[float, float]:
-    """The rows between which a line runs, as the lower and the upper y."""
+    """The y of the two rows that a line joins, the lower first."""
     tail = picture.boxes[line.tail].y
     head = picture.boxes[line.head].y
     return min(tail, head), max(tail, head)
 
 
 def _color(line: Stroke, *, heat: bool) -> Color:
-    """The color of a line: by its kind or, with `heat`, by its utilization."""
+    """The color of a line: its kind's or, with `heat`, that of its utilization."""
     if line.is_dead:
         return DEAD
     if not heat:
@@ -368,8 +387,9 @@ def _color(line: Stroke, *, heat: bool) -> Color:
 
 
 def _loop(bend: float, start: Point, end: Point) -> CurvePath:
-    """The points of a line around other boxes: out by `bend`, along, and back, with round
-    corners."""
+    """The path of a line that goes around other boxes: out by `bend`, along, and back, with round
+    corners.
+    """
     upright = abs(start[0] - end[0]) < 1e-6
     out = (bend * 1.6, 0.0) if upright else (0.0, bend)
     axis = 1 if upright else 0
@@ -391,15 +411,19 @@ def _loop(bend: float, start: Point, end: Point) -> CurvePath:
 
 
 def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, color: Color) -> Point:
-    """Draw one line and return the place of its label."""
+    """Draw one line from `start` to `end`, and return the place of its label."""
     if line.bend and line.free:
         curve = _loop(line.bend, start, end)
         middle = start
     elif line.bend:
         across = abs(start[0] - end[0]) < 1e-6
         push = (line.bend * 4 / 3, 0.0) if across else (0.0, line.bend * 4 / 3)
-        points = [start, (start[0] + push[0], start[1] + push[1]),
-                  (end[0] + push[0], end[1] + push[1]), end]  # fmt: skip
+        points = [
+            start,
+            (start[0] + push[0], start[1] + push[1]),
+            (end[0] + push[0], end[1] + push[1]),
+            end,
+        ]
         curve = CurvePath(
             points, [CurvePath.MOVETO, CurvePath.CURVE4, CurvePath.CURVE4, CurvePath.CURVE4]
         )
@@ -423,8 +447,14 @@ def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, color: Color) ->
 def _label_counts(
     axes: Axes, picture: Drawing, y: float, members: list[tuple[Stroke, Point]], points: float
 ) -> None:
-    """Write the number of links that each line represents: once if all are equal, else at every
-    line."""
+    """Write how many links each line of a row represents: once if all numbers are equal, else at
+    each line.
+
+    Args:
+        y: the y of the row's label
+        members: the lines between two rows, each with the place of its label
+        points: font size
+    """
     counts = {line.count for line, _ in members}
     if counts == {1}:
         return
@@ -461,7 +491,7 @@ def _label_counts(
 
 
 def _noun(members: list[tuple[Stroke, Point]]) -> str:
-    """What the links of some lines are called."""
+    """The noun for the links of some lines: "cables" between hosts and switches, else "links"."""
     return "cables" if members[0][0].kind in ("nic", "fabric") else "links"
 
 
@@ -469,8 +499,9 @@ FILE = "links.csv"
 
 
 def read_use(folder: Path, topology: Topology) -> NDArray[np.float64]:
-    """The utilization (0 to 1) of every link of a topology; NaN for links that the file does not
-    list."""
+    """The utilization (0 to 1) of each link of a topology, from links.csv; NaN for links not in the
+    file.
+    """
     path = folder / FILE if folder.is_dir() else folder
     if folder.is_dir() and not path.is_file():
         raise InputError(f"{folder}: holds no {FILE}", hint="netsim run writes it with traces")
@@ -496,7 +527,12 @@ def read_use(folder: Path, topology: Topology) -> NDArray[np.float64]:
 def plot_topology(
     name: str, drawn: Topology | Cluster, stem: Path, *, result: Path | None = None, run: str = ""
 ) -> list[Path]:
-    """Draw a cluster or a graph, with colors by utilization if a folder of results is stated."""
+    """Draw a cluster or a graph; with a `result` folder, color links by their utilization in that
+    run.
+
+    `stem` is the path of the pictures without suffix; `run` describes the run. Returns the
+    pictures.
+    """
     topology = drawn.topology if isinstance(drawn, Cluster) else drawn
     used = None if result is None else read_use(result, topology)
     if isinstance(drawn, Cluster):
@@ -510,8 +546,9 @@ def plot_topology(
 
 
 def plot_loads(name: str, cluster: Cluster, stem: Path) -> list[Path]:
-    """Draw the number of flows per link for each kind of routing if all hosts send to the
-    opposite host."""
+    """Draw, for each routing, the number of flows on each link if every GPU sends to the GPU half
+    way round.
+    """
     gpus = np.arange(len(cluster.topology), dtype=np.int32)
     loads = loads_by_routing(cluster, gpus, (gpus + len(gpus) // 2) % len(gpus))
     most = max(1.0, *(float(flows.max(initial=0.0)) for flows, _ in loads.values()))

@@ -1,7 +1,9 @@
 """Drawings of graphs of GPUs without hosts: rings and tori on a grid, other graphs in layers.
 
-Two dimensions of a torus are in the plane, further ones in depth. Links around the ends swing out
-in the plane; in depth they are left out.
+The last two dimensions of a torus are in the plane, the others in depth. Links that close a ring
+around the end of a dimension swing out in the plane; in depth they are left out.
+
+A cell is a place of a ring or torus: the nodes in it (such as a host's), its label and its kind.
 """
 
 from collections.abc import Hashable, Sequence
@@ -27,7 +29,9 @@ _DEEP = 4  # most cells of a dimension if there are more
 
 
 def grid_dims(topology: Topology) -> tuple[int, ...]:
-    """The extents of a torus from its name, checked against its links; empty for other graphs."""
+    """The dimensions of a torus, from its name (`torus(4x4)`) and checked against its links; () for
+    other graphs.
+    """
     text = topology.name.removeprefix("torus(").removesuffix(")")
     if text == topology.name or not all(part.isdigit() for part in text.split("x")):
         return ()
@@ -41,7 +45,11 @@ def grid_dims(topology: Topology) -> tuple[int, ...]:
 def circle_picture(
     title: str, subtitle: str, topology: Topology, cells: Sequence[Cell], used: Use
 ) -> shapes.Drawing:
-    """Cells in a circle, clockwise from the top; if there are many, the first and the last ones."""
+    """A drawing of cells in a circle, clockwise from the top; if there are many, the first and the
+    last.
+
+    `used` is the utilization of each link, or None.
+    """
     sheet = shapes.DrawingSheet()
     slots = shapes.slots_of(cells, _ROUND)
     radius = max(1.5, len(slots) * 1.15 / (2 * pi))
@@ -59,7 +67,7 @@ def circle_picture(
 
 
 def _height(label: str) -> float:
-    """The height of a box with a label."""
+    """The height of a box, which depends on the number of lines of its label."""
     return 0.25 + 0.22 * (label.count("\n") + 1)
 
 
@@ -71,15 +79,18 @@ def grid_picture(
     cells: Sequence[Cell],
     used: Use,
 ) -> shapes.Drawing:
-    """Cells of a torus on a grid, with the last dimension to the right and the one before it
-    downwards."""
+    """A drawing of a torus: its last dimension runs to the right, the one before it downwards.
+
+    `dims` are the dimensions, `cells` the places in row-major order, `used` the utilization of each
+    link or None.
+    """
     sheet = shapes.DrawingSheet()
     deep = len(dims) > 2
     most = _DEEP if deep else _FLAT
     shown = [shapes.slots_of(range(n), most if n <= most else most - 1) for n in dims]
     slots: dict[int, tuple[int, ...]] = {}
-    for place in product(*(range(len(straight_lines)) for straight_lines in shown)):
-        at = [some[slot] for some, slot in zip(shown, place, strict=True)]
+    for place in product(*(range(len(axis_slots)) for axis_slots in shown)):
+        at = [axis_slots[slot] for axis_slots, slot in zip(shown, place, strict=True)]
         x, y = _position(place, shown)
         if None not in at:
             number = int(np.ravel_multi_index([one or 0 for one in at], tuple(dims)))
@@ -94,7 +105,7 @@ def grid_picture(
     lines = []
     for line in shapes.lines_between(topology, sheet.of, used):
         far = [abs(a - b) for a, b in zip(slots[line.tail], slots[line.head], strict=True)]
-        # A link around the end of a dimension swings out.
+        # A link that closes a ring (from the last place of a dimension to the first) swings out.
         lines.append(replace(line, bend=0.5 if max(far) > 1 else 0.0, free=True))
     straight_lines = [line for line in lines if not (deep and line.bend)]
     if len(straight_lines) < len(lines):
@@ -103,7 +114,9 @@ def grid_picture(
 
 
 def _position(place: Sequence[int], shown: Sequence[Sequence[int | None]]) -> tuple[float, float]:
-    """The x and y of a cell by its place in a torus."""
+    """The x and y of a cell; `place` is its position on each dimension, among the positions
+    `shown`.
+    """
     *outer, row, column = place
     if not outer:
         return 1.75 * column, -1.35 * row
@@ -120,7 +133,7 @@ _PITCH = 1.2
 
 
 def graph_picture(name: str, topology: Topology, used: Use) -> shapes.Drawing:
-    """The drawing of a graph."""
+    """The drawing of a graph; `used` is the utilization of each link, or None."""
     title = f"{name}: a graph of {len(topology)} GPUs"
     figures = graph_figures(topology)
     subtitle = f"{format_bandwidth(figures.bisection)} between the halves in each direction"
@@ -144,8 +157,9 @@ def _short(gpu: str) -> str:
 
 
 def _layered(title: str, subtitle: str, topology: Topology, used: Use) -> shapes.Drawing:
-    """A drawing with a row for each kind of node; switches are ordered by their distance from
-    GPUs and NICs."""
+    """A drawing with a row for each kind of node; switches are in rows by their distance from GPUs
+    and NICs.
+    """
     sheet = shapes.DrawingSheet()
     rows = _rows(topology)
     widest = max(min(len(nodes), MOST_IN_ROW + 1) for _, nodes in rows)
@@ -169,7 +183,10 @@ def _layered(title: str, subtitle: str, topology: Topology, used: Use) -> shapes
 
 
 def _rows(topology: Topology) -> list[tuple[str, list[str]]]:
-    """The nodes in rows by kind; switches also by their distance from GPUs."""
+    """The rows of a layered drawing from the bottom, each the kind and its nodes.
+
+    Switches have a row for each distance from GPUs and NICs.
+    """
     far = _distances(topology)
     rows: dict[tuple[int, int], list[str]] = {}
     order = ("nvswitch", "gpu", "cpu", "pcie", "nic", "switch")
@@ -183,8 +200,9 @@ def _rows(topology: Topology) -> list[tuple[str, list[str]]]:
 
 
 def _distances(topology: Topology) -> dict[Hashable, int]:
-    """The number of links from each node to the nearest GPU or NIC, for nodes that are connected
-    to one."""
+    """The number of links from each node to the nearest GPU or NIC; nodes that reach none are left
+    out.
+    """
     kinds = zip(topology.nodes, topology.node_kinds.tolist(), strict=True)
     ends = [node for node, kind in kinds if NODE_KINDS[kind] in ("gpu", "nic")]
     search = import_module("networkx").multi_source_dijkstra_path_length

@@ -1,7 +1,7 @@
-"""The layout of a cluster in a picture: hosts in detail or as boxes, the fabric in tiers above.
+"""The layout of a drawing of a cluster: hosts in detail or as boxes, the fabric in tiers above.
 
-Devices are above and below the switch or CPU to which they are connected; GPUs are in order from
-left to right.
+In a host, devices are above and below the PCIe switch or CPU to which they are connected. GPUs are
+in order from left to right.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,9 +26,11 @@ _ASIDE = 0.95  # the distance from a CPU to its memory
 
 @dataclass
 class _Plan:
-    """The x of each place and device of a host, and the level of each switch above the devices.
+    """The horizontal layout of a host: the x of its devices and places, and the level of each
+    place.
 
-    A place is a PCIe switch or a CPU. NICs that faults removed have an x as well.
+    A place is a PCIe switch or a CPU; its level counts the switches between it and the devices.
+    NICs that a fault removed have an x as well.
     """
 
     host: Host
@@ -49,7 +51,9 @@ class _Plan:
         return gpus, nics
 
     def below(self, place: str) -> list[str]:
-        """The switches that are connected to a place; those with the lowest GPUs come first."""
+        """The PCIe switches directly below a place that have devices; those with the lowest GPUs
+        first.
+        """
         switches = enumerate(self.machine.switches_at)
         switches_below = [f"pcie{n}" for n, parent in switches if parent == place]
         return sorted(filter(self.used, switches_below), key=self.first)
@@ -59,13 +63,15 @@ class _Plan:
         return any(self.devices(place)) or any(map(self.used, self.below(place)))
 
     def first(self, place: str) -> tuple[int, str]:
-        """The lowest GPU at a place or below it, with the name of the place, as a sort key."""
+        """A sort key of a place: the lowest number of a GPU at it or below it, then its name."""
         gpus = [int(name[3:]) for name in self.devices(place)[0]]
         below = (self.first(switch)[0] for switch in self.below(place))
         return min([*gpus, *below], default=999), place
 
     def lay(self, place: str, start: float) -> float:
-        """Set the x of a place and of everything below it, from `start` on; return the end."""
+        """Set the x of a place and of everything below it, from `start` to the right; return the
+        right end.
+        """
         gpus, nics = self.devices(place)
         columns = max(len(gpus), len(nics))
         for names in (gpus, nics):
@@ -91,11 +97,12 @@ def draw_host(
     levels: int = 0,
     dead_nics: Sequence[int] = (),
 ) -> float:
-    """Add a host to a sheet, from `start` on, and return its end.
+    """Add a host to a drawing, with its left edge at x `start`; return the x of its right edge.
 
-    `switch` names its NVSwitch unless hosts share it. `levels` is the number of levels of PCIe
-    switches that all hosts have room for. `dead_nics` are the numbers of the NICs that faults
-    removed.
+    Args:
+        switch: name of its NVSwitch; "" if hosts share NVSwitches
+        levels: number of levels of PCIe switches that all hosts of the drawing have room for
+        dead_nics: numbers of the NICs that faults removed
     """
     plan = _Plan(host, tuple(dead_nics))
     end = start
@@ -121,7 +128,10 @@ def draw_host(
 
 
 def _add_tree(sheet: shapes.DrawingSheet, name: str, plan: _Plan, ys: dict[str, float]) -> None:
-    """Add PCIe switches, CPUs and, if traffic between GPUs passes it, memory."""
+    """Add PCIe switches, CPUs and, if traffic between GPUs passes through it, host memory.
+
+    `ys` has the y of each row of the host.
+    """
     machine = plan.machine
     for number in range(len(machine.pcie.switches)):
         place = f"pcie{number}"
@@ -138,7 +148,9 @@ def _add_tree(sheet: shapes.DrawingSheet, name: str, plan: _Plan, ys: dict[str, 
 def add_switch(
     sheet: shapes.DrawingSheet, nodes: list[str], span: tuple[float, float], scale_up: ScaleUp
 ) -> None:
-    """Add the NVSwitches of a host or of a domain as one box below its GPUs."""
+    """Add the NVSwitches of a host or of a domain (`nodes`) as one box below its GPUs, from
+    `span[0]` to `span[1]`.
+    """
     count = scale_up.switches or 1
     label = f"{count} NVSwitches" if count > 1 else "NVSwitch"
     if scale_up.hosts > 1 and span[1] - span[0] > 3:
@@ -156,7 +168,9 @@ def levels_of(host: Host) -> int:
 
 
 def name_rows(sheet: shapes.DrawingSheet, levels: int, *, nics: bool) -> None:
-    """Name the rows of the hosts of a sheet, which have `levels` levels of PCIe switches."""
+    """Write the names of the rows (GPUs, CPUs, NICs, switches) beside hosts with `levels` levels of
+    PCIe switches.
+    """
     ys = _ys(levels)
     names = {"gpu": "GPUs", "cpu": "CPUs"} | ({"nic": "NICs"} if nics else {})
     sheet.rows += [(ys[row], text) for row, text in names.items()]
@@ -167,7 +181,7 @@ def name_rows(sheet: shapes.DrawingSheet, levels: int, *, nics: bool) -> None:
 
 
 def _ys(levels: int) -> dict[str, float]:
-    """The y of each row of a host."""
+    """The y of each row of a host with `levels` levels of PCIe switches, by the name of the row."""
     ys = {"gpu": shapes.GAP, "cpu": 2 * shapes.GAP}
     ys |= {f"pcie{level}": (3 + levels - level) * shapes.GAP for level in range(1, levels + 1)}
     return ys | {"nic": (3 + levels) * shapes.GAP}
@@ -176,14 +190,17 @@ def _ys(levels: int) -> dict[str, float]:
 def _add(
     sheet: shapes.DrawingSheet, name: str, node: str, plan: _Plan, y: float, label: str
 ) -> int:
-    """Add the box of a node of the host `name` and return its number."""
+    """Add the box of a device or place (`node`) of the host `name` at height `y`; return the number
+    of the box.
+    """
     kind = node.rstrip("0123456789")
     return sheet.add(shapes.Box(kind, plan.x[node], y, _NARROW, label), f"{name}.{node}")
 
 
 def _make_room(plan: _Plan, place: str, y: float, ys: dict[str, float]) -> None:
-    """Move a place to the side, as little as possible, so that no line to a GPU passes behind
-    it."""
+    """Move a place at height `y` sideways, as little as possible, so that it covers no line to a
+    GPU.
+    """
     passing = []
     for neighbor, level in plan.level.items():
         above = ys[f"pcie{level}"] if neighbor.startswith("pcie") else y
@@ -200,7 +217,9 @@ def _make_room(plan: _Plan, place: str, y: float, ys: dict[str, float]) -> None:
 
 
 def _spread(plan: _Plan, ys: dict[str, float], start: float, end: float) -> float:
-    """Move switches and CPUs to the side so that lines are free; return the new end of the host."""
+    """Move switches and CPUs sideways so that they cover no lines; return the x of the host's new
+    right edge.
+    """
     cpus = [f"cpu{number}" for number in range(plan.machine.cpu.domains)]
     switches = [place for place, level in plan.level.items() if place not in cpus and level > 1]
     for place in switches + cpus:
@@ -219,7 +238,9 @@ _PITCH = 1.25
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A switch, or a group of switches that is drawn as one box."""
+    """A switch of the fabric, or a group of switches that is drawn as one box; `number` counts them
+    in a tier.
+    """
 
     number: int
     label: str
@@ -228,7 +249,9 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class TierRow:
-    """The units of a tier that are drawn, and the number of all its units."""
+    """A tier of switches in a drawing: the units that are drawn, and `total`, the number of all
+    units.
+    """
 
     name: str
     units: tuple[Unit, ...]
@@ -236,7 +259,9 @@ class TierRow:
 
     @property
     def slots(self) -> list[Unit | int]:
-        """The units in order, with a number in place of units that are left out."""
+        """The drawn units in order; a number in their midst is how many units are left
+        out there.
+        """
         slots: list[Unit | int] = []
         before = -1
         for unit in self.units:
@@ -248,7 +273,9 @@ class TierRow:
 
 
 def rows_above(fabric: Fabric | None, hosts: Iterable[shapes.DrawnHosts]) -> list[TierRow]:
-    """The tiers that are drawn, starting from the leaf switches of the drawn hosts."""
+    """The tiers of switches to draw above hosts, from the leaf switches of the drawn
+    hosts upwards.
+    """
     wanted = {switch for group in hosts for switch in group.switches}
     rows = list[TierRow]()
     if fabric is None:
@@ -267,7 +294,7 @@ def rows_above(fabric: Fabric | None, hosts: Iterable[shapes.DrawnHosts]) -> lis
 
 
 def _units(fabric: Fabric, name: str, members: list[int]) -> list[Unit]:
-    """The units of the switches of a tier."""
+    """The units of a tier called `name` with the switches `members`."""
     size = shapes.group_size(fabric)
     if size > 1:
         return [
@@ -278,12 +305,14 @@ def _units(fabric: Fabric, name: str, members: list[int]) -> list[Unit]:
 
 
 def width_of_row(row: TierRow) -> float:
-    """The least width of a row."""
+    """The least width that a row of switches needs."""
     return _PITCH * len(row.slots)
 
 
 def gap_of(span: tuple[float, float]) -> float:
-    """The gap between two rows: the longer the horizontal lines, the wider."""
+    """The vertical gap between two rows of width `span`; wider rows have larger gaps, since their
+    lines are flatter.
+    """
     return max(shapes.WIDE_GAP, 0.095 * (span[1] - span[0]))
 
 
@@ -294,7 +323,7 @@ def draw_rows(
     span: tuple[float, float],
     y: float,
 ) -> None:
-    """Add the rows of a fabric, the lowest at `y`, each spread over the span."""
+    """Add the tiers of a fabric to a drawing, the lowest at height `y`, each as wide as `span`."""
     ports = {tier.name: tier.ports for tier in tiers_of(fabric)}
     for row in rows:
         slots = row.slots
@@ -336,7 +365,9 @@ def cluster_picture(name: str, cluster: Cluster, used: Use) -> shapes.Drawing:
 
 
 def _on_routers(name: str, cluster: Cluster, dims: Sequence[int], used: Use) -> shapes.Drawing:
-    """Hosts with their routers on the grid of a torus, or in a ring."""
+    """The drawing of a cluster on a torus or ring: hosts with their routers on a grid, or in a
+    circle.
+    """
     assert cluster.fabric is not None
     nodes = _nodes(cluster)
     owner = dict(zip(cluster.ports.host.tolist(), cluster.ports.owner.tolist(), strict=True))
@@ -438,7 +469,7 @@ def _one_host(cluster: Cluster, used: Use) -> shapes.Drawing:
 
 
 def _host_to_show(cluster: Cluster) -> int:
-    """The number of the first host in which something is dead; 0 if nothing is."""
+    """The number of the first host with a dead NIC or link; 0 if there is none."""
     if cluster.dead_nics:
         return int(cluster.dead_nics[0].partition(".")[0].removeprefix("node"))
     topology = cluster.topology
@@ -451,7 +482,7 @@ def _host_to_show(cluster: Cluster) -> int:
 
 
 def _picture(name: str, cluster: Cluster, sheet: shapes.DrawingSheet, used: Use) -> shapes.Drawing:
-    """The finished drawing of a sheet, with its lines and titles."""
+    """The finished drawing of a sheet, with lines, title and subtitle."""
     lines = shapes.bent(shapes.lines_between(cluster.topology, sheet.of, used), sheet.boxes)
     usable = cluster.transport.usable if cluster.transport else 1.0
     return sheet.picture(_title(name, cluster), _subtitle(cluster), lines, usable)
@@ -497,7 +528,9 @@ def _above(
     span: tuple[float, float],
     y: float,
 ) -> None:
-    """Add the fabric above the hosts; it may be wider than they are."""
+    """Add the fabric above the hosts, whose top is at `y`; it may be wider than the
+    hosts (`span`).
+    """
     if cluster.fabric is None:
         return
     middle = sum(span) / 2
@@ -515,7 +548,9 @@ def _shared(host: Host) -> bool:
 def _slots(
     all_groups: list[shapes.DrawnHosts], shown: list[shapes.DrawnHosts]
 ) -> list[shapes.DrawnHosts | int]:
-    """The groups that are drawn, with a number in place of hosts that are left out."""
+    """The groups of hosts that are drawn; a number in their midst is how many hosts are left out
+    there.
+    """
     if len(shown) == len(all_groups):
         return list(shown)
     front = -(-len(shown) // 2)
@@ -524,13 +559,15 @@ def _slots(
 
 
 def _nodes(cluster: Cluster) -> dict[str, list[str]]:
-    """The nodes of each host and of each NVLink domain, by its name."""
+    """The names of the nodes of the topology, by the host (`node0`) or NVLink domain (`nvlink0`)
+    that they are in.
+    """
     inside = (str(node) for node in cluster.topology.nodes if "." in str(node))
     return grouped(inside, lambda node: node.partition(".")[0])
 
 
 def _host_box(cluster: Cluster, group: shapes.DrawnHosts, x: float, pitch: float) -> shapes.Box:
-    """The box of a group of hosts."""
+    """The box of a group of hosts, at x; `pitch` is the distance to the next box."""
     host = cluster.hosts[group.kind]
     gpu_count = len(host.gpus)
     if group.count == 1:
@@ -552,8 +589,9 @@ def _host_box(cluster: Cluster, group: shapes.DrawnHosts, x: float, pitch: float
 def _domain_switches(
     sheet: shapes.DrawingSheet, cluster: Cluster, nodes: dict[str, list[str]]
 ) -> None:
-    """Add NVSwitches that hosts share: below the hosts, or within a box that is a complete
-    domain."""
+    """Add the NVSwitches that hosts share: below their boxes, or inside a box that is a complete
+    domain.
+    """
     for domain in np.unique(cluster.domain).tolist():
         switches = nodes.get(f"nvlink{domain}", [])
         names = [f"node{h}" for h in np.flatnonzero(cluster.domain == domain).tolist()]
@@ -572,7 +610,9 @@ def _domain_switches(
 def _draw_domains(
     sheet: shapes.DrawingSheet, cluster: Cluster, ends: list[tuple[float, float]]
 ) -> None:
-    """Add the NVSwitches that hosts in detail share."""
+    """Add the NVSwitches that hosts share, for hosts drawn in detail; `ends` has the left and right
+    edge of each host.
+    """
     for domain in np.unique(cluster.domain).tolist():
         members = np.flatnonzero(cluster.domain == domain).tolist()
         machine = cluster.machine_of(members[0])

@@ -21,7 +21,7 @@ WIDE_GAP = 2.3  # between the rows of a fabric
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A node, or several nodes that are drawn as one, by its center, width and height."""
+    """A box for one node or for several: its center, width, height and label."""
 
     kind: str
     x: float
@@ -33,12 +33,12 @@ class Box:
 
     @property
     def left(self) -> float:
-        """The x of its left edge."""
+        """The x of the box's left edge."""
         return self.x - self.width / 2
 
     @property
     def right(self) -> float:
-        """The x of its right edge."""
+        """The x of the box's right edge."""
         return self.x + self.width / 2
 
 
@@ -76,7 +76,7 @@ class Stroke:
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """A text at a place; `align` is left, center or right."""
+    """A text at the point (x, y); `align` is left, center or right."""
 
     x: float
     y: float
@@ -98,9 +98,9 @@ class Frame:
 
 @dataclass(frozen=True)
 class Drawing:
-    """All parts of a drawing; the captions of rows stand to the left of everything.
+    """All parts of a drawing. `rows` are (y, text) of captions at the left margin.
 
-    `usable` is the fraction of a cable's line rate that its links have.
+    `usable` is the fraction of a cable's line rate that its links can use.
     """
 
     title: str
@@ -113,7 +113,7 @@ class Drawing:
     usable: float = 1.0
 
     def below(self, upper: "Drawing") -> "Drawing":
-        """Both drawings in one, with `upper` above this one, centered."""
+        """This drawing with the drawing `upper` centered above it, as one."""
         drop = self.bottom - 0.9 - upper.top
         middle = (self.left + self.right - upper.left - upper.right) / 2
         moved = upper.moved(middle, drop)
@@ -131,7 +131,7 @@ class Drawing:
         )
 
     def moved(self, right: float, up: float) -> "Drawing":
-        """The drawing, moved to the right and upwards."""
+        """The drawing, moved by `right` and `up`."""
         frames = [
             Frame(
                 left=frame.left + right,
@@ -154,12 +154,12 @@ class Drawing:
 
     @property
     def left(self) -> float:
-        """The x of its left edge."""
+        """The x of the drawing's left edge."""
         return min([box.left for box in self.boxes] + [frame.left for frame in self.frames])
 
     @property
     def right(self) -> float:
-        """The x of its right edge, with the lines that swing out."""
+        """The x of the drawing's right edge, including lines that swing out."""
         boxes = [box.right for box in self.boxes]
         frames = [frame.right for frame in self.frames]
         loops = [self.boxes[line.tail].x + 2 * line.bend for line in self.lines if line.free]
@@ -167,7 +167,7 @@ class Drawing:
 
     @property
     def bottom(self) -> float:
-        """The y of its lower edge, with the lines that swing out."""
+        """The y of the drawing's lower edge, including lines that swing out."""
         edges = [box.y - box.height / 2 for box in self.boxes]
         edges += [frame.bottom for frame in self.frames]
         for line in self.lines:
@@ -177,7 +177,9 @@ class Drawing:
 
     @property
     def top(self) -> float:
-        """The y of its upper edge, with the lines that swing out and the names of frames."""
+        """The y of the drawing's upper edge, including lines that swing out and the names of
+        frames.
+        """
         edges = [box.y + box.height / 2 for box in self.boxes]
         edges += [frame.top + 0.3 for frame in self.frames]
         for line in self.lines:
@@ -187,7 +189,7 @@ class Drawing:
 
 
 def around(frame: Frame, boxes: list[Box], lines: list[Stroke]) -> Frame:
-    """The frame, extended downwards to contain lines that swing out below its boxes."""
+    """The frame, extended downwards to contain the lines that swing out below its boxes."""
     bottom = frame.bottom
     for line in lines:
         box = boxes[line.tail]
@@ -198,7 +200,7 @@ def around(frame: Frame, boxes: list[Box], lines: list[Stroke]) -> Frame:
 
 @dataclass
 class DrawingSheet:
-    """A drawing in preparation; `of` maps a node of the topology to the number of its box."""
+    """A drawing in preparation; `of` has the number of the box of each node of the topology."""
 
     boxes: list[Box] = field(default_factory=list)
     captions: list[Caption] = field(default_factory=list)
@@ -207,7 +209,7 @@ class DrawingSheet:
     of: dict[str, int] = field(default_factory=dict)
 
     def add(self, box: Box, *nodes: str) -> int:
-        """Add a box that represents these nodes; return its number."""
+        """Add a box that represents the nodes of the topology called `nodes`; return its number."""
         self.boxes.append(box)
         self.of.update(dict.fromkeys(nodes, len(self.boxes) - 1))
         return len(self.boxes) - 1
@@ -215,7 +217,9 @@ class DrawingSheet:
     def picture(
         self, title: str, subtitle: str, lines: list[Stroke], usable: float = 1.0
     ) -> Drawing:
-        """The finished drawing with its lines, for which frames have room."""
+        """The finished drawing with its lines; frames are extended to contain lines
+        that swing out.
+        """
         frames = tuple(around(frame, self.boxes, lines) for frame in self.frames)
         return Drawing(
             title,
@@ -238,9 +242,10 @@ MOST_LEAVES = 16  # most leaf switches that are drawn
 
 @dataclass(frozen=True, slots=True)
 class DrawnHosts:
-    """Hosts from `first` to `last`, their class `kind`, their NVLink domain, and their switches.
+    """Consecutive hosts `first` to `last` that are drawn as one box.
 
-    The domain is -1 if no domain has several hosts.
+    `kind` is their class in the cluster, `domain` their NVLink domain (-1 if no domain has several
+    hosts), `switches` the leaf switches they are connected to.
     """
 
     first: int
@@ -256,7 +261,7 @@ class DrawnHosts:
 
 
 def host_groups(cluster: Cluster) -> list[DrawnHosts]:
-    """All hosts, one by one if they are few, else in groups of equal neighbors."""
+    """All hosts, one by one if they are few, else in groups of consecutive equal hosts."""
     switches = _switches(cluster)
     kinds = cluster.host_class.tolist()
     domains = cluster.domain.tolist()
@@ -278,8 +283,9 @@ def host_groups(cluster: Cluster) -> list[DrawnHosts]:
 
 
 def some_of(groups: list[DrawnHosts]) -> list[DrawnHosts]:
-    """The groups that are drawn: all, or the first and the last ones if they or their switches
-    are many."""
+    """The groups to draw: all, or the first and the last if there are too many groups or leaf
+    switches.
+    """
     most = min(len(groups), MOST_SINGLE if groups[0].count == 1 else MOST_GROUPS)
     while most > 2:
         chosen = ends_of(groups, most)
@@ -290,13 +296,16 @@ def some_of(groups: list[DrawnHosts]) -> list[DrawnHosts]:
 
 
 def ends_of(items: Sequence[T], most: int) -> list[T]:
-    """The first and the last items of a list, at most `most` in all."""
+    """The first and the last items of a sequence, `most` in total."""
     return [item for item in slots_of(items, most) if item is not None]
 
 
 def slots_of(items: Sequence[T], most: int) -> list[T | None]:
-    """The first and the last items of a list, at most `most` in all, with None for the items
-    between."""
+    """The items, or if they are too many the first and the last, with None in place of those
+    between.
+
+    With `most` items in total.
+    """
     if len(items) <= most:
         return [*items]
     front = -(-most // 2)
@@ -321,7 +330,9 @@ def _switches(cluster: Cluster) -> list[frozenset[int]]:
 
 
 def group_size(fabric: Fabric) -> int:
-    """The number of switches that are drawn as one: those of a group, if all groups are equal."""
+    """The number of switches drawn as one box: those of a group if all groups are equally large,
+    else 1.
+    """
     if fabric.groups is None:
         return 1
     count = int(fabric.groups.max()) + 1
@@ -333,7 +344,11 @@ def group_size(fabric: Fabric) -> int:
 def lines_between(
     topology: Topology, of: Mapping[str, int], used: NDArray[np.float64] | None
 ) -> list[Stroke]:
-    """The lines between boxes; `of` is the number of the box of each node that is drawn."""
+    """The lines between boxes, one for all links between two boxes.
+
+    `of` has the number of the box of each drawn node, `used` the utilization of each link (0 to 1)
+    or None.
+    """
     box = np.array([of.get(str(name), -1) for name in topology.nodes])
     links = topology.links
     a = box[links.tail]
@@ -376,13 +391,16 @@ def lines_between(
 
 
 def bent(lines: list[Stroke], boxes: list[Box]) -> list[Stroke]:
-    """The lines with their bends: between boxes of one row they swing out, unless the boxes are
-    neighbors."""
+    """The lines with their bends: lines between boxes of one row swing out, unless the boxes are
+    neighbors.
+    """
     return [replace(line, bend=_bend(line, boxes)) for line in lines]
 
 
 def _bend(line: Stroke, boxes: list[Box]) -> float:
-    """How far a line swings out: below GPUs, above other boxes, 0 for a straight line."""
+    """How far a line swings out: negative (downwards) between GPUs, positive between other boxes, 0
+    if straight.
+    """
     tail = boxes[line.tail]
     head = boxes[line.head]
     if abs(tail.y - head.y) > 1e-6:
