@@ -204,7 +204,9 @@ def nccl_plan(
         trees=wiring.trees,
         heads=heads.ranks,
         chains=wiring.chains.ranks,
-        doors=wiring.chains.doors if chosen.algorithm == "CollNetChain" else heads.doors,
+        nic_routes=wiring.chains.nic_routes
+        if chosen.algorithm == "CollNetChain"
+        else heads.nic_routes,
         routes=ways.get(chosen.algorithm, {}),
         direct=direct and not comm.settings.p2p_direct_disabled,
         registered=registered,

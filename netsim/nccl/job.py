@@ -351,11 +351,11 @@ class Heads(Generic[T]):
     Args:
         ranks: NVLS and CollNetDirect: for each node, the ranks of its heads. CollNetChain: for
             each channel, the chain of ranks of every node, head first.
-        doors: for each head (or channel), the name of the route to its NIC.
+        nic_routes: for each head (or channel), the name of the route to its NIC.
     """
 
     ranks: tuple[T, ...] = ()
-    doors: tuple[str, ...] = ()
+    nic_routes: tuple[str, ...] = ()
 
 
 Ranks = tuple[int, ...]
@@ -521,9 +521,9 @@ def _head_route(node: NodeLayout, channel: Channel) -> str:
     return f"nic:{table.graph.net(table.nets[channel.nics[0]]).dev}"
 
 
-def _common_route(doors: Sequence[str]) -> str:
+def _common_route(nic_routes: Sequence[str]) -> str:
     """The route if it is the same on all nodes; else each GPU's own NIC."""
-    return doors[0] if len(set(doors)) == 1 else GPU_OWN
+    return nic_routes[0] if len(set(nic_routes)) == 1 else GPU_OWN
 
 
 GRAPHS = ("ring", "tree", "nvls", "collnet_direct", "collnet_chain")
