@@ -345,8 +345,8 @@ class Simulation:
     def _options(self, row: int) -> list[int]:
         """Return the paths that a row may choose from."""
         assert self.choices is not None
-        way = int(self.choices.way[self.path[row]])
-        return [way, *range(*self.choices.more[way : way + 2].tolist())]
+        route = int(self.choices.route[self.path[row]])
+        return [route, *range(*self.choices.more[route : route + 2].tolist())]
 
     def _choose(self, row: int) -> None:
         """Choose the path of a message and start it.

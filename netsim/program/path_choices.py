@@ -80,11 +80,10 @@ def choices_of(
     ptr: NDArray[np.int64],
     link: NDArray[np.int32],
 ) -> Choices:
-    """Return the table that messages choose paths by.
+    """Return the table by which messages choose paths.
 
-    `route_of_path` is the number of every path's route; path p crosses the links
-    `link[ptr[p]:ptr[p + 1]]`. Messages compare paths by the links that not all paths of the route
-    share.
+    `route_of_path` is the number of every path's route; path p crosses the links `link[ptr[p]:ptr[p
+    + 1]]`. Messages compare paths by the links that not all paths of the route share.
     """
     path_count = np.bincount(route_of_path, minlength=route_count)
     link_count = int(link.max(initial=0)) + 1
@@ -96,7 +95,7 @@ def choices_of(
     has_slot = is_compared[link]
     slot_of_link = np.cumsum(is_compared) - 1
     return Choices(
-        way=route_of_path,
+        route=route_of_path,
         more=route_count + np.append(0, np.cumsum(path_count - 1)),
         ptr=np.append(0, np.cumsum(has_slot))[ptr],
         slot=slot_of_link[link[has_slot]].astype(np.int32),

@@ -116,11 +116,11 @@ def _place_routes(builder: PathBuilder, routes: DistinctRoutes) -> _PlacedRoutes
 def _store_and_forward_paths(
     schedule: Schedule, path: NDArray[np.int32], placed: _PlacedRoutes
 ) -> tuple[NDArray[np.int32], Paths]:
-    """Return the path of every row and the paths for store-and-forward switching.
+    """Return the path of every row, and the paths, for store-and-forward switching.
 
     A message crosses its links one after the other, each in (bytes / capacity) seconds. Every
-    distinct pair of a path and an amount gets a path of its own, whose latency is longer by the
-    time of the amount on all links but the slowest. The wait for other messages is that of a single
+    distinct pair of a path and an amount gets a path of its own. Its latency is longer by the time
+    of the amount on all links but the slowest. Waiting for other messages is modeled on a single
     link.
     """
     paths = placed.paths

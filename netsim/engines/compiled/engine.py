@@ -221,8 +221,8 @@ def _alternatives(options: structures.PathChoices, path: int) -> int:
     """Return the number of paths that a message may choose from, besides the first of them
     (`path`).
     """
-    way = options.way[path]
-    return int(options.more[way + 1] - options.more[way])
+    route = options.route[path]
+    return int(options.more[route + 1] - options.more[route])
 
 
 @InnerFunction
@@ -236,7 +236,7 @@ def _choose(
     core = net.core[0]
     row = options.waiting[1].number
     structures.take_out(options.waiting, row)
-    best = options.way[options.taken[row]]
+    best = options.route[options.taken[row]]
     least = _fullest(options, best)
     first = options.more[best]
     for path in range(first, first + _alternatives(options, best)):
@@ -460,7 +460,7 @@ CHANGING = ("start", "end", "waits", "child")  # columns of rows
 
 
 class _Run:
-    """A simulation under way. The arguments of `advance_rows` hold its entire state."""
+    """A simulation under route. The arguments of `advance_rows` hold its entire state."""
 
     def __init__(self, many: Operations, prepared: _Prepared, begins: Floats | None = None) -> None:
         self.many, self.prepared, grouping = many, prepared, prepared.grouping
@@ -660,7 +660,7 @@ def _options(many: Operations) -> structures.PathChoices:
     none = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64)
     paths = many.once.paths.choices or Choices(*none, none[0], np.zeros(0, bool), none[1])
     rows = 0 if many.once.paths.choices is None else len(many)
-    fixed = paths.way, paths.more, paths.ptr, paths.slot, paths.apart
+    fixed = paths.route, paths.more, paths.ptr, paths.slot, paths.apart
     slots = np.zeros(len(paths.link), structures.SLOT)
     slots["capacity"] = many.once.links.capacity[paths.link]
     taken = np.tile(many.once.path, len(many.launched))[:rows].astype(np.int32)

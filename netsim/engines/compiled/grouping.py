@@ -437,8 +437,8 @@ def _keys(
             seen[_chunk(program, kind, kinds, first)] = True
         if choices is not None:  # a row that may take one path of a route may take all of them
             chosen = np.zeros((len(choices.more) - 1, kinds), bool)
-            np.logical_or.at(chosen, choices.way, seen.reshape(-1, kinds)[1:])
-            seen[kinds:] = chosen[choices.way].ravel()
+            np.logical_or.at(chosen, choices.route, seen.reshape(-1, kinds)[1:])
+            seen[kinds:] = chosen[choices.route].ravel()
         return np.flatnonzero(seen), np.full(cells, -1, np.int32), kinds
     keys, place = np.unique(_chunk(program, kind, kinds, 0, len(program)), return_inverse=True)
     return keys, place.astype(np.int32), 0

@@ -178,7 +178,7 @@ class PathChoices(NamedTuple):
     - `waiting`: a queue of the rows that choose in this instant.
     """
 
-    way: NDArray[np.int32]
+    route: NDArray[np.int32]
     more: NDArray[np.int64]
     ptr: NDArray[np.int64]
     slot: NDArray[np.int32]
