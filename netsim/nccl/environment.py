@@ -1,4 +1,4 @@
-"""NCCL variables: every name, what values mean, and which of them have an effect here."""
+"""NCCL's environment variables: every name, what values mean, and which have an effect here."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,7 +23,7 @@ from netsim.nccl.facts import (
 
 
 class VariableError(InputError):
-    """A value of a variable that this machine cannot follow."""
+    """A value of a variable that NCCL could not follow on this machine."""
 
     def __init__(self, variable: str, message: str) -> None:
         super().__init__(message)
@@ -48,7 +48,10 @@ VENDOR_PREFIXES = ("NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_TCPX")
 def choice_lists(
     text: str, names: Sequence[str], available: Sequence[str], facts: Facts
 ) -> dict[Function, tuple[str, ...]]:
-    """What a value admits, by function; functions without a list are left out."""
+    """Return the names that a value of NCCL_ALGO or NCCL_PROTO admits, by function.
+
+    Functions without a list are left out. `names` are all names, `available` those of this version.
+    """
     lists = text.split(";")
     if len(lists) > 1 and not lists[-1].strip():
         lists.pop()
@@ -66,6 +69,7 @@ def choice_lists(
 
 
 def _function(text: str) -> Function:
+    """Return the function of NCCL that a prefix of a list names, whatever its case."""
     by_name = {function.casefold(): function for function in FUNCTIONS}
     name = text.strip().casefold()
     if name not in by_name:
@@ -75,6 +79,7 @@ def _function(text: str) -> Function:
 
 
 def _names_of_list(text: str, names: Sequence[str], available: Sequence[str]) -> tuple[str, ...]:
+    """Return the available names that one list admits; `^` at its beginning admits all others."""
     listed = text.strip()
     excluded = listed.startswith("^")
     by_name = {name.casefold(): name for name in names}
@@ -92,7 +97,7 @@ def _names_of_list(text: str, names: Sequence[str], available: Sequence[str]) ->
 
 
 def reason(name: str) -> str:
-    """Why a known variable changes nothing."""
+    """Return why a known variable changes nothing here."""
     return WITHOUT_EFFECT.get(name, USUAL)
 
 
@@ -108,7 +113,9 @@ PLUGINS = table_beside(__file__, "plugins.csv")
 
 
 def plugin_variables(transport: str, min_cc: int, version: Version = NEWEST) -> Mapping[str, str]:
-    """What the plugin of a transport sets where the oldest GPU is of this compute capability."""
+    """Return the variables that the plugin of a transport sets, if the oldest GPU has this
+    capability.
+    """
     return {
         row["variable"]: row["value"]
         for row in PLUGINS
@@ -124,17 +131,23 @@ def plugin_variables(transport: str, min_cc: int, version: Version = NEWEST) -> 
 
 @dataclass(frozen=True)
 class NicNames:
-    """The names of a variable, and how they are meant."""
+    """The names in a variable such as NCCL_IB_HCA, and how they are meant.
+
+    - `names`: names with a port, or None for any port.
+    - `excluded`: whether the names are those of NICs that NCCL may not use (`^`).
+    - `exact`: whether names are complete, and no prefixes (`=`).
+    """
 
     names: tuple[tuple[str, int | None], ...]
     excluded: bool = False
     exact: bool = False
 
     def admit(self, name: str, port: int) -> bool:
-        """Whether NCCL may use a port of this name."""
+        """Return whether NCCL may use a port of a NIC with this name."""
         return self._named(name, port) != self.excluded
 
     def _named(self, name: str, port: int) -> bool:
+        """Return whether one of the names fits a port of a NIC."""
         return any(
             (name == given if self.exact else name.startswith(given)) and number in (None, port)
             for given, number in self.names
@@ -142,7 +155,7 @@ class NicNames:
 
 
 def nic_names(text: str) -> NicNames:
-    """Read the value of NCCL_IB_HCA or NCCL_SOCKET_IFNAME."""
+    """Return the names in a value of NCCL_IB_HCA or NCCL_SOCKET_IFNAME."""
     rest = text.strip()
     excluded = rest.startswith("^")
     rest = rest.removeprefix("^")
@@ -166,7 +179,7 @@ def nic_names(text: str) -> NicNames:
 
 @dataclass(frozen=True)
 class Settings:
-    """The wishes of a user: lists of algorithms and protocols, channel limits, paths, NICs."""
+    """What the user has set: lists of algorithms and protocols, limits of channels, paths, NICs."""
 
     # Names admitted, by function; a function that is missing admits all.
     algorithms: Mapping[Function, tuple[str, ...]] = field(default_factory=dict)
@@ -256,12 +269,12 @@ def settings_from(variables: Mapping[str, str], version: Version = NEWEST) -> Se
 
 
 def is_known(name: str) -> bool:
-    """Whether some NCCL release or plugin reads a variable of this name."""
+    """Return whether an NCCL release or a plugin reads a variable of this name."""
     return name in KNOWN_VARIABLES or name.startswith(VENDOR_PREFIXES)
 
 
 def known_and_unknown(variables: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """NCCL's variables of a process environment, and a warning for each name none knows."""
+    """Return NCCL's variables in a process environment, and a warning for each unknown name."""
     ours = {n: text for n, text in variables.items() if n.startswith("NCCL_") or is_known(n)}
     recognized = {name: text for name, text in ours.items() if is_known(name)}
     unknown = (name for name in ours if name not in recognized)
@@ -270,11 +283,14 @@ def known_and_unknown(variables: Mapping[str, str]) -> tuple[dict[str, str], tup
 
 
 def without_effect(variables: Mapping[str, str]) -> dict[str, str]:
-    """Known variables that change nothing here, and why, in case someone expects them to."""
+    """Return the known variables that change nothing here, and why, in case someone expects an
+    effect.
+    """
     return {name: reason(name) for name in variables if is_known(name) and name not in EFFECTS}
 
 
 def _read(name: str, text: str, reader: Reader, facts: Facts) -> Any:
+    """Return the value of a variable; an error names the variable."""
     try:
         return reader(text, facts)
     except ValueError as error:
@@ -282,12 +298,16 @@ def _read(name: str, text: str, reader: Reader, facts: Facts) -> Any:
 
 
 def _policy(text: str) -> dict[str, Any]:
+    """Return the settings of a value of NCCL_NETDEVS_POLICY."""
     name, _, number = text.strip().upper().partition(":")
     return {"nics_policy": name, "nics_at_most": int(number)} if name == "MAX" else {}
 
 
 def _whole_number(least: int, most: int, multiple: int = 1) -> Callable[[str, Facts], int]:
+    """Return a reader of whole numbers from `least` to `most` that are multiples of `multiple`."""
+
     def read(text: str, facts: Facts) -> int:
+        """Return the number in a text."""
         digits = text.removeprefix("-")
         number = None
         with suppress(ValueError):
@@ -302,11 +322,13 @@ def _whole_number(least: int, most: int, multiple: int = 1) -> Callable[[str, Fa
 
 
 def _flag_or_auto(text: str, facts: Facts) -> bool | None:
+    """Return whether a flag is set; None for a negative number, which means that NCCL decides."""
     number = _whole_number(-2, 1)(text, facts)
     return None if number < 0 else bool(number)
 
 
 def _level(text: str, facts: Facts) -> str:
+    """Return the path type that a value names, as a word or as one of NCCL's old numbers."""
     reachable = facts.path_types[: facts.path_types.index("SYS") + 1]
     if text.isdecimal() and int(text) < len(OLD_LEVELS):
         return OLD_LEVELS[int(text)]
@@ -318,6 +340,7 @@ def _level(text: str, facts: Facts) -> str:
 
 
 def _nics(text: str, facts: Facts) -> str:
+    """Return the first word of a value of NCCL_NETDEVS_POLICY: AUTO, ALL or MAX."""
     name, colon, number = text.upper().partition(":")
     if (name in ("AUTO", "ALL") and not colon) or (name == "MAX" and number.isdecimal()):
         return name
@@ -328,7 +351,10 @@ OLD_LEVELS = ("LOC", "PIX", "PXB", "PHB", "SYS", "SYS")
 
 
 def _one_of(*words: str) -> Reader:
+    """Return a reader of some words that returns whether it is the last of them."""
+
     def read(text: str, facts: Facts) -> bool:
+        """Return whether a text is the last of the words."""
         if text.casefold() not in words:
             hint = suggest(text, words)
             raise ValueError(f"expected one of {', '.join(words)}, got {shown(text)}{hint}")
@@ -351,7 +377,9 @@ KINDS: dict[str, Reader] = {
 
 
 def _reader(values: str) -> Reader:
-    """Who reads such values: one of the kinds, or what is made of some words for `whole 1 64`."""
+    """Return the function that reads such values, such as `whole 1 64` for a whole number from 1 to
+    64.
+    """
     kind, *words = values.split()
     if kind == "bytes_of":
         read = _whole_number(1, 2**31)

@@ -346,8 +346,8 @@ def find_partition_of_channels(
 ) -> Partition | None:
     """Return the classes of channels that differ at most in links and GPUs that can never saturate.
 
-    Channels, links and NICs are in classes, but each rank is a class of its own, except that ranks
-    of a host begin together. None if refinement does not finish.
+    The ranks of a host begin together and are equal but for what their proxies do. None if
+    refinement does not finish.
     """
     coloring = refine(skeleton, placement, MAX_ROUNDS, saturable)
     if coloring is None:
