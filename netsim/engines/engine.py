@@ -23,7 +23,8 @@ ENGINES = {"simpy": "netsim.engines.simpy", "compiled": "netsim.engines.compiled
 AT_HAND = "at hand"
 FEW = "auto for few"
 COMPILED_FROM = 200  # rows from which starting the compiled engine pays
-# For a few small programs it pays from 2,500 rows on, for which SimPy takes 0.1 s.
+# By engine, the rows from which the compiled engine is used. For a few small programs that pays
+# from 2,500 rows on, for which SimPy takes 0.1 s.
 FROM = {"auto": COMPILED_FROM, AT_HAND: COMPILED_FROM, FEW: 2_500}
 # Compiling the machine code takes 7 s; SimPy takes up to 4 s for 30,000 rows.
 COMPILING_FROM = 30_000  # rows of all programs so far, from which compiling pays

@@ -64,7 +64,7 @@ def plan_call(comm: Communicator, call: tuning.TunedCall, count: int, element_by
     scale = _scale(comm, call.function) * element_bytes
     chunks = (split.chunk_bytes(comm, call.function, *named, own * scale) for own in counts)
     work = _works(counts, chunks)
-    # Only as many channels as there is enough traffic for.
+    # Channels without a part of the data do not run.
     return Plan(*named, (), work, max(1, len(work)), choice.tuned)
 
 
@@ -209,12 +209,14 @@ def nccl_plan(
     usual["cached"] = 2 * collective.size_bytes <= job.mechanism.cache  # input and output
     chosen = planned(job, collective, dtype)
     if chosen.algorithm == SEND_RECV:
-        # Since 2.12 over the GPU beside the NIC on the receiver's rail, unless PXN is disabled.
+        # Since 2.12 the GPU beside the NIC on the receiver's rail relays sends (PXN), unless the
+        # user has disabled that.
         pxn = "PXN" in comm.facts.path_types and comm.settings.pxn_level == 2
         usual["crowded"] = comm.nvswitch and collective.ranks > 2 and collective.name in CROWDED
         usual["far"] = "pxn" if pxn and not comm.settings.pxn_disabled else NET
         return replace(chosen, transfers=Transfers(collective, job.rounds, job.sends), **usual)
-    # Heads of NVLSTree and the ranks of PAT have NICs of their own, which the topology knows.
+    # No routes are stated for heads of NVLSTree and ranks of PAT: each uses its own NIC, which the
+    # topology chooses by default.
     ways = {"Ring": wiring.ring_routes, "Tree": wiring.tree_routes}
     heads = wiring.direct if chosen.algorithm == "CollNetDirect" else wiring.nvls
     direct = direct and chosen.protocol == "Simple" and comm.facts.direct
@@ -248,7 +250,6 @@ def _works(counts: Iterable[int], chunks: Iterable[int], last: int = 0) -> tuple
 
 
 # **** Schedules ****
-# What blocks and proxies do for a call that is planned.
 
 Generator = Callable[[Collective, Plan, Extent], Schedule]
 

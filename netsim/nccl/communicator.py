@@ -50,11 +50,11 @@ class TunerRule:
         return all(want in (None, have) for want, have in zip(wanted, actual, strict=True))
 
 
-# Channels and the graphs that the search finds: the order of GPUs and NICs, and what they carry.
-# A graph says what one node looks like; how nodes join is the business of `nccl/connect.py`.
+# Channels and the graphs that the search finds: the order of GPUs and NICs, and their bandwidth.
+# A graph describes one node; `nccl/connect.py` joins the nodes.
 
 
-# NCCL's numbers for the shape of a channel.
+# NCCL's numbers for the shapes of channels.
 BALANCED_TREE = 1
 SPLIT_TREE = 2
 TREE = 3
@@ -99,8 +99,8 @@ class ChannelGraph:
     channels: tuple[Channel, ...] = ()
 
 
-# A communicator as NCCL's tuning sees it: ranks, nodes, GPUs, CPU and the graphs found for it.
-# Fills nothing in by itself: `nccl/node.py` builds one from a topology, tests build them by hand.
+# A communicator as NCCL's tuning sees it: ranks, nodes, GPUs, CPU, and the graphs of its search.
+# `nccl/node.py` builds one from a topology, tests build them by hand.
 
 
 @dataclass(frozen=True)

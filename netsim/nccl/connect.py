@@ -123,8 +123,8 @@ def seats_of(nodes: Iterable[Sequence[int]], kinds: Iterable[Hashable]) -> Seats
 
 
 # NCCL's double binary tree over nodes, and the tree of one channel over ranks. Between nodes it is
-# a binary tree whose leaves are inner nodes of its twin; inside a node it is a chain with the first
-# GPU on top. The pattern of the search says which GPUs of the chain use the network.
+# a binary tree whose leaves are inner nodes of the other tree; inside a node it is a chain with the
+# first GPU on top. The pattern of the search says which GPUs of the chain use the network.
 
 
 @dataclass(frozen=True)
@@ -194,10 +194,10 @@ def planted(seats: Seats, pattern: int, children: Ints) -> Tree:
     for above, child in zip(ranks[below - 1].tolist(), ranks[below].tolist(), strict=True):
         down[above] = (child,)
     for number in (0, 1):
-        # The GPU of the chain that is the parent of this child; the first is the child of another.
-        door = {BALANCED_TREE: 1 - number, SPLIT_TREE: 1}.get(pattern, 0)
+        # The place in the chain of the GPU whose child in another node this is.
+        place = {BALANCED_TREE: 1 - number, SPLIT_TREE: 1}.get(pattern, 0)
         node = np.flatnonzero(children[:, number] >= 0)
-        parent = ranks[start[node] + np.minimum(door, seats.size[node] - 1)]
+        parent = ranks[start[node] + np.minimum(place, seats.size[node] - 1)]
         top = ranks[start[children[node, number]]]
         up[top] = parent
         for above, child in zip(parent.tolist(), top.tolist(), strict=True):

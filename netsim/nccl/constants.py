@@ -95,9 +95,10 @@ class MessagePath:
 
 PLAIN = MessagePath()
 
-# Slingshot, libfabric's CXI provider. Where receives are matched in software, messages beyond some
-# size wait for the receiver to ask, and small ones are copied out of a buffer of the provider's.
-# Rings show how long messages keep a NIC; trees with one message a connection do not.
+# Slingshot, libfabric's CXI provider. If receives are matched in software, messages beyond some
+# size wait until the receiver asks for them, and small ones are copied from a buffer of the
+# provider. The times for which messages keep a NIC busy were measured with rings; trees, which send
+# one message on each connection, do not show them.
 CXI = MessagePath(
     eager_bytes=value("cxi.eager_bytes"),
     handling=Handling(
@@ -151,10 +152,10 @@ def plugin_of(transport: str, settings: Settings) -> Plugin:
     return EFA if transport == "efa" else VERBS
 
 
-# What executing a schedule costs beyond bytes on wires: the constants of blocks and proxies.
-# A value for each GPU generation, made of the table in `base/constants.csv`, which says where each
-# figure is from. Wires, switches and NICs have their latencies in the topology; where a constant
-# contains them, as those of NCCL's own latency tables do, they are subtracted here.
+# What executing a schedule costs beyond the bytes on wires: the constants of blocks and proxies.
+# There is a `Mechanism` for each GPU generation, made from the table in `base/constants.csv`, which
+# states the origin of each figure. The latencies of wires, switches and NICs are in the topology;
+# if a figure contains them, as those of NCCL's own latency tables do, they are subtracted here.
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +321,7 @@ class Mechanism:
 # GPU generations by compute capability. 89 (Ada) and 120 (RTX Blackwell) are those with GDDR memory
 # and a higher clock than the data-center GPUs 80, 90 and 100.
 GENERATIONS = (70, 80, 89, 90, 100, 120)
-# of a hop, as laid out
+# The seconds that the wires of a hop take in the topology: two over NVLink, three over PCIe.
 NVLINK_WIRE = 2 * value("wire.nvlink")
 PCIE_WIRE = 3 * value("wire.pcie")
 
@@ -356,8 +357,8 @@ def _shm_cost() -> LinkCost:
 
 SHM = _shm_cost()
 
-# LL and LL128 carry their flags in the data, so that only a poll is left at the receiver. Wires,
-# switches and NICs are the topology's.
+# LL and LL128 carry their flags in the data, so that the receiver only polls. The latencies of
+# wires, switches and NICs are in the topology.
 NETWORK = NetworkCost(
     notice=value("network.notice"),
     post=_by_protocol("network.post"),
@@ -445,7 +446,7 @@ def mechanism_of(
     """
     newest = max((sm for sm in MECHANISMS if sm <= min_cc), default=min(MECHANISMS))
     mechanism = MECHANISMS[newest]
-    # The cost of messages with a plugin of its own.
+    # The plugin of the network adds to the cost of messages.
     post = mechanism.network.post
     late = mechanism.network.delivery
     network = replace(
@@ -516,12 +517,12 @@ def _replaced(value: Any, path: list[str], new: float) -> Any:
     return replace(value, **{path[0]: _replaced(getattr(value, path[0]), path[1:], new)})
 
 
-# What it costs to launch an operation: by the host, and on the GPU before its first byte moves.
-# The figures, with where each is from, are in `base/constants.csv`; a topology file may have its
-# own.
+# The seconds that it takes to launch an operation: by the host, and on the GPU before its first
+# byte moves. The figures and their origins are in `base/constants.csv`; a topology file may state
+# others.
 
 HOST = value("launch.host")
-# For each further channel, whatever the GPU has to do, by the version since which it is so.
+# Seconds of the host for each channel after the first, by the first version for which they hold.
 HOST_EACH_CHANNEL = {
     Version(2, 13): value("launch.each_channel.2_13"),
     Version(0, 0): value("launch.each_channel.2_10"),

@@ -30,19 +30,19 @@ class VariableError(InputError):
         self.variable = variable
 
 
-# Every name, what a variable that is read changes here, or why a known one changes nothing, where
-# that is worth telling. Users see the second; the table in the documentation is made of both.
+# All variables: what one that is read changes here, or why a known one changes nothing, if that is
+# not obvious. Users see that reason; the table in the documentation is made of both.
 _ROWS = table_beside(__file__, "variables.csv")
 KNOWN_VARIABLES = frozenset(row["variable"] for row in _ROWS)
 EFFECTS = {row["variable"]: row["effect"] for row in _ROWS if row["effect"]}
 WITHOUT_EFFECT = {row["variable"]: row["why_none"] for row in _ROWS if row["why_none"]}
 USUAL = "it changes nothing of what is simulated"
-# Network plugins of cloud vendors name their own variables below these.
+# Prefixes of the variables that belong to network plugins of cloud vendors.
 VENDOR_PREFIXES = ("NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_TCPX")
 
 
-# The language of NCCL_ALGO and NCCL_PROTO: comma lists, `^` for all but these, one a function.
-# `ring,tree;allreduce:^nvls` is two lists: one for all functions, one for AllReduce.
+# NCCL_ALGO and NCCL_PROTO have lists of names with commas between them; `^` before a list means all
+# other names. `ring,tree;allreduce:^nvls` is two lists: one for all functions, one for AllReduce.
 
 
 def choice_lists(
@@ -101,14 +101,15 @@ def reason(name: str) -> str:
     return WITHOUT_EFFECT.get(name, USUAL)
 
 
-# What the network plugins of cloud vendors set of NCCL's variables by themselves.
-# Their own tuners decide on top, by tables that are not published; give such a table as a tuner's.
-# What a user sets wins, as it does with the plugins.
+# The network plugins of cloud vendors set some of NCCL's variables, unless the user sets them.
+# Their tuners also choose algorithms, by tables that are not published; a user may state such a
+# table as a tuner's.
 
-# Variable and value by transport, for GPUs below a compute capability, since the version of NCCL
-# that came out with that of the plugin, and where it is known from.
-# EFA delivers out of order. Only where the GPU's writes of 128 bytes arrive whole (from Hopper on)
-# does aws-ofi-nccl leave LL and LL128 in; else it sets NCCL_PROTO, since 2023.
+# Each row has a transport, a variable and its value, the compute capability below which it holds,
+# the first version of NCCL for which it holds (the one that came out with the plugin's version),
+# and the source. An example: EFA delivers out of order. aws-ofi-nccl admits LL and LL128 only if
+# the GPU's writes of 128 bytes arrive undivided (from Hopper on); else it sets NCCL_PROTO, since
+# 2023.
 PLUGINS = table_beside(__file__, "plugins.csv")
 
 
@@ -125,8 +126,8 @@ def plugin_variables(transport: str, min_cc: int, version: Version = NEWEST) -> 
     }
 
 
-# Which NICs a variable such as NCCL_IB_HCA names: `mlx5_0:1,mlx5_1`, `^mlx5_2`, `=mlx5_1`.
-# Names are prefixes unless `=` makes them whole; `^` means all but these; a port follows a colon.
+# Variables such as NCCL_IB_HCA name NICs: `mlx5_0:1,mlx5_1`, `^mlx5_2`, `=mlx5_1`. Names are
+# prefixes, or complete names after `=`; `^` means all others; a port follows a colon.
 
 
 @dataclass(frozen=True)
@@ -172,16 +173,15 @@ def nic_names(text: str) -> NicNames:
     return NicNames(tuple(names), excluded, exact)
 
 
-# What a user's NCCL variables ask for, as one value; `environment` reads it from variables.
-# `None` or an empty mapping means that NCCL decides. Which wishes can be met is said by
-# `refusal` of `nccl/tuning.py`.
+# The values of a user's NCCL variables. `None` or an empty mapping means that NCCL decides.
+# `refusal` of `nccl/tuning.py` says what NCCL cannot do.
 
 
 @dataclass(frozen=True)
 class Settings:
     """What the user has set: lists of algorithms and protocols, limits of channels, paths, NICs."""
 
-    # Names admitted, by function; a function that is missing admits all.
+    # By function, the names that are admitted; all are, if the function is missing.
     algorithms: Mapping[Function, tuple[str, ...]] = field(default_factory=dict)
     protocols: Mapping[Function, tuple[str, ...]] = field(default_factory=dict)
     min_channels: int | None = None
@@ -235,8 +235,7 @@ class Settings:
 NO_SETTINGS = Settings()
 
 
-# NCCL's environment variables to settings: every value checked, every unknown name refused.
-# Lists of algorithms and protocols have a small language of their own, which `choice_lists` reads.
+# From NCCL's environment variables to settings: every value is checked, every unknown name refused.
 
 Reader = Callable[[str, Facts], object]
 
@@ -391,8 +390,8 @@ def _reader(values: str) -> Reader:
     return KINDS[kind]
 
 
-# The setting of a variable and its reader; without a setting, a value is checked and nothing more.
-# Of several variables with one setting, the last one that is given counts.
+# By variable, the field of `Settings` that it sets, and the function that reads its value. Without
+# a field, the value is only checked. If several variables set one field, the last of them counts.
 READERS = {
     row["variable"]: (row["setting"], _reader(row["values"])) for row in _ROWS if row["values"]
 }

@@ -28,7 +28,7 @@ PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 AUTO = "auto"
 NCCL_NAMES = (AUTO, *ALGORITHMS)  # algorithms of scenarios that mean NCCL's
 
-# NCCL's functions by the names of nccl-tests; the others of nccl-tests run as sends and receives.
+# NCCL's functions by the names of nccl-tests; its other collectives run as sends and receives.
 COLLECTIVES: dict[str, Function] = {
     "broadcast": "Broadcast",
     "reduce": "Reduce",
@@ -142,8 +142,6 @@ def changes() -> tuple[tuple[Version, Mapping[str, Any]], ...]:
     table = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     return tuple((parse_version(since), _value(changed)) for since, changed in table.items())
 
-
-# What holds in one NCCL version: constants and rules as a value, looked up by version.
 
 Triple = tuple[float, float, float]
 ARCHITECTURES = (("Volta", 0), ("Ampere", 80), ("Hopper", 90), ("Blackwell", 100))

@@ -43,8 +43,8 @@ def _number(table: PathTable, node: int, device: int) -> int:
     return (hosts.index(nodes[node].host) << HOST_SHIFT) + device
 
 
-# Channels that a user gives (NCCL_GRAPH_FILE) in place of those that would be searched.
-# What does not match the topology is refused with its line, where NCCL would go wrong later.
+# A user may state channels (NCCL_GRAPH_FILE), which replace those that would be searched. A file
+# that does not match the topology is refused with a line number; NCCL would fail later.
 
 TREES = (communicator.BALANCED_TREE, communicator.SPLIT_TREE, communicator.TREE)
 # Patterns that a graph may have, by its id.
@@ -197,7 +197,7 @@ def _read_channel(element: Element, number: int, devices: _Devices) -> Channel:
     return Channel(gpus, (devices.port(nets[0]), devices.port(nets[1])) if nets else None)
 
 
-# The field of a view by the id of a graph, in the order of NCCL's dumps.
+# By the id of a graph, the field of `NodeView` that holds it, in the order of NCCL's dumps.
 GRAPHS = {0: "ring", 1: "tree", 4: "collnet_direct", 2: "collnet_chain", 3: "nvls"}
 
 

@@ -137,7 +137,8 @@ def _kind(comm: Communicator, table: PathTable, a: int, b: int, level: int) -> s
     return "phb" if through_cpu else "pcie"
 
 
-# Routes between nodes: by which NICs each channel leaves and enters them, or over NVLink (PXN).
+# Routes between nodes: by which NICs each channel leaves and enters them, and whether another GPU
+# relays the data (PXN).
 
 Ints = NDArray[np.int64]
 Hop = tuple[int, int, int]  # channel, from, to

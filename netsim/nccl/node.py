@@ -77,7 +77,7 @@ def search_node(
         )
         wish = Request(COLLNET_DIRECT, 1, facts.max_channels, collnet=True)
         direct = file_graphs.get(4) or search(arena, wish, settings)
-    # Switches reduce and multicast from Hopper on.
+    # NVSwitches reduce and multicast from Hopper on.
     multicast = arena.switches and arena.min_cc >= 90 and len(arena.gpus) > 1
     if "NVLS" in facts.algorithms and settings.nvls and multicast:
         nvls = file_graphs.get(3) or search(arena, Request(NVLS, 1, facts.max_channels), settings)
@@ -144,9 +144,9 @@ def nvls_channels(min_cc: int, n_nodes: int, facts: Facts, settings: Settings) -
     return limited_channels(count, facts, settings)
 
 
-# RCCL's rings for GPUs with a link between every two. NCCL's search prefers few hops and leaves
-# links of a full mesh idle; RCCL recognizes these machines and has rings for them that use every
-# link once in each direction.
+# RCCL's rings for GPUs of which every two have a link (a full mesh). NCCL's search prefers few hops
+# and leaves links of a full mesh idle; RCCL recognizes these machines and has rings for them that
+# use every link once in each direction.
 
 COPIES = 4  # copies of 7 rings: RCCL logs 28 rings, 56 channels on 8 MI300X
 Order = tuple[int, ...]

@@ -184,7 +184,8 @@ def _turns(order: Ints) -> Ints:
     return turns
 
 
-# The orders of rounds between groups and inside groups, by the scheme of an NCCL version.
+# By the name of the scheme that an NCCL version has: the functions that return the order of rounds
+# between groups, and inside groups.
 ORDERS: dict[str, tuple[Callable[[int], Sequence[int]], Callable[[int], Sequence[int]]]] = {
     "grouped": (quadratic_order, range),
     "quadratic": (quadratic_order, quadratic_order),
@@ -192,8 +193,8 @@ ORDERS: dict[str, tuple[Callable[[int], Sequence[int]], Callable[[int], Sequence
 }
 
 
-# Sends and receives as NCCL runs them: channels a peer, and the parts of an operation.
-# Alltoall, gather and scatter are sets of such operations; their order is that of rounds, above.
+# The channels and the parts of each send and receive. Alltoall, gather and scatter are sets of
+# these; the order of their rounds is defined above.
 
 NET_CHANNEL = 14.0  # GB/s that one network channel moves to one peer
 PART_ALIGNMENT = 4096

@@ -44,7 +44,7 @@ class PathTable:
     paths: Paths
     gpus: tuple[int, ...]
     nets: tuple[int, ...]
-    # The GPU beside each port, or -1.
+    # By port, the GPU beside it, or -1.
     gpu_of_net: tuple[int, ...] = ()
 
     def type_of(self, source: int, target: int) -> PathType:

@@ -121,7 +121,7 @@ class Arena:
         self.pci_of_gpu = [self._pci_bandwidth(gpu) for gpu in self.gpus]
         types = [[self.type_of(gpu, net) for net in self.nets] for gpu in self.gpus]
         self.ports_by_type = [grouped(range(len(row)), row.__getitem__) for row in types]
-        # By pattern, results of `next_gpus` by its arguments.
+        # By pattern, and by the other arguments of `next_gpus`, the results of that function.
         self.onwards: dict[int, dict[tuple[int, int, int, int], list[int]]] = {}
         self.scores: dict[tuple[int, int], list[Score]] = {}
         self.needs = cache(self._needs)
@@ -396,8 +396,8 @@ def most_channels(arena: Arena, attempt: Attempt) -> int:
     if attempt.pattern == NVLS:
         return min(most, max(map(sum, slots)) // intra - 1)
     out = [sum(left // min(intra, inter) for left in links) for links in slots]
-    # A ring inside a node leaves every GPU; other channels leave all GPUs but one, not always the
-    # same.
+    # A ring inside a node has a hop from every GPU; other channels have none from their last GPU,
+    # which may be another one on each channel.
     closed = attempt.pattern == RING and not arena.nets
     return min(most, min(out) if closed else sum(out) // (count - 1))
 
@@ -446,7 +446,7 @@ def _through_port(arena: Arena, nets: tuple[int, ...], attempt: Attempt, inter: 
     )
 
 
-# Which attempts take the same walk, so that one of them suffices.
+# Attempts that would take the same walk; one of them suffices.
 
 WalkKey = tuple[Attempt, tuple[int, ...]]
 
@@ -493,7 +493,8 @@ def walk_key(arena: Arena, kinds: PresentTypes, attempt: Attempt) -> WalkKey:
     outside = kinds.either_way
     if attempt.pattern in TREES:
         outside = kinds.both_ways
-    # A plain tree leaves by the port and GPU where it entered, whatever rails it may cross.
+    # A channel of pattern TREE leaves by the port and the GPU where it entered, so that
+    # `cross_nic` makes no difference.
     is_plain_tree = attempt.pattern == TREE and not attempt.same_channels
     if is_plain_tree:
         outside = kinds.at_starts
@@ -560,7 +561,7 @@ class Walker:
         self.inter = round(attempt.bw_inter * 1000)
         self.whole_bandwidth = int(attempt.bw_inter)  # GB/s that a channel takes from its port
         self.has_heads = attempt.pattern in (NVLS, communicator.COLLNET_DIRECT)
-        # The position in a channel at which it leaves by a port; -1 for never.
+        # The step at which a channel leaves by a port; -1: never.
         leaves = {RING: self.n_gpus - 1, communicator.SPLIT_TREE: 1}
         self.exit_step = leaves.get(attempt.pattern, 0) if arena.nets else -1
         self._hop = cache(self._allowed_hop)

@@ -134,7 +134,7 @@ def _nvls_tree(comm: Communicator, chunk: int, nbytes: int, n_channels: int) -> 
 
 # How NCCL divides collectives among channels, and a channel's share into loops of chunks. Since
 # 2.22 the buffer is divided once into consecutive parts; before, all channels shared every loop
-# over the buffer equally. Counts are in bytes unless they say elements.
+# over the buffer equally. Sizes are in bytes where they are not called elements.
 
 LEAST_TRAFFIC = 32768  # bytes of traffic for which a channel is worth using
 ALIGNMENT = 16
@@ -232,7 +232,8 @@ def shared_loops(
     grain = {"LL": n_threads * 8, "LL128": n_threads * 30}
     alignment = grain.get(protocol, (n_threads - 32) * 8)
     chunks = n_channels * spread
-    # In the last loop, an equal part of the rest, rounded up, is less than a chunk.
+    # The last loop moves what is left, in equal chunks that are rounded up to the alignment and
+    # smaller than `chunk`; so it moves at most `most` bytes.
     most = (chunk - 1) // alignment * alignment * chunks
     full_loops = max(0, _ceil(nbytes - most, chunks * chunk))
     left = max(0, nbytes - full_loops * chunks * chunk)

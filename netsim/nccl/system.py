@@ -64,7 +64,7 @@ class SystemGraph:
     nodes: list[Node] = field(default_factory=list)
     links: list[Link] = field(default_factory=list)
     links_out: list[list[int]] = field(default_factory=list)
-    # The rank of every GPU within the node, in the order of `of_kind("GPU")`.
+    # By GPU, in the order of `of_kind("GPU")`, its rank within the node.
     local_ranks: tuple[int, ...] = ()
 
     def of_kind(self, kind: NodeKind) -> list[int]:

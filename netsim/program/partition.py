@@ -217,8 +217,8 @@ def _first_coloring(skeleton: Skeleton, placement: Placement) -> Coloring:
     """
     topology, links = placement.topology, placement.topology.links
     kinds = topology.node_kinds.astype(np.uint64)
-    # Links that share a resource, as the routes of a multicast share their first link, have the
-    # bandwidth of that resource.
+    # Links may share a resource, as the first links of the routes of a multicast do; they have its
+    # bandwidth.
     ends = kinds[links.tail] * np.uint64(len(NODE_KINDS)) + kinds[links.head]
     wires = _mix(_bits(links.bandwidth[links.resource]), ends)
     for when, link, bandwidth in topology.changes:
@@ -352,8 +352,8 @@ def find_partition_of_channels(
     coloring = refine(skeleton, placement, MAX_ROUNDS, saturable)
     if coloring is None:
         return None
-    # A link that never saturates has only an amount of data. Within a host, all such links of a
-    # kind share the mean of their amounts.
+    # Of a link that never saturates only the amount of data matters. Inside a host, all such links
+    # of one kind get one color, so that each has the mean of their amounts.
     links = placement.topology.links
     loose = ~saturable.wires
     is_inside = loose & (links.kind < LINK_KINDS.index("nic"))

@@ -8,8 +8,8 @@ from netsim.program.program import Choices
 from netsim.schedule.schedule import TRANSFER
 from netsim.topology.graph import Topology
 
-# The limit of all paths that messages choose from, which bounds memory; each route has at least two
-# in any case.
+# The most paths that messages choose from, of all routes together, which bounds memory; each route
+# has at least two in any case.
 _MOST_PATHS = 1 << 20
 
 

@@ -22,7 +22,8 @@ from netsim.schedule.schedule import MARK, Schedule
 from netsim.topology.graph import LINK_KINDS, Topology
 
 _ROWS_AT_A_TIME = 1 << 18  # bounds temporary memory
-# The only resources besides wires that may saturate if `Fold.loose` is stated.
+# If `Fold.loose` is stated, only these resources may saturate, besides the wires that are not
+# loose.
 TIGHT = ("sm", "proxy", "nic_msg", WINDOW)
 CACHED_SCHEDULES = 8  # a topology caches the paths of this number of schedules,
 MOST_CACHED_ROUTES = 1 << 16  # each with at most this number of distinct routes

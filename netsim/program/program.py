@@ -281,8 +281,8 @@ def _count_under_way(
 COARSE = 1e-11  # relative distance of times that are one instant for adaptive routing
 
 
-# Operations: a placed schedule done several times over, one operation after the other.
-# It is kept once: only the launch by the host differs from one operation to the next.
+# A placed schedule that is executed several times, one operation after the other, is stored once:
+# operations differ only in the times of their launches by the host.
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,9 +327,9 @@ def operations(program: Program, times: int, launch: Launch) -> Operations:
     return Operations(once, launch.times(times, frame.ranks))
 
 
-# Ranks that begin at times of their own: none of a rank's rows starts before the rank does.
-# As no row starts before a row that it follows, it is enough that every row gets this limit; which
-# rows come first on their ranks need not be known.
+# If ranks begin at different times, none of a rank's rows starts before the rank begins. Every row
+# gets this limit: it changes nothing for rows that follow other rows of the rank, so that it need
+# not be known which rows are the first.
 
 Floats = NDArray[np.float64]
 
@@ -362,7 +362,7 @@ def _latest_begin(schedule: Schedule, begins: Floats) -> Floats:
     place, member = spelled_out(schedule.groups, np.arange(len(schedule.groups)))
     of_group = np.zeros(len(schedule.groups))
     np.maximum.at(of_group, place, begins[member])
-    # Ranks and groups side by side: at one end of rows of one kind there is a group.
+    # One end of a multicast or an in-switch reduction is a group; groups are numbered after ranks.
     both = np.concatenate([begins, of_group])
     kind = schedule.kind
     src = schedule.src + schedule.ranks * (kind == SWITCH_REDUCE)

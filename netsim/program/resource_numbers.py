@@ -19,7 +19,7 @@ from netsim.topology.graph import Topology
 
 WINDOW = "window"  # the bytes that a connection may have in flight, divided by its round trip
 SENDER = "sender"  # a NIC that sends over a link; it limits nothing, but senders are counted
-# Resources whose weight is in seconds, so that they give one second a second.
+# Resources whose weights are in seconds; their capacity is one second a second.
 _IN_SECONDS = ("sms", "clock", "proxy", "nic_msg", "host")
 
 

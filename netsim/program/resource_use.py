@@ -125,7 +125,7 @@ class ResourceUse:
         gpu_of_node[self.topology.gpu_nodes] = np.arange(len(self.topology))
         tail_gpu = gpu_of_node[self.topology.links.tail[link]]
         leaves_gpu = tail_gpu >= 0
-        # Of the reversed entries of a route the first one is its last one.
+        # np.unique returns the first index of each route: in reversed order that is its last entry.
         routes, last = np.unique(owner[leaves_gpu][::-1], return_index=True)
         last_gpus = senders.astype(np.int64)
         order = np.argsort(numbers)

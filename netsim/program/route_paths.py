@@ -56,7 +56,7 @@ class PathBuilder:
         for class_number, route_class in enumerate(routes.classes):
             numbers = order[bounds[class_number] : bounds[class_number + 1]]
             if len(numbers) > _ROUTES_AT_A_TIME:
-                # By destination, because some routers search once for each destination.
+                # Sort by destination, because some routers search once for each destination.
                 numbers = numbers[np.argsort(routes.dst[numbers], kind="stable")]
             for first in range(0, len(numbers), _ROUTES_AT_A_TIME):
                 portion = numbers[first : first + _ROUTES_AT_A_TIME]

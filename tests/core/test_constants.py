@@ -57,6 +57,8 @@ OTHERS = {
     "ALIGNMENT": "bytes to which NCCL rounds parts of work",
     "MAX_CACHED_ROWS": "when rows are kept for other sizes",
     "MAX_CHILDREN": "children of a rank in NCCL's trees",
+    "NVLINK_WIRE": "wires of a hop over NVLink",
+    "PCIE_WIRE": "wires of a hop over PCIe",
     "PASS": "columns of a table of rows",
     "COLUMNS": "columns of a table of rows",
     "FURTHER_STORE": "keys are architectures",

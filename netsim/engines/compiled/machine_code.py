@@ -25,7 +25,7 @@ from netsim.base.files import write_bytes
 from netsim.base.startup import version_of
 
 _SPEED = 3  # the highest level of optimization
-# Functions that machine code may call: those of the C library, which any process has.
+# The functions of the C library that machine code may call; every process has them.
 _LIBRARY_FUNCTIONS = {"memcpy", "memset", "memmove", "fmod", "pow"}
 
 _engines: list[Any] = []  # these own the code
@@ -117,7 +117,7 @@ _DIGEST = 16
 _PRIVATE = 0o700
 _CPUINFO = "/proc/cpuinfo"
 _FIRST = 8192  # bytes of the file that describe the first processor
-# The lines of the file that describe what LLVM distinguishes processors by, on x86 and on ARM.
+# Beginnings of the lines of that file in which processors differ for LLVM, on x86 and on ARM.
 _PROCESSOR_LINES = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
 
 _libraries: list[ctypes.CDLL] = []
@@ -293,7 +293,8 @@ def _usable(folder: Path) -> bool:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Without reference counting, which would take most of the time of short functions.
+# Options of numba: reference counting is off, because it would take most of the time of short
+# functions.
 _OPTIONS = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True}
 
 

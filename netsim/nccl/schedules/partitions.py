@@ -38,7 +38,8 @@ def partition_of_plan(
     result is cached with the communicator, and most other sizes use it, too.
     """
     launch_order = np.arange(collective.ranks) % gpus_per_process
-    # Groups of a training step share plans wherever they are placed.
+    # The key contains the place, because groups of a training step share plans (and their cache)
+    # wherever they are placed.
     place = placement.topology.token, placement.device.tobytes()
     if plan.transfers is not None:
         if not collective.count:

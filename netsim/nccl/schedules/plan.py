@@ -23,7 +23,7 @@ from netsim.nccl.split import SLOTS, slot_bytes
 SEND_RECV = "SendRecv"  # the algorithm of calls without one: grouped sends and receives
 BEGIN_SENDS = value("begin.sends")  # seconds before the kernel of grouped sends starts
 NET = "net"
-# The route between two ranks by the kind of their link, if the plan names no route.
+# By the kind of a link, the name of the route over it, if the plan states no other.
 ROUTES_BY_LINK = {"shm": "staged", NET: NET}
 
 Ints = NDArray[np.int64]

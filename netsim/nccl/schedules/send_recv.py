@@ -250,7 +250,7 @@ def _split_by_number(number: Ints, count: int) -> list[Ints]:
     return np.split(order, np.searchsorted(number[order], np.arange(1, count)))[:count]
 
 
-# Makes the kind of a row from its channel, its hop, and its fraction of the block's threads.
+# A function that returns a kind of row for a channel, a hop, and a fraction of the block's threads.
 Make = Callable[[PlannedChannel, tuple[int, int], float], RowKind]
 NETWORK = 0  # the number of network links among kinds of links
 

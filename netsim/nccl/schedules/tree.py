@@ -90,11 +90,6 @@ class Branches:
         return list(self.tree.down[self.root])
 
 
-# The TreeLoop: the rows of one chunk in one channel's tree, up and down, of all ranks at once.
-# A rank takes in what its children sent, adds its own and sends it to its parent; results go the
-# other way. Rows are in order of their level: leaves first on the way up, last on the way down.
-
-
 @dataclass
 class TreeLoop:
     """Writes the rows of one chunk on one channel's tree, of all ranks at once.
@@ -317,7 +312,7 @@ class TreeLoop:
             credit = channel.credit(*way)
             for rows in readers:
                 self._after(rows[members], sent[members], sync)
-                # A Simple slice has a slot of its own; pieces of LL share theirs with the chunk.
+                # With Simple each slice has its own slot; with LL all pieces of a chunk share one.
                 if simple:
                     self._after(sent[members], rows[members], credit, slots)
                 else:
@@ -351,11 +346,11 @@ class TreeLoop:
         )
 
 
-# Trees: chunks are reduced on their way up and handed out on their way down, both at once.
-# A rank's block has a group of threads for each direction; the root does both in one pass.
-# Broadcast and Reduce of rings are the same along a chain: a tree without branches.
+# In an AllReduce, chunks are reduced on their way up the tree while earlier chunks come down. A
+# rank's block has a group of threads for each direction; the root does both in one pass. Broadcast
+# and Reduce on rings use a chain: a tree without branches.
 
-SHARE = value("share.of_a_way")  # of a block's rate, for each way
+SHARE = value("share.of_a_way")  # fraction of a block's threads for each direction
 
 
 def tree(collective: Collective, plan: Plan, extent: Extent = ALL) -> schedule.Schedule:
