@@ -1,5 +1,5 @@
-"""The SimPy engine: the definition of the model, in plain code that the compiled engine is checked
-by.
+"""The SimPy engine: it defines the model in plain code, and the compiled engine is tested against
+it.
 
 Rates are max-min fair: all flows rise together, each at its share times a common level, until a
 resource is full or a flow reaches its cap. Those flows stop, and the others rise further.
@@ -280,7 +280,7 @@ class Simulation:
     # **** Mail between processes ****
 
     def _letters(self, kind: str, number: int) -> list[Letter]:
-        """Take the messages for a process out of its mail."""
+        """Return the messages for a process (kind, number), and remove them from its mail."""
         return self.mail.pop((kind, number), [])
 
     def _sleep(self, kind: str, number: int) -> simpy.Event:
@@ -357,10 +357,10 @@ class Simulation:
         self._join(row)
 
     def _fullest(self, path: int) -> float:
-        """Return the largest number of messages per rate (s/B) on a link of a path, with one more
-        message.
+        """Return the largest ratio of messages to capacity (s/B) of the links of a path.
 
-        Links that all the alternative paths share do not count.
+        The messages are those that are active on the link, and one more. Links that all the
+        alternative paths share do not count.
         """
         choices = self.choices
         full = 0.0
@@ -438,7 +438,7 @@ class Simulation:
             self._finish(row, self._move_time(row) + self.amount[row] / self.caps[self.style[row]])
 
     def _finish(self, row: int, when: float) -> None:
-        """Set the finish time of a row, and start the rows that waited for it last."""
+        """Set the finish time of a row, and start the rows that have no other dependency left."""
         self.end[row] = when
         self.done += 1
         latency = self.path_latency[self.path[row]]

@@ -40,7 +40,7 @@ CROWDED = ("alltoall", "alltoallv", "gather")  # of which a rank receives from s
 
 
 def planned(job: NcclJob, collective: Collective, dtype: str) -> Plan:
-    """Return NCCL's decisions for a collective; the plan does not yet refer to ranks."""
+    """Return NCCL's decisions for a collective; `nccl_plan` adds the ranks and routes."""
     if collective.name not in COLLECTIVES:
         return plan_sends(job.sends, job.rounds, *busiest_sender(collective))
     arguments = call_of(collective, dtype), collective.count, collective.element_bytes
@@ -69,7 +69,10 @@ def plan_call(comm: Communicator, call: tuning.TunedCall, count: int, element_by
 
 
 def _scale(comm: Communicator, function: Function) -> int:
-    """Return the factor from the count of a call to the data that NCCL's rules compare."""
+    """Return the factor from the count of a call to the data that NCCL's rules compare.
+
+    It is the number of ranks for AllGather and ReduceScatter, else 1.
+    """
     return comm.n_ranks if function in ("AllGather", "ReduceScatter") else 1
 
 
@@ -238,9 +241,11 @@ def nccl_plan(
 
 
 def _works(counts: Iterable[int], chunks: Iterable[int], last: int = 0) -> tuple[Work, ...]:
-    """Return the parts of consecutive channels with `counts` elements; empty ones are left out.
+    """Return the parts of consecutive channels; channels without elements are left out.
 
-    `chunks` are the bytes of their chunks, `last` those of the last loop's.
+    - `counts`: the elements of each channel.
+    - `chunks`: the bytes of a chunk of each channel.
+    - `last`: the bytes of a chunk of the last loop (see `Work`).
     """
     element_counts = list(counts)
     starts = accumulate(element_counts, initial=0)
@@ -295,9 +300,9 @@ def schedule_of(collective: Collective, plan: Plan, extent: Extent = ALL) -> Sch
 
 
 def with_blocks(topology: Topology, mechanism: Mechanism) -> Topology:
-    """Return a topology whose GPUs have SMs of the rate of a block.
+    """Return a topology whose GPUs have SMs with the rate of a block (`Mechanism.rate`, bytes/s).
 
-    The SMs of a GPU whose capacity `sms` is reduced are slower by the same factor.
+    If the capacity `sms` of a GPU is reduced, its SMs are slower by the same factor.
     """
 
     def made() -> Topology:

@@ -177,7 +177,7 @@ def children_of(places: Sequence[NodePlace]) -> Ints:
     return np.array([place.down for place in places], np.int64).reshape(-1, 2)
 
 
-def planted(seats: Seats, pattern: int, children: Ints) -> Tree:
+def tree_of_ranks(seats: Seats, pattern: int, children: Ints) -> Tree:
     """Return the tree over ranks whose seats are in the order of each node's chain.
 
     `pattern` says which GPUs of a chain use the network, `children` are those of every node. NCCL:
@@ -275,7 +275,7 @@ def worst_graph(graphs: Sequence[ChannelGraph], facts: Facts) -> ChannelGraph:
     )
 
 
-def laid_out(
+def layout_of_channels(
     rings: Sequence[ChannelGraph], trees: Sequence[ChannelGraph], seats: Seats, n_channels: int
 ) -> ChannelLayout:
     """Return rings and trees of all executed channels, given the graphs of each kind of node."""
@@ -284,15 +284,15 @@ def laid_out(
     pattern = max(graph.pattern for graph in trees)
     twins = [children_of(places) for places in double_binary_tree(len(seats))]
 
-    def plant(number: int) -> Tree:
+    def tree_of_channel(number: int) -> Tree:
         """Return the tree of a channel; the channels of the search come first with one tree, then
         the other.
         """
         twin, channel = divmod(number, searched)
         orders = [graph.channels[channel].gpus for graph in trees]
-        return planted(seats.in_order(orders, seats.kind), pattern, twins[twin])
+        return tree_of_ranks(seats.in_order(orders, seats.kind), pattern, twins[twin])
 
-    return ChannelLayout(joined, PeriodicSequence(n_channels, 2 * searched, plant))
+    return ChannelLayout(joined, PeriodicSequence(n_channels, 2 * searched, tree_of_channel))
 
 
 def _ring(

@@ -234,8 +234,8 @@ class Mechanism:
     - `grain`: the bytes that are passed on together (what 512 threads hold in LL, a warp in LL128).
     - `most_pieces`: the most pieces in which a chunk is simulated.
     - `local_credit`: seconds of the credit of a FIFO between a block and the proxy of its own rank.
-    - `further_store`: LL: how many times as long a pass takes for each further store of a line.
-    - `further_source`: Simple: how many times as long a local pass takes for each further source,
+    - `further_store`: LL: how many times as long a pass takes that stores each line twice.
+    - `further_source`: Simple: how many times as long a local pass takes that reads two sources,
       if the data does not fit in L2.
     - `copy_send`: Simple: how many times as long a pass takes that also keeps its data. The
       additional time uses no link.

@@ -126,8 +126,8 @@ def nearest_version(version: Version) -> Version:
 
 
 def _value(entry: Any) -> Any:
-    """Return an entry of `facts.toml` with tuples for lists, and with numbers as keys where they
-    are.
+    """Return an entry of `facts.toml`: lists as tuples, and keys that begin with a digit as
+    numbers.
     """
     if isinstance(entry, dict):
         names = (int(key, 0) if key[0].isdigit() else key for key in entry)

@@ -30,7 +30,7 @@ def port_numbers(table: PathTable) -> dict[int, int]:
 
 
 def written(number: int) -> str:
-    """Return a number as C's %#lx writes it: 0, but 0x3."""
+    """Return a number as C's %#lx writes it: "0" for 0, "0x3" for 3."""
     return f"{number:#x}" if number else "0"
 
 

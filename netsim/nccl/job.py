@@ -299,7 +299,7 @@ def nodes_of(
             system_of_host = with_nics(node_system(cluster, number), transport, settings)
             if stated:
                 system_of_host = system_of_host.with_ports(partial(replace, latency=stated))
-            system = _taking_part(system_of_host, places)
+            system = _system_of_ranks(system_of_host, places)
             views[key] = _searched(system, len(ranks) > 1, version, chosen, graphs)
         nodes.append(NodeLayout(tuple(members), views[key]))
     return tuple(nodes)
@@ -323,7 +323,7 @@ def _searched(
     )
 
 
-def _taking_part(system: XmlSystem, places: Sequence[int]) -> XmlSystem:
+def _system_of_ranks(system: XmlSystem, places: Sequence[int]) -> XmlSystem:
     """Return a node's system with only the GPUs of the communicator, numbered by their ranks.
 
     `places` are the numbers of these GPUs in the node, in the order of ranks.
@@ -333,7 +333,9 @@ def _taking_part(system: XmlSystem, places: Sequence[int]) -> XmlSystem:
         return system
 
     def ranked(pci: XmlPci) -> XmlPci:
-        """Return a PCI device whose GPU has its rank, or none if it is not in the communicator."""
+        """Return a PCI device whose GPU has its rank, or no rank if it is not in the
+        communicator.
+        """
         gpu = pci.gpu
         if gpu is None:
             return pci
@@ -444,7 +446,7 @@ class Wiring:
     def ring_routes(self) -> Mapping[Hop, str]:
         """The names of the routes (NICs or PXN) of ring hops from one node to another."""
         hops = connect.PeriodicSequence(
-            self.comm.n_channels, self._layout.rings.period, self._around
+            self.comm.n_channels, self._layout.rings.period, self._ring_hops
         )
         return RoutesBetweenNodes(self.seats, self.views, [view.ring for view in self.views], hops)
 
@@ -455,7 +457,7 @@ class Wiring:
         Every edge of a tree is two hops: up to the parent and down from it.
         """
         hops = connect.PeriodicSequence(
-            self.comm.n_channels, self._layout.trees.period, self._edges
+            self.comm.n_channels, self._layout.trees.period, self._tree_hops
         )
         return RoutesBetweenNodes(self.seats, self.views, [view.tree for view in self.views], hops)
 
@@ -464,7 +466,7 @@ class Wiring:
         """The rings and trees of all channels."""
         rings = [view.ring for view in self.views]
         trees = [view.tree for view in self.views]
-        return connect.laid_out(rings, trees, self.seats, self.comm.n_channels)
+        return connect.layout_of_channels(rings, trees, self.seats, self.comm.n_channels)
 
     @cached_property
     def links(self) -> tuple[str, Mapping[Pair, str]]:
@@ -477,12 +479,12 @@ class Wiring:
         others = [{pair: kind for pair, kind in pairs.items() if kind != usual} for pairs in kinds]
         return usual, LinksInside(self.seats, others) if any(others) else {}
 
-    def _around(self, channel: int) -> tuple[Ints, Ints]:
+    def _ring_hops(self, channel: int) -> tuple[Ints, Ints]:
         """Return all hops of a channel's ring, as ranks: sources and destinations."""
         ring = np.array(self.rings[channel], np.int64)
         return ring, np.roll(ring, -1)
 
-    def _edges(self, channel: int) -> tuple[Ints, Ints]:
+    def _tree_hops(self, channel: int) -> tuple[Ints, Ints]:
         """Return all hops of a channel's tree, up and down, as ranks: sources and destinations."""
         up = np.array(self.trees[channel].up, np.int64)
         below = np.flatnonzero(up >= 0)

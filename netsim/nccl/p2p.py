@@ -62,7 +62,7 @@ class Rounds:
         numbers: Ints = _turns(self.far)[between] * near + _turns(self.near)[inside]
         return numbers
 
-    def met(self, rank: Ints, src: Ints, dst: Ints) -> Ints:
+    def peers_in_round(self, rank: Ints, src: Ints, dst: Ints) -> Ints:
         """Return the rank to which each of `rank` sends in the round in which `src` sends to
         `dst`.
         """
@@ -76,7 +76,7 @@ class Rounds:
 
         NCCL spreads them by reversing the bits of the numbers.
         """
-        return first_channels(number, total, self.n_nodes, self._apart)
+        return first_channels(number, total, self.n_nodes, self._group_size)
 
     def crosses(self, src: ArrayLike, dst: ArrayLike) -> NDArray[np.bool_]:
         """Return whether each source sends to its destination over the network."""
@@ -92,8 +92,8 @@ class Rounds:
         return places[0], places[1]
 
     @cached_property
-    def _apart(self) -> int:
-        """The number of ranks in a group when channels are spread over groups."""
+    def _group_size(self) -> int:
+        """The number of ranks of a group, for the spreading of channels over rounds."""
         return group_size(self.seats.size.tolist(), self.settings)
 
 
@@ -114,10 +114,10 @@ def rounds_of(
 
 
 def quadratic_order(count: int) -> tuple[int, ...]:
-    """Return all numbers below `count`, each once, in the order 0, 1, 3, 6, … modulo a power of
+    """Return all distances below `count`, each once, in the order 0, 1, 3, 6, … modulo a power of
     two.
 
-    It is the smallest power of two that is not below `count`.
+    The power is the smallest one that is not below `count`.
     """
     power = 1 << max(0, count - 1).bit_length()
     delta = 0
@@ -130,9 +130,9 @@ def quadratic_order(count: int) -> tuple[int, ...]:
 
 
 def alternating_order(count: int) -> tuple[int, ...]:
-    """Return all distances below `count` in the order of NCCL before 2.22.
+    """Return all distances below `count`, each once, in the order of NCCL before 2.22.
 
-    That is d, -d, and both from half of `count` on, for d from 0 on.
+    For d = 0, 1, 2, … these are d, −d, `count` / 2 − d and `count` / 2 + d, modulo `count`.
     """
     half = count // 2
     order = dict[int, None]()
@@ -288,8 +288,9 @@ def _to_peer(table: PathTable, gpu: int, peer: int) -> int:
 
 
 def _to_network(table: PathTable, gpu: int, facts: Facts, settings: Settings, few: int) -> int:
-    """Return the number of channels from a GPU to the network; `few` is the least in one of the
-    rules.
+    """Return the number of channels from a GPU to the network.
+
+    `few` is the least number under the rule "covering" (`Facts.p2p_net_channels`).
     """
     if settings.net_peer_channels is not None:
         return settings.net_peer_channels

@@ -630,7 +630,7 @@ class Walker:
                 self.arena.port_left[port] += self.whole_bandwidth
 
     def _starts(self, number: int) -> list[Start]:
-        """Return the possible starts of a channel, by its number, in NCCL's order."""
+        """Return the possible starts of channel number `number`, in NCCL's order."""
         attempt = self.attempt
         everyone = range(self.n_gpus)
         last = self.orders[number - 1][0] if number else 0
@@ -646,7 +646,7 @@ class Walker:
         return [first, *(Start(-1, gpu, FREE) for gpu in everyone)]
 
     def _starts_at(self, number: int, net: int, last: int) -> list[Start]:
-        """Return the possible starts of a channel that enters by the port `net`.
+        """Return the possible starts of channel number `number` if it enters by the port `net`.
 
         `last` is the first GPU of the channel before.
         """

@@ -55,9 +55,10 @@ def chunk_bytes(
     *,
     n_channels: int = 1,
 ) -> int:
-    """Return the bytes of a chunk.
+    """Return the bytes of a chunk for a call of `nbytes`; since 2.22 `nbytes` is one channel's
+    share.
 
-    `nbytes` are those of one channel since 2.22, and those of the call before.
+    NCCL: calcCollChunking in src/enqueue.cc; computeColl before 2.22.
     """
     steps = steps_of(function, algorithm, protocol)
     chunk = slot_bytes(protocol, comm.settings) * steps.chunk

@@ -284,9 +284,9 @@ class _Builder:
 
 
 def _sort_links(graph: SystemGraph) -> None:
-    """Sort the links of every node (NCCL: ncclTopoSortSystem).
+    """Sort the links out of every node (NCCL: ncclTopoSortSystem).
 
-    Faster links come first; then, down from each CPU, the link to the parent goes last.
+    Faster links come first, but the link to the parent in the PCIe tree comes last.
     """
     for links in graph.links_out:
         links.sort(key=lambda index: -graph.links[index].bandwidth)
@@ -324,5 +324,7 @@ def with_nics(system: XmlSystem, transport: str, settings: Settings) -> XmlSyste
 
 
 def _shown(net: XmlNet, sockets: bool) -> str:
-    """Return the name by which NCCL knows a port; `sockets`: as an interface of TCP."""
+    """Return the name by which NCCL knows a port; `sockets`: whether NCCL uses it as an interface
+    of TCP.
+    """
     return f"eth{net.dev}" if sockets else net.name

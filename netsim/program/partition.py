@@ -88,7 +88,7 @@ class _Edges:
     - `color`: a color of its label and latency.
     - `out_nic`, `in_nic`: the NICs through which data leaves a host and arrives.
     - `relay`: the rank from which data leaves its host.
-    - `served`: the receiving rank, if its proxy receives the data and that counts.
+    - `served`: only with `SaturableLinks`: the rank whose proxy receives the data.
 
     By entry, one for each hop and link of its route:
 
@@ -121,7 +121,7 @@ def refine(
 
     Members (blocks, ranks, links, nodes) have the same final color if they and everything that they
     touch, directly or indirectly, look the same. None if that takes more than `max_rounds` rounds,
-    or if nothing is sent. With `saturable` only these links count.
+    or if nothing is sent. With `saturable`, hops touch only the links that can saturate.
     """
     if not skeleton.hops:
         return None

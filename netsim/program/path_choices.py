@@ -16,7 +16,8 @@ _MOST_PATHS = 1 << 20
 def add_alternatives(
     routes: DistinctRoutes, topology: Topology, device: NDArray[np.int32]
 ) -> tuple[DistinctRoutes, NDArray[np.int32]]:
-    """Return the routes followed by their alternatives, and of each the number of its route.
+    """Return the routes followed by their alternatives, and for each the number of its original
+    route.
 
     The router offers each route up to `router.choices` alternatives (by its queue pairs). One that
     crosses the same links as an earlier one of the same route is left out.
@@ -50,9 +51,10 @@ def add_alternatives(
 def _new_alternatives(
     routes: DistinctRoutes, topology: Topology, device: NDArray[np.int32], alternatives: int
 ) -> NDArray[np.bool_]:
-    """Return, by alternative and route, whether it crosses other links than the earlier ones.
+    """Return as [alternative, route] whether it crosses other links than the route's earlier
+    alternatives.
 
-    Links are compared by the sum of a random number for each link.
+    Two sets of links are compared by the sum of a random number for each link.
     """
     random_numbers = np.random.default_rng(0).integers(1 << 62, size=len(topology.links))
     link_sums = np.zeros((alternatives, len(routes)), np.int64)

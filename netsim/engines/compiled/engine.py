@@ -181,7 +181,7 @@ def _join(
 def _add_flow(
     rows: structures.RowColumns, net: structures.Net, row: int, place: int, more: float
 ) -> None:
-    """Add a row to the flows of a seat, with work of amount / share plus `more`."""
+    """Add a row to the flows of seat number `place`, with work of amount / share plus `more`."""
     core = net.core[0]
     seat = net.seats[place]
     amount = rows.amount[rows.piece[row if row < core.span else row % core.span]]
@@ -251,10 +251,10 @@ def _choose(
 
 @InnerFunction
 def _fullest(options: structures.PathChoices, path: int) -> float:
-    """Return the largest number of messages per rate (s/B) on a link of a path, with one more
-    message.
+    """Return the largest ratio of messages to capacity (s/B) of the links of a path.
 
-    Links that all the alternative paths share do not count.
+    The messages are those that are active on the link, and one more. Links that all the alternative
+    paths share do not count.
     """
     full = 0.0
     for k in range(options.ptr[path], options.ptr[path + 1]):
@@ -322,7 +322,9 @@ def _meet_dependency(
 def _set_alarm(
     core: structures.Records, alarms: structures.Agenda, alarm_row: Any, row: int, when: float
 ) -> None:
-    """Set an alarm for a row at the time `when`, in the first free place of the alarms."""
+    """Let a row become ready again at the time `when` (seconds); the alarm gets the first free
+    place.
+    """
     place = core.free_alarm
     if place >= 0:
         core.free_alarm = alarm_row[place]
@@ -337,7 +339,7 @@ def _set_alarm(
 def _end_alarm(
     rows: structures.RowColumns, core: structures.Records, alarm_row: Any, place: int
 ) -> None:
-    """Free the place of an alarm that is due; its row joins the list of ready rows."""
+    """Free the place of an alarm whose time has come; its row joins the list of ready rows."""
     row = alarm_row[place]
     alarm_row[place] = core.free_alarm
     core.free_alarm = place
@@ -460,7 +462,7 @@ CHANGING = ("start", "end", "waits", "child")  # columns of rows
 
 
 class _Run:
-    """A simulation under route. The arguments of `advance_rows` hold its entire state."""
+    """A simulation in progress. The arguments of `advance_rows` hold its entire state."""
 
     def __init__(self, many: Operations, prepared: _Prepared, begins: Floats | None = None) -> None:
         self.many, self.prepared, grouping = many, prepared, prepared.grouping
@@ -632,9 +634,9 @@ def _has_caps(grouping: Grouping) -> bool:
 
 
 def _future(many: Operations, grouping: Grouping, places: int) -> structures.Future:
-    """Return the initial agendas: none is due; changes of capacity, and a sentinel at infinity.
+    """Return the initial agendas of ends and alarms, which are empty, and the changes of capacity.
 
-    `places` is the number of places for seats.
+    The changes end with a sentinel at infinity. `places` is the number of places for seats.
     """
     slots = np.full(len(grouping.number), structures.NOBODY)
     choices = many.once.paths.choices

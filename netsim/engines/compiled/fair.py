@@ -29,10 +29,9 @@ CLOSE = 1e-9  # so are these, if the link's capacity cannot tell them apart
 
 @InnerFunction
 def sweep(net: structures.Net) -> None:
-    """Examine links and rising seats in the order of their levels, until nothing is left in
-    `looks`.
+    """Examine links and rising seats in the order of their levels, until none is left in `looks`.
 
-    Afterwards every seat that changed has its new level, unless nothing limits it.
+    Afterwards every seat that was changed has its new level, unless nothing limits it.
     """
     while net.looks[1].level < inf and net.core[0].stop == 0:
         level = net.looks[1].level
@@ -49,7 +48,7 @@ def sweep(net: structures.Net) -> None:
 
 @InnerFunction
 def look_at(net: structures.Net, link: int, level: float) -> None:
-    """Let the sweep examine a link at `level` or before."""
+    """Put a link on the queue of links to examine, at `level` or below."""
     net.links[link].exact = 0
     if structures.level_of(net.looks, link) > level:
         structures.put_in(net.looks, link, level)
@@ -57,7 +56,10 @@ def look_at(net: structures.Net, link: int, level: float) -> None:
 
 @InnerFunction
 def rise(net: structures.Net, place: int) -> None:
-    """Take a seat's bandwidth back, and let the seat rise until something stops it."""
+    """Let seat number `place` rise: take its present bandwidth back from its links.
+
+    Its level is not known until a link or its cap stops it.
+    """
     seat = net.seats[place]
     core = net.core[0]
     group = net.groups[seat.group]
@@ -79,11 +81,10 @@ def rise(net: structures.Net, place: int) -> None:
 
 @InnerFunction
 def _add_rising(link: structures.Records, weight: float) -> None:
-    """Add a weight to what the rising seats of a link use per unit of level, to twice the
-    precision.
+    """Add a weight to the capacity that the rising seats of a link use per unit of level.
 
-    Shares may differ by more than a float holds, and seats of small shares continue when those of
-    large shares have stopped.
+    The sum has twice the precision of a float: shares may differ by more than a float holds, and
+    seats of small shares continue when those of large shares have stopped.
     """
     total = link.rising + weight
     added = total - link.rising
@@ -93,13 +94,13 @@ def _add_rising(link: structures.Records, weight: float) -> None:
 
 @InnerFunction
 def _rising(link: structures.Records) -> float:
-    """Return what the rising seats of a link use per unit of level."""
+    """Return the capacity that the rising seats of a link use per unit of level."""
     return float(link.rising + link.rest)
 
 
 @InnerFunction
 def move(net: structures.Net, place: int) -> None:
-    """Set the clock of a seat to the present before its level changes, and list the seat as
+    """Set the clock of seat number `place` to the present before its level changes; list it as
     moved.
     """
     seat = net.seats[place]
@@ -112,7 +113,7 @@ def move(net: structures.Net, place: int) -> None:
 
 @InnerFunction
 def _visit(net: structures.Net, number: int, now: float) -> None:
-    """Decide what happens on a link when the sweep is at the level `now`.
+    """Decide what happens on link `number` when the sweep is at the level `now`.
 
     The link is full there, is full no more, or is examined again at a higher level.
     """
@@ -146,8 +147,8 @@ def _visit(net: structures.Net, number: int, now: float) -> None:
 
 @InnerFunction
 def _water_level(net: structures.Net, number: int, low: float, slack: float) -> float:
-    """Return the level at which a link is full if all seats above it are lowered to it; at least
-    `low`.
+    """Return the level (at least `low`) at which link `number` is full if all seats above it are
+    lowered.
 
     It is infinite if the link does not become full. `slack` is the capacity (bytes/s) that counts
     as rounding.
@@ -186,7 +187,7 @@ def _water_level(net: structures.Net, number: int, low: float, slack: float) -> 
 
 @InnerFunction
 def _fill(net: structures.Net, number: int, level: float) -> None:
-    """Make a link full at a level: stop the seats that rise on it, and lower those above the
+    """Make link `number` full at a level: stop the seats that rise on it, lower those above the
     level.
     """
     link = net.links[number]
@@ -207,7 +208,7 @@ def _fill(net: structures.Net, number: int, level: float) -> None:
 
 @InnerFunction
 def _open(net: structures.Net, number: int) -> None:
-    """Make a link full no more: let the seats rise that it held back."""
+    """Make a link that was full at a level full no more: let the seats rise that it held back."""
     link = net.links[number]
     level = link.level
     net.core[0].level = max(net.core[0].level, level)
@@ -224,7 +225,7 @@ def _open(net: structures.Net, number: int) -> None:
 
 @InnerFunction
 def _stop(net: structures.Net, place: int, level: float) -> None:
-    """End the rise of a seat at a level."""
+    """Fix the level of seat number `place`, which was rising."""
     seat = net.seats[place]
     seat.level = level
     seat.state = structures.STOPPED
@@ -245,7 +246,7 @@ def _stop(net: structures.Net, place: int, level: float) -> None:
 
 @InnerFunction
 def _lower(net: structures.Net, place: int, number: int, level: float) -> None:
-    """Lower a settled seat to the level at which link `number` is full.
+    """Lower seat number `place` to the level at which link `number` is full.
 
     Its other links that were full are examined again, because they may have room now.
     """
@@ -264,7 +265,7 @@ def _lower(net: structures.Net, place: int, number: int, level: float) -> None:
 
 @InnerFunction
 def seat_for(net: structures.Net, group: int) -> int:
-    """Return the seat of a group, with its clock at the present so that a flow can join.
+    """Return the number of a group's seat, with its clock at the present so that a flow can join.
 
     A group without a seat gets a free one.
     """
@@ -298,7 +299,7 @@ def seat_for(net: structures.Net, group: int) -> int:
 
 @InnerFunction
 def mark_dirty(net: structures.Net, place: int) -> None:
-    """List a seat whose flows change in this instant."""
+    """Put seat number `place` on the list of seats whose flows change in this instant."""
     seat = net.seats[place]
     core = net.core[0]
     if seat.next == structures.UNLISTED:
@@ -339,7 +340,10 @@ def settle(rows: structures.RowColumns, net: structures.Net, ends: structures.Ag
 
 @InnerFunction
 def _seek_level(net: structures.Net, place: int) -> None:
-    """Take the next seat whose flows have changed: free it, give it its level, or let it rise."""
+    """Take the next seat from the list of seats whose flows have changed.
+
+    Without flows it is freed; else it gets its level at once if that is possible, or rises.
+    """
     seat = net.seats[place]
     core = net.core[0]
     core.dirty = seat.next
@@ -354,9 +358,10 @@ def _seek_level(net: structures.Net, place: int) -> None:
 
 @InnerFunction
 def _at_cap(net: structures.Net, place: int) -> bool:
-    """Set a seat to its cap if all its links keep room; return whether that was so.
+    """Set seat number `place` to its cap if that leaves room on all its links; return whether it
+    does.
 
-    It must have been at its cap before, if it had flows. Then no other seat changes.
+    If it had flows before, they must have been at their cap. Then no other seat changes.
     """
     seat = net.seats[place]
     draws = range(net.groups[seat.group].first, net.groups[seat.group + 1].first)
@@ -382,7 +387,9 @@ def _at_cap(net: structures.Net, place: int) -> bool:
 
 @InnerFunction
 def _settle_alone(net: structures.Net, place: int) -> bool:
-    """Set the level of a seat if it shares no link with other seats; return whether that is so."""
+    """Set the level of seat number `place` if it shares no link with other seats; return whether
+    so.
+    """
     seat = net.seats[place]
     draws = range(net.groups[seat.group].first, net.groups[seat.group + 1].first)
     level = net.kinds[net.groups[seat.group].kind].cap
@@ -408,7 +415,7 @@ def _settle_alone(net: structures.Net, place: int) -> bool:
 
 @InnerFunction
 def resize(net: structures.Net, number: int, more: int) -> None:
-    """Add `more` senders to a link (number -1: no link); incast then changes its capacity."""
+    """Add `more` senders to link `number` (-1: no link); incast then changes its capacity."""
     if number >= 0:
         crowd = net.crowds[number]
         crowd.senders += more
@@ -419,7 +426,7 @@ def resize(net: structures.Net, number: int, more: int) -> None:
 
 @InnerFunction
 def _enter_links(net: structures.Net, place: int) -> None:
-    """List a seat as a member of all its links."""
+    """List seat number `place` as a member of all its links."""
     group = net.seats[place].group
     for k in range(net.groups[group].first, net.groups[group + 1].first):
         link = net.links[net.draws[k].link]
@@ -434,7 +441,9 @@ def _enter_links(net: structures.Net, place: int) -> None:
 
 @InnerFunction
 def _leave_links(net: structures.Net, place: int) -> None:
-    """Remove a seat from all its links; the last member of each link moves to the free place."""
+    """Remove seat number `place` from all its links; a link's last member moves to the free
+    place.
+    """
     seat = net.seats[place]
     for k in range(net.groups[seat.group].first, net.groups[seat.group + 1].first):
         number = net.draws[k].link

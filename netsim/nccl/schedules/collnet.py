@@ -85,7 +85,9 @@ class Network:
         writer.done("network", lead, [moved])
         return Operation(moved, handed)
 
-    def share(self, group: int, head: int, filled_by: int, nic_route: str, base: int) -> Operation:
+    def multicast_block(
+        self, group: int, head: int, filled_by: int, nic_route: str, base: int
+    ) -> Operation:
         """Add the operation that multicasts the block of one head to all heads of its group.
 
         - `group`: the number of the group.
@@ -97,7 +99,7 @@ class Network:
         moved = self.writer.body.row(kind, head, group, head, base=base)
         return self._single(head, moved, [filled_by])
 
-    def collect(
+    def reduce_block(
         self, group: int, head: int, filled_by: Sequence[int], nic_route: str, base: int
     ) -> Operation:
         """Add the operation that reduces the block of one head from the FIFOs of all heads of its
@@ -212,7 +214,10 @@ class _NvlsOverNetwork(SwitchedNodes):
     across: list[int] | None = None
 
     def all(self) -> tuple[list[int], list[int]]:
-        """Add all rows of a loop; return the last rows of every lane: their ranks, and the rows."""
+        """Add all rows of a loop.
+
+        Returns the rows that end it: a list of their ranks, and a list of the rows.
+        """
         network = Network(self.writer)
         numbers = range(len(self.nodes))
         assert self.across is not None
@@ -279,8 +284,9 @@ class _Chains:
     nic_route: str
 
     def all(self) -> tuple[list[int], list[int]]:
-        """Add all rows of a chunk; return the last rows of every lane: their ranks, and the
-        rows.
+        """Add all rows of a chunk.
+
+        Returns the rows that end it: a list of their ranks, and a list of the rows.
         """
         network = Network(self.writer)
         heads = [order[0] for order in self.nodes]
@@ -304,13 +310,13 @@ class _Chains:
                 buffer, SCRATCH, schedule.REDUCE_INPUT, 2 if below else 1, threads=CHAIN_SHARE
             )
             row = self.writer.send((rank, upper), sub, made)
-            self._took(row, below, sub, "up", rank)
+            self._append_pass(row, below, sub, "up", rank)
             below = (rank, upper)
         buffer = SCRATCH if below else IN
         head = order[0]
         made = Pass(buffer, SCRATCH, COPY, 2 if below else 1, 1, threads=CHAIN_SHARE)
         row = self.writer.body.row(self.writer.channel.local(made), head, head, sub)
-        self._took(row, below, sub, "up", head)
+        self._append_pass(row, below, sub, "up", head)
         return row
 
     def _down(self, order: tuple[int, ...], sub: int) -> list[int]:
@@ -326,15 +332,15 @@ class _Chains:
             # One pass stores and sends, so that storing costs nothing in addition.
             free = writer.channel.merge(OUT, COPY)
             rows = [writer.body.row(free, head, head, sub)]
-            rows.append(self._hand(order, 0, SCRATCH, sub))
+            rows.append(self._send_result(order, 0, SCRATCH, sub))
         writer.done("down", head, rows)
         for place, rank in enumerate(order[1:], 1):
             last = rank == order[-1]
-            row = self._store(rank, sub) if last else self._hand(order, place, OUT, sub)
-            self._took(row, (order[place - 1], rank), sub, "down", rank)
+            row = self._store(rank, sub) if last else self._send_result(order, place, OUT, sub)
+            self._append_pass(row, (order[place - 1], rank), sub, "down", rank)
         return rows
 
-    def _hand(self, order: tuple[int, ...], place: int, buffer: int, sub: int) -> int:
+    def _send_result(self, order: tuple[int, ...], place: int, buffer: int, sub: int) -> int:
         """Add a row by which the rank at `place` of a chain sends the result to the next rank;
         return it.
 
@@ -358,11 +364,12 @@ class _Chains:
         kind = channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=CHAIN_SHARE))
         return body.row(kind, rank, rank, sub)
 
-    def _took(self, row: int, hop: tuple[int, int] | None, sub: int, lane: str, rank: int) -> None:
-        """Append a row as the next pass of a lane. It waits for the sub's data of `hop` and frees
-        its slot.
+    def _append_pass(
+        self, row: int, hop: tuple[int, int] | None, sub: int, lane: str, rank: int
+    ) -> None:
+        """Append a row of `rank` as the next pass of a lane.
 
-        Without a hop it waits for nothing.
+        It waits for the sub's data of `hop` and frees the slot; None: it waits for nothing.
         """
         if hop is not None:
             self.writer.take([row], hop, sub)
@@ -413,7 +420,10 @@ class _Heads:
     groups: list[int]
 
     def all(self) -> tuple[list[int], list[int]]:
-        """Add all rows of a loop; return the last rows of every lane: their ranks, and the rows."""
+        """Add all rows of a loop.
+
+        Returns the rows that end it: a list of their ranks, and a list of the rows.
+        """
         network = Network(self.writer)
         numbers = range(len(self.nodes))
         for node in numbers:
@@ -424,7 +434,7 @@ class _Heads:
             done = network.sum(self.groups[h], heads, h, node_sums, self.plan.nic_routes[h])
             for node in numbers:
                 others = _others(self.nodes[node], heads[node])
-                rows = _handed(self.writer, heads[node], others, h)
+                rows = _store_and_send(self.writer, heads[node], others, h)
                 network.take(done, rows)
         for node in numbers:
             self._store(node)
@@ -471,12 +481,12 @@ class _Heads:
         heads = self.plan.heads[node]
         for rank in self.nodes[node]:
             others = [(h, head) for h, head in enumerate(heads) if head != rank]
-            rows = [_taken(self.writer, (head, rank), h, len(others)) for h, head in others]
+            rows = [_read_part(self.writer, (head, rank), h, len(others)) for h, head in others]
             if rows:
                 self.writer.done("store", rank, rows)
 
 
-def _handed(
+def _store_and_send(
     writer: PassWriter,
     head: int,
     others: Sequence[int],
@@ -485,11 +495,11 @@ def _handed(
     base: int = 0,
     is_in_place: bool = False,
 ) -> list[int]:
-    """Add the rows by which a head stores a part of the result and sends it to the ranks `others`.
+    """Add the rows by which a head stores part `sub` of the result and sends it to the ranks
+    `others`.
 
     It sends into their FIFOs, or with `plan.direct` into their outputs. Returns the rows.
 
-    - `sub`: the part.
     - `base`: elements added to the part's offset.
     - `is_in_place`: whether the part is in the head's output already.
     """
@@ -511,13 +521,15 @@ def _handed(
     return rows
 
 
-def _taken(writer: PassWriter, hop: tuple[int, int], sub: int, parts: int, base: int = 0) -> int:
-    """Add the row by which a rank copies a part of the result from a FIFO to its output; return it.
+def _read_part(
+    writer: PassWriter, hop: tuple[int, int], sub: int, parts: int, base: int = 0
+) -> int:
+    """Add the row by which a rank copies part `sub` of the result from a FIFO to its output; return
+    it.
 
     With `plan.direct` the part is in its output already, and the row only waits.
 
     - `hop`: the head that sent the part, and the rank.
-    - `sub`: the part.
     - `parts`: the number of parts that the rank's threads copy at the same time.
     - `base`: elements added to the part's offset.
     """
@@ -666,7 +678,9 @@ class _Direct(_Blocks):
         head = self.plan.heads[node][h]
         base = self.at(block)
         others = _others(self.plan.nodes[node], head)
-        return _handed(self.writer, head, others, block, base=base, is_in_place=block == head)
+        return _store_and_send(
+            self.writer, head, others, block, base=base, is_in_place=block == head
+        )
 
     def store(self, node: int) -> None:
         for rank in self.plan.nodes[node]:
@@ -675,7 +689,7 @@ class _Direct(_Blocks):
                     blocks = [heads[h] for heads in self.plan.heads]
                     hop = (head, rank)
                     parts = len(blocks)
-                    rows = [_taken(self.writer, hop, b, parts, self.at(b)) for b in blocks]
+                    rows = [_read_part(self.writer, hop, b, parts, self.at(b)) for b in blocks]
                     self.writer.done("store", rank, rows)
 
     def give(self, node: int) -> None:
@@ -726,7 +740,7 @@ def _gather(blocks: "_Switched | _Direct") -> None:
             kind = blocks.writer.channel.local(Pass(IN, SCRATCH, COPY, writes=1))
             row = blocks.writer.body.row(kind, block, block, block, base=base)
             blocks.writer.done("give", block, [row])
-            done = network.share(group, block, row, nic_route, base)
+            done = network.multicast_block(group, block, row, nic_route, base)
             for node in range(len(blocks.plan.nodes)):
                 network.take(done, blocks.hand(node, h, block))
     for node in range(len(blocks.plan.nodes)):
@@ -748,7 +762,7 @@ def _reduce(blocks: "_Switched | _Direct") -> None:
             base = blocks.at(block)
             sums = [blocks.sum(node, h, block) for node in range(len(blocks.plan.nodes))]
             last_rows = [last for _, last in sums]
-            done = network.collect(group, block, last_rows, blocks.plan.nic_routes[h], base)
+            done = network.reduce_block(group, block, last_rows, blocks.plan.nic_routes[h], base)
             for first, _ in sums:
                 credit = blocks.writer.channel.local_credit
                 blocks.writer.body.after(first, done.moved, credit, blocks.writer.slots)

@@ -196,7 +196,7 @@ def _receives_the_same(
         src = src[sample]
         dst = dst[sample]
     leader = fold.ranks.first[src].astype(np.int64)
-    written = transfers.among(leader, transfers.rounds.met(leader, src, dst))
+    written = transfers.among(leader, transfers.rounds.peers_in_round(leader, src, dst))
     received = transfers.among(src, dst)
     written_colors = hop_colors(coloring, skeletons.of(written), placement)
     received_colors = hop_colors(coloring, skeletons.of(received), placement)

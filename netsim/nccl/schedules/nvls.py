@@ -278,11 +278,13 @@ class _SingleNode(SwitchedNodes):
     """Writes one loop of NVLS on one channel inside one node."""
 
     def all(self, *, reduces: bool) -> tuple[list[int], list[int]]:
-        """Write all rows of a loop; return the last rows of every lane: their ranks, and the rows.
+        """Write all rows of a loop.
 
         In AllReduce and ReduceScatter (`reduces`) ranks give their input, and each head reads the
         sum of its part from the switch. In AllReduce and AllGather heads store their part by
         multicast, and ranks copy it from the switch's buffer.
+
+        Returns the rows that end the loop: a list of their ranks, and a list of the rows.
         """
         inputs = self.copies("give", 0) if reduces else []
         for sub in self.writer.by_sub if reduces else ():
@@ -346,8 +348,9 @@ class _NvlsTree(SwitchedNodes):
     places: tuple[NodePlace, ...] = ()
 
     def all(self) -> tuple[list[int], list[int]]:
-        """Write all rows of a loop; return the last rows of every lane: their ranks, and the
-        rows.
+        """Write all rows of a loop.
+
+        Returns the rows that end it: a list of their ranks, and a list of the rows.
         """
         order = [next(k for k, place in enumerate(self.places) if place.up < 0)]
         for node in order:

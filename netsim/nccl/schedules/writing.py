@@ -507,7 +507,8 @@ class PassWriter:
     def close(self) -> tuple[list[int], list[int]]:
         """Add the order of passes in each lane, and the credits of all slots.
 
-        Returns the last rows of every lane: a list of their ranks, and a list of the rows.
+        Returns the rows that end the loop (those of the last pass of every lane): a list of their
+        ranks, and a list of the rows.
         """
         for passes in self.passes.values():
             for sub, rows in enumerate(passes):
@@ -558,7 +559,7 @@ MAX_CACHED_ROWS = 500_000  # a loop with more rows is not cached for other sizes
 class WrittenLoop:
     """All rows of one loop of a channel.
 
-    `last` are the ranks that the loop ends on, and for each of them a row that ends it.
+    `last` are the rows that end the loop: the ranks that they belong to, and the rows.
     """
 
     body: LoopBody
