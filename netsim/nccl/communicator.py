@@ -156,7 +156,7 @@ class Communicator:
 
     @property
     def node_column(self) -> int:
-        """The column for this number of nodes in tables of 1, 2 and at least 3 nodes."""
+        """The column (0, 1 or 2) of NCCL's tables for 1, 2, or more nodes."""
         return min(self.n_nodes, 3) - 1
 
     def graph(self, algorithm: Algorithm) -> ChannelGraph | None:

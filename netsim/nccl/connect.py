@@ -285,8 +285,10 @@ def layout_of_channels(
     twins = [children_of(places) for places in double_binary_tree(len(seats))]
 
     def tree_of_channel(number: int) -> Tree:
-        """Return the tree of a channel; the channels of the search come first with one tree, then
-        the other.
+        """Return the tree of a channel.
+
+        The search finds `searched` channels. The first `searched` channels of the communicator use
+        the first tree of the double binary tree, the others the second.
         """
         twin, channel = divmod(number, searched)
         orders = [graph.channels[channel].gpus for graph in trees]

@@ -140,8 +140,8 @@ def cxi(settings: Settings) -> Plugin:
     return Plugin(path, matched=value("cxi.software.match"))
 
 
-# The library of EFA sends a control message for each message, and writes on every NIC of a GPU.
 VERBS = Plugin()
+# EFA's library sends a control message for each message, which takes the proxies more time.
 EFA = Plugin(post=value("efa.post"))
 
 

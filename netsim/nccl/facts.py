@@ -137,7 +137,9 @@ def _value(entry: Any) -> Any:
 
 @cache
 def changes() -> tuple[tuple[Version, Mapping[str, Any]], ...]:
-    """Return what each release changed, the oldest release first."""
+    """Return the releases that changed a fact, the oldest first: pairs of a version and the new
+    facts.
+    """
     tomllib = import_module("tomllib")  # which a run of a textbook algorithm does without
     table = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     return tuple((parse_version(since), _value(changed)) for since, changed in table.items())

@@ -47,7 +47,7 @@ def _number(table: PathTable, node: int, device: int) -> int:
 # that does not match the topology is refused with a line number; NCCL would fail later.
 
 TREES = (communicator.BALANCED_TREE, communicator.SPLIT_TREE, communicator.TREE)
-# Patterns that a graph may have, by its id.
+# By the id of a graph, the patterns that it may have.
 PATTERNS = {
     0: (communicator.RING,),
     1: TREES,

@@ -420,7 +420,8 @@ def fewest_hops(arena: Arena, attempt: Attempt) -> int:
 
 
 def _outside(arena: Arena, ports: Iterable[int], *, apart: bool) -> int:
-    """Return the fewest links from and to these ports.
+    """Return the fewest links that a channel crosses between the GPUs and these ports, both ways
+    together.
 
     `apart`: the channel leaves from another GPU than the one where it entered, as a ring does.
     """

@@ -697,9 +697,10 @@ def _on_plateau(comm: Communicator, call: TunedCall, cost: Cost) -> bool:
 
 
 def _reasons(comm: Communicator, timed: tuple[TimedCost, ...]) -> str:
-    """Return the rules that forbid what the user admits.
+    """Return one text with the reasons why NCCL cannot run any algorithm and protocol that the user
+    admits.
 
-    Rules that hold on any machine are only included if there are no others.
+    Reasons that hold on any machine are only included if there are no others.
     """
     settings = comm.settings
     reasons = dict[str, bool]()

@@ -162,9 +162,11 @@ class PathBuilder:
         )
 
     def _senders(self, wires: Entries) -> Iterator[Entries]:
-        """Yield, for each link into a NIC, the NICs that send over it as entries of their routes.
+        """Yield path entries for incast: one block (routes, sender resources, weights 1) for each
+        link into a NIC.
 
-        The number of senders at work decides on the capacity of the link (`LinkTable.incast`).
+        A sender is a NIC that sends over that link. The number of active senders decides on the
+        link's capacity (`LinkTable.incast`).
         """
         owner, link, _ = wires
         links = self.topology.links

@@ -268,7 +268,7 @@ def _user_cache() -> Path:
 
 
 def _user() -> int:
-    """Return the number of the user; 0 on systems without such numbers."""
+    """Return the user's number (uid); 0 on systems without such numbers."""
     return os.getuid() if hasattr(os, "getuid") else 0
 
 

@@ -181,12 +181,12 @@ def _receives_the_same(
     skeletons: _Skeletons,
     placement: Placement,
 ) -> bool:
-    """Return whether each message to a representative has the color of the message that is written
-    for it.
+    """Return whether representatives receive the same as if all messages were written.
 
-    For a message that a representative receives in a round, the message is written that its
-    sender's representative sends in the same round. `fold` and `coloring` have the representatives
-    and the classes. Of very many messages a sample is compared.
+    Only the messages that representatives send are written. For a message that a representative
+    receives in a round, the one stands in that its sender's representative sends in the same round.
+    The two must have the same color. `fold` has the representatives, `coloring` the colors. If
+    there are very many messages, a sample of them is compared.
     """
     src, dst, _ = transfers.into(fold.leaders.astype(np.int64), ALL)
     if len(src) > MAX_COMPARED_MESSAGES:

@@ -406,11 +406,12 @@ def _add_last_passes(
 
 
 def _data(c: Collective, walk: Walk, order: Ints, step: Ints, place: Ints) -> tuple[Ints, Ints]:
-    """Return the data that the rows at some steps and places move, as two arrays.
+    """Return which data the rows at some steps and places move, as two arrays.
 
     The first is the number of a row's chunk in the loop. The second is the number of elements
-    before its block, for AllGather and ReduceScatter, whose blocks are in one buffer; in an
-    AllReduce a chunk is the block of a loop, and it is 0.
+    before the row's block in the buffer of all blocks. In an AllReduce the chunks of a loop are the
+    blocks, and the second array is 0. In AllGather and ReduceScatter a loop has one chunk of every
+    block, and the first array is 0.
     """
     block = (place + walk.start - step) % len(order)
     nothing = np.zeros_like(block)

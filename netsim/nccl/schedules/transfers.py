@@ -77,7 +77,9 @@ class Transfers:
 
     @property
     def rounds_of_all_channels(self) -> int:
-        """The number of rounds in which each channel has one batch."""
+        """The number of rounds after which every channel has run one batch (`BATCH` rounds a
+        channel).
+        """
         return BATCH * self.sends.channels.total
 
     def works(self) -> list[P2pWork]:
@@ -129,8 +131,9 @@ def messages_of(c: Collective, ranks: Ints, *, to: bool = False) -> Messages:
 
 
 def _messages(c: Collective, ranks: Ints, *, to: bool) -> tuple[Ints, ...]:
-    """Return the messages of some ranks as `messages_of` does, with empty ones and ones to
-    themselves.
+    """Return the messages of some ranks, as `messages_of` does.
+
+    It includes empty messages, and those of ranks to themselves.
     """
     if c.name in ("alltoall", "alltoallv"):
         src = np.repeat(ranks, c.ranks)
