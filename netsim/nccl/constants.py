@@ -321,7 +321,7 @@ class Mechanism:
 # GPU generations by compute capability. 89 (Ada) and 120 (RTX Blackwell) are those with GDDR memory
 # and a higher clock than the data-center GPUs 80, 90 and 100.
 GENERATIONS = (70, 80, 89, 90, 100, 120)
-# The seconds that the wires of a hop take in the topology: two over NVLink, three over PCIe.
+# The seconds that the wires of a hop take in the topology: two wires of NVLink, three of PCIe.
 NVLINK_WIRE = 2 * value("wire.nvlink")
 PCIE_WIRE = 3 * value("wire.pcie")
 

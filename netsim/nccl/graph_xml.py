@@ -214,12 +214,17 @@ def write_graphs(view: NodeView) -> str:
 def _written_graph(view: NodeView, number: int, graph: ChannelGraph) -> Iterator[str]:
     """Yield the lines of one graph."""
     attributes = {
-        "id": number, "pattern": graph.pattern, "crossnic": graph.cross_nic,
-        "nchannels": graph.n_channels, "speedintra": f"{graph.bw_intra:g}",
-        "speedinter": f"{graph.bw_inter:g}", "latencyinter": f"{graph.latency_inter:g}",
-        "typeintra": graph.type_intra, "typeinter": graph.type_inter,
+        "id": number,
+        "pattern": graph.pattern,
+        "crossnic": graph.cross_nic,
+        "nchannels": graph.n_channels,
+        "speedintra": f"{graph.bw_intra:g}",
+        "speedinter": f"{graph.bw_inter:g}",
+        "latencyinter": f"{graph.latency_inter:g}",
+        "typeintra": graph.type_intra,
+        "typeinter": graph.type_inter,
         "samechannels": int(graph.same_channels),
-    }  # fmt: skip
+    }
     written_out = " ".join(f'{key}="{value}"' for key, value in attributes.items())
     yield f"<graph {written_out}>"
     gpus = {rank: number for number, rank in gpu_numbers(view.table).items()}

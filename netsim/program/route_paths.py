@@ -38,10 +38,12 @@ class PathBuilder:
 
     @cached_property
     def _trees(self) -> SwitchTrees:
+        """The trees of multicasts and in-switch reductions."""
         return SwitchTrees(self.schedule, self.topology, self.device)
 
     @cached_property
     def _use(self) -> ResourceUse:
+        """The use of resources other than wires."""
         return ResourceUse(self.schedule, self.topology, self.resources, self.device, self.process)
 
     def paths(
@@ -71,7 +73,9 @@ class PathBuilder:
         latency: NDArray[np.float64],
         blocks: list[Entries],
     ) -> None:
-        """Append the entries of some routes of one class to `blocks`; write their `latency`."""
+        """Append the path entries of some routes of one class to `blocks`; write their seconds to
+        `latency`.
+        """
         src = routes.src[numbers]
         dst = routes.dst[numbers]
         wires = self._wires(route_class, numbers, src, dst, latency)
@@ -138,7 +142,8 @@ class PathBuilder:
         wires: Entries,
         rate: Floats,
     ) -> Entries:
-        """Return the windows of the connections that are slower than the NICs of their routes.
+        """Return path entries for the windows of the connections that are slower than their routes'
+        NICs.
 
         `rate` is the window of each route divided by its round trip, in bytes/s. Every channel has
         connections of its own, so the weight does not grow with `multiplicity`.

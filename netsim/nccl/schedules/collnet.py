@@ -195,6 +195,7 @@ def nvls_network(collective: Collective, plan: Plan, extent: Extent = ALL) -> Sc
         cut = loop_segments(collective, distinct.work, heads, plan.slots, ALIGNMENT)
 
         def write_loop(members: Members = members) -> WrittenLoop:
+            """Write one loop of a channel."""
             writer = PassWriter(members.channel, heads, plan.slots, by_sub=members.by_sub)
             joined = _NvlsOverNetwork(writer, plan, plan.nodes, inside, members, across=across)
             return WrittenLoop(writer.body, joined.all())
@@ -208,7 +209,7 @@ def nvls_network(collective: Collective, plan: Plan, extent: Extent = ALL) -> Sc
 class _NvlsOverNetwork(SwitchedNodes):
     """Writes one loop of NVLS on one channel, over nodes that a reducing network connects.
 
-    `across` has by number of a head the group of the heads with that number, one of each node.
+    `across`: for each number of a head, the group of the heads that have it on their nodes.
     """
 
     across: list[int] | None = None
@@ -261,6 +262,7 @@ def collnet_chain(collective: Collective, plan: Plan, extent: Extent = ALL) -> S
             cut: Segments = cut,
             joined: tuple[tuple[tuple[int, ...], ...], int, str] = joined,
         ) -> WrittenLoop:
+            """Write one chunk of a channel."""
             writer = PassWriter(channel, cut.subs, cut.slots, cut.first_chunk)
             return WrittenLoop(writer.body, _Chains(writer, *joined).all())
 
@@ -399,6 +401,7 @@ def collnet_direct(collective: Collective, plan: Plan, extent: Extent = ALL) -> 
         channel = PlannedChannel(plan, work.channel, distinct.multiplicity)
 
         def write_loop(channel: PlannedChannel = channel) -> WrittenLoop:
+            """Write one loop of a channel."""
             writer = PassWriter(channel, heads, plan.slots)
             return WrittenLoop(writer.body, _Heads(writer, plan, nodes, groups).all())
 
@@ -411,7 +414,7 @@ def collnet_direct(collective: Collective, plan: Plan, extent: Extent = ALL) -> 
 class _Heads:
     """Writes one loop of CollNetDirect on one channel.
 
-    `groups` has by number of a head the group of the heads with that number, one of each node.
+    `groups`: for each number of a head, the group of the heads that have it on their nodes.
     """
 
     writer: PassWriter
@@ -569,6 +572,7 @@ def network_blocks(collective: Collective, plan: Plan, extent: Extent = ALL) -> 
         channel = PlannedChannel(plan, work.channel, distinct.multiplicity)
 
         def write_loop(channel: PlannedChannel = channel) -> WrittenLoop:
+            """Write one loop of a channel."""
             writer = PassWriter(channel, collective.ranks, plan.slots)
             made = kind(writer, plan, collective.count, across, inside)
             if collective.name == "all_gather":
@@ -623,6 +627,9 @@ class _Switched(_Blocks):
     _copies_by_block: dict[tuple[int, int], list[int]] = field(default_factory=dict)
 
     def hand(self, node: int, h: int, block: int) -> list[int]:
+        """Add the row by which head number `h` of a node multicasts a block; return it in a
+        list.
+        """
         head = self.plan.heads[node][h]
         out = OUT if self.plan.registered else SCRATCH
         kind = switch_kind(self.writer.channel, schedule.MULTICAST, SCRATCH, out)
@@ -632,12 +639,18 @@ class _Switched(_Blocks):
         return [row]
 
     def store(self, node: int) -> None:
+        """Add the copies by which the ranks of a node take all blocks from the switch's buffer."""
         self._copies(node, "take", (SCRATCH, OUT))
 
     def give(self, node: int) -> None:
+        """Add the copies by which the ranks of a node put all blocks into the switch's buffer."""
         self._copies(node, "give", (IN, SCRATCH))
 
     def sum(self, node: int, h: int, block: int) -> tuple[int, int]:
+        """Add the row by which head number `h` of a node reads the sum of a block; return it twice.
+
+        It is the first and the last row of the reduction.
+        """
         writer = self.writer
         head = self.plan.heads[node][h]
         buffer = IN if self.plan.registered else SCRATCH
@@ -675,6 +688,9 @@ class _Direct(_Blocks):
     """Moves blocks between heads and ranks by passes of blocks of threads (CollNetDirect)."""
 
     def hand(self, node: int, h: int, block: int) -> list[int]:
+        """Add the rows by which head number `h` of a node sends a block to its ranks; return
+        them.
+        """
         head = self.plan.heads[node][h]
         base = self.at(block)
         others = _others(self.plan.nodes[node], head)
@@ -683,6 +699,7 @@ class _Direct(_Blocks):
         )
 
     def store(self, node: int) -> None:
+        """Add the rows by which the ranks of a node copy all blocks from their FIFOs."""
         for rank in self.plan.nodes[node]:
             for h, head in enumerate(self.plan.heads[node]):
                 if head != rank:
@@ -693,6 +710,7 @@ class _Direct(_Blocks):
                     self.writer.done("store", rank, rows)
 
     def give(self, node: int) -> None:
+        """Add the rows by which the ranks of a node send its heads their parts of all blocks."""
         for rank in self.plan.nodes[node]:
             heads = [(h, head) for h, head in enumerate(self.plan.heads[node]) if head != rank]
             for blocks in self.plan.heads:  # a block belongs to the rank with its number
@@ -706,6 +724,9 @@ class _Direct(_Blocks):
                     self.writer.done("scatter", rank, rows)
 
     def sum(self, node: int, h: int, block: int) -> tuple[int, int]:
+        """Add the rows by which head number `h` of a node reduces a block; return the first and the
+        last.
+        """
         writer = self.writer
         head = self.plan.heads[node][h]
         others = _others(self.plan.nodes[node], head)

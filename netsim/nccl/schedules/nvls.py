@@ -52,6 +52,7 @@ def nvls(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
         members = members_of(plan, written, plan.nodes, extent, pieces)
 
         def write_loop(members: Members = members) -> WrittenLoop:
+            """Write one loop of a channel."""
             writer = PassWriter(members.channel, heads * pieces, plan.slots, by_sub=members.by_sub)
             switch = _SingleNode(writer, plan, plan.nodes, [group], members, block, least)
             return WrittenLoop(writer.body, switch.all(reduces=collective.reducing))
@@ -318,6 +319,7 @@ def nvls_tree(collective: Collective, plan: Plan, extent: Extent = ALL) -> Sched
         cut = loop_segments(collective, written.work, heads, plan.slots, ALIGNMENT)
 
         def write_loop(members: Members = members) -> WrittenLoop:
+            """Write one loop of a channel."""
             writer = PassWriter(members.channel, heads, plan.slots, by_sub=members.by_sub)
             places = two_trees[members.channel.number % 2]
             tree_writer = _NvlsTree(writer, plan, nodes, groups, members, places=places)

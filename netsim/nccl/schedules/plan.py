@@ -49,8 +49,7 @@ class Work:
 class Plan:
     """One call as NCCL runs it: its decisions, and the ranks and links that it runs on.
 
-    - `algorithm`, `protocol`: NCCL's choice. The protocol of grouped sends names two: inside nodes,
-      and between them.
+    - `algorithm`, `protocol`: NCCL's choice. Grouped sends may use two protocols: "LL/Simple".
     - `work`, `n_channels`: the part of each channel, and the number of channels.
     - `tuned`: whether a tuner plugin made the choice, which has no effect on the schedule.
     - `node`: the node of every rank.

@@ -373,6 +373,9 @@ class Exchange:
         out = OUT if self.plan.direct else SCRATCH
 
         def make(channel: PlannedChannel, hop: tuple[int, int], share: float) -> RowKind:
+            """Return the kind of row by which a block or its proxy sends with a fraction of the
+            threads.
+            """
             kind = channel.hop(*hop, Pass(IN, out, threads=share), proxy=proxy)
             return channel.further(kind) if further else kind
 

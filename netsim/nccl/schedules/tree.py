@@ -405,6 +405,7 @@ def _over_trees(
         def write_loop(
             channel: PlannedChannel = channel, cut: writing.Segments = cut, tree: Tree = tree
         ) -> writing.WrittenLoop:
+            """Write one chunk of a channel."""
             return TreeLoop(channel, cut, Branches(tree), collective.name, share).write_loop()
 
         key = (keys[work.channel], *channel.key, cut.subs, cut.slots, cut.first_chunk)
