@@ -406,7 +406,9 @@ def _collnet_direct(comm: Communicator, function: Function) -> str:
 
 
 def _heads(comm: Communicator, function: Function) -> str:
-    """Return that too few local ranks have a NIC to be heads, if that is so; else ""."""
+    """Return why a node has too few heads, which are local ranks with a NIC; "" if it has
+    enough.
+    """
     if function in GATHERS and comm.n_nodes > 1 and comm.local_ranks > comm.n_heads:
         return f"{comm.local_ranks} local ranks but {comm.n_heads} of them have a NIC"
     return ""
@@ -565,7 +567,7 @@ def _costs_of(comm: Communicator, function: Function) -> tuple[Cost, ...]:
     """Return the cost table of a function, from the communicator's cache if it is there."""
 
     def all_entries() -> tuple[Cost, ...]:
-        """Compute all entries of the cost table."""
+        """Return all entries of the cost table."""
         both = product(ALGORITHMS, PROTOCOLS)
         return tuple(cost_entry(comm, function, *entry) for entry in both)
 

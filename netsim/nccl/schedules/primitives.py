@@ -270,14 +270,16 @@ class PlannedChannel:
         return self._read_from_host(kind, block_pass.threads) if staged else kind
 
     def _read_from_host(self, kind: RowKind, thread_fraction: float) -> RowKind:
-        """Return `kind` as it is where the receiving block reads its data from the memory of the
-        host.
+        """Return a kind of row, slowed down as the receiving block reads its data from the host's
+        memory.
 
         Each read crosses PCIe and comes back. In LL a wave (the lines that the threads hold at
         once) takes that long, and the next one begins after it: a block of 512 threads gets 4 KiB
         in 1.05 us, and if eight sends share a block, each gets an eighth of that. In Simple threads
-        have several loads under way, so that a rate bounds what a block reads. `thread_fraction` is
-        the fraction of the block's threads that make the pass.
+        have several loads under way, so that a rate bounds what a block reads.
+
+        - `kind`: the kind of row without that limit.
+        - `thread_fraction`: the fraction of the block's threads that make the pass.
         """
         mechanism = self.plan.mechanism
         if self.simple:
@@ -295,8 +297,8 @@ class PlannedChannel:
     def _bus(self, src: int, dst: int) -> Iterator[Use]:
         """Yield the uses of the PCIe links of both GPUs by the loads and stores of blocks.
 
-        A PCIe link carries both directions together at less than twice its rate, so both draw on
-        one resource.
+        A PCIe link carries both directions together at less than twice its rate, so that both
+        directions draw on one resource.
         """
         kind = self.plan.link_of(src, dst)
         if kind in ("pcie", "phb", "shm"):

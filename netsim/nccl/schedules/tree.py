@@ -136,12 +136,12 @@ class TreeLoop:
 
     @property
     def reduces(self) -> bool:
-        """Whether data is reduced on its way up the tree."""
+        """Whether data is reduced on its way up the tree, as in all collectives but Broadcast."""
         return self.function != "broadcast"
 
     @property
     def hands_out(self) -> bool:
-        """Whether results go down the tree."""
+        """Whether results go down the tree, as in all collectives but Reduce."""
         return self.function != "reduce"
 
     @property

@@ -289,8 +289,8 @@ def _pieces(builder: Builder, segments: Segments, segment: Ints, bases: Sequence
     """Return the number of the piece that each row moves as [loop, row].
 
     - `segment`: the segment of each row.
-    - `bases`: by row, the elements to add to the segment's offset at the receiver and at the
-      sender. If it is empty, rows of equal size share one piece that has no offset.
+    - `bases`: two columns by row: the elements to add to the segment's offset at the receiver, and
+      at the sender. Without them rows of equal size share one piece that has no offset.
     """
     if not bases:
         sizes, which = np.unique(segments.count, return_inverse=True)
