@@ -59,7 +59,7 @@ class Rounds:
         (group, place), far, near = self._places, len(self.far), len(self.near)
         between = (group[np.asarray(dst)] - group[np.asarray(src)]) % far
         inside = (place[np.asarray(dst)] - place[np.asarray(src)]) % near
-        numbers: Ints = _turns(self.far)[between] * near + _turns(self.near)[inside]
+        numbers: Ints = _inverse(self.far)[between] * near + _inverse(self.near)[inside]
         return numbers
 
     def peers_in_round(self, rank: Ints, src: Ints, dst: Ints) -> Ints:
@@ -177,7 +177,7 @@ def distinct_rows(columns: Sequence[NDArray[Any]]) -> tuple[list[list[int]], Int
     return np.column_stack([column[first] for column in columns]).tolist(), which
 
 
-def _turns(order: Ints) -> Ints:
+def _inverse(order: Ints) -> Ints:
     """Return the inverse of a permutation: at which step each distance comes."""
     turns = np.empty(len(order), np.int64)
     turns[order] = np.arange(len(order))

@@ -616,8 +616,8 @@ def _net(program: Program, grouping: Grouping, places: int) -> structures.Net:
 
 
 def _crowds(senders: Mapping[int, int], grouping: Grouping) -> structures.Records:
-    """Return for incast the records of links: capacities with one sender, and whose senders they
-    are.
+    """Return the records that incast needs of links: capacities with one sender, and whose senders
+    they are.
 
     `senders` maps a link to the link that it sends into. Without senders there are no records.
     """

@@ -485,7 +485,7 @@ def routes(plan: Plan, channel: int, src: Ints, dst: Ints, kind: Ints) -> NDArra
 
 @dataclass(frozen=True)
 class Members:
-    """The heads and the ranks of a node whose rows are written, because equal ones have equal rows.
+    """The heads and the ranks of a node whose rows are written; each represents equal ones.
 
     - `channel`: makes the rows of a member that represents only itself.
     - `heads`, `ranks`: by number of the head, or of the rank in its node: how many it represents.
