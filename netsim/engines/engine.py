@@ -1,7 +1,8 @@
-"""Engines: a Program becomes a Timeline.
+"""Engines: they turn a Program into a Timeline.
 
-The compiled engine is imported only when it is used: its start-up costs more than a small run, and
-compiling it, where that was never done, more than a hundred of them."""
+The compiled engine is imported only when it is used. Its start-up takes longer than a small
+simulation, and compiling it for the first time takes longer than a hundred of them.
+"""
 
 import sys
 from collections.abc import Callable
@@ -22,25 +23,33 @@ ENGINES = {"simpy": "netsim.engines.simpy", "compiled": "netsim.engines.compiled
 AT_HAND = "at hand"
 FEW = "auto for few"
 COMPILED_FROM = 200  # rows from which starting the compiled engine pays
-# A few small programs do not pay for compiling it: SimPy takes 0.1 s for 2,500 rows.
+# By engine, the rows from which the compiled engine is used. For a few small programs that pays
+# from 2,500 rows on, for which SimPy takes 0.1 s.
 FROM = {"auto": COMPILED_FROM, AT_HAND: COMPILED_FROM, FEW: 2_500}
-# If its machine code is not compiled yet, that takes 7 s; SimPy takes up to 4 s for 30,000 rows.
-COMPILING_FROM = 30_000  # rows of all programs so far, from which that pays
-ONE_TOO_LONG = 5_000  # rows of a program that is not begun with SimPy then
+# Compiling the machine code takes 7 s; SimPy takes up to 4 s for 30,000 rows.
+COMPILING_FROM = 30_000  # rows of all programs so far, from which compiling pays
+ONE_TOO_LONG = 5_000  # rows of one program, from which compiling pays
 
 
 class AnySimulator(Protocol):
-    """Simulates one program several times; what does not change from time to time is kept."""
+    """Simulates one program several times; what does not change between the runs is computed
+    once.
+    """
 
     def timeline(self, begins: Floats | None = None, **options: Any) -> Timeline:
-        """The Timeline if ranks begin at these times; from standstill if none are given."""
+        """Return the Timeline if ranks begin at these times in seconds; by default all begin at
+        0.
+        """
         ...
 
 
 def choose(program: Program | Operations, engine: str = "auto") -> str:
-    """The engine that `auto` means for a program: by its rows alone, so that what is written has
-    the same bytes on every machine. For what is only shown, `AT_HAND` also asks whether the
-    compiled engine is compiled: the answer is the same to nine digits, the wait is not."""
+    """Return the engine that simulates a program: "simpy" or "compiled".
+
+    `auto` depends only on the number of rows, so that files have the same bytes on every machine.
+    `AT_HAND` (for results that are only shown) also depends on whether the compiled engine is
+    compiled: both engines agree to nine digits, but compiling takes time.
+    """
     if engine in FROM:
         rows = len(program)
         pays = rows >= FROM[engine] and (engine != AT_HAND or _compiling_pays(rows))
@@ -51,28 +60,39 @@ def choose(program: Program | Operations, engine: str = "auto") -> str:
 
 
 def at_hand(engine: str, *, many: bool = False) -> str:
-    """What `auto` means for what is only shown. For many programs the start-up of the compiled
-    engine pays whatever their rows; if it is still to be compiled, each program is asked."""
+    """Return the engine to use for results that are only shown, in place of `engine`.
+
+    With `many` programs the start-up of the compiled engine pays however small they are. If it is
+    not compiled yet, the engine is chosen for each program.
+    """
     if engine != "auto":
         return engine
     return "compiled" if many and _compiling_pays(0) else AT_HAND
 
 
 def _compiling_pays(rows: int) -> bool:
-    """Whether the compiled engine is ready, or so much work is here that compiling it pays."""
+    """Return whether the compiled engine is ready, or there are enough rows that compiling
+    it pays.
+
+    `rows` are those of the next program.
+    """
     if rows >= ONE_TOO_LONG or _by_simpy.rows + rows >= COMPILING_FROM:
         return True
     return bool(late("netsim.engines.compiled.engine.is_ready")())
 
 
 def give_back_memory() -> None:
-    """Return freed memory to the system. The compiled engine keeps it otherwise, for later runs."""
+    """Return freed memory to the system, which the compiled engine otherwise keeps for later
+    runs.
+    """
     structures = sys.modules.get("netsim.engines.compiled.structures")
     if structures is not None:
-        structures.give_back()
+        structures.trim_memory()
 
 
 class _Work:
+    """The rows that SimPy has simulated so far in this process."""
+
     rows = 0
 
 
@@ -80,7 +100,7 @@ _by_simpy = _Work()
 
 
 def simulate(program: Program, engine: str = "auto", **options: Any) -> Timeline:
-    """The Timeline of a Program."""
+    """Simulate a Program and return its Timeline; the options are those of the engine's `run`."""
     name = choose(program, engine)
     if name == "simpy":
         _by_simpy.rows += len(program)
@@ -89,7 +109,7 @@ def simulate(program: Program, engine: str = "auto", **options: Any) -> Timeline
 
 
 def simulator(program: Program, engine: str = "auto") -> AnySimulator:
-    """An object that simulates a program several times, by the engine that is named or chosen."""
+    """Return an object that simulates a program several times, by the engine named or chosen."""
     name = choose(program, engine)
     simulator_class: Callable[[Program], AnySimulator] | None = _offered(name, "Simulator")
     return _Plain(program, name) if simulator_class is None else simulator_class(program)
@@ -97,7 +117,7 @@ def simulator(program: Program, engine: str = "auto") -> AnySimulator:
 
 @dataclass(frozen=True)
 class _Plain:
-    """Of an engine that keeps nothing from one time to the next."""
+    """Simulates a program several times by an engine that keeps nothing between runs."""
 
     program: Program
     engine: str
@@ -105,6 +125,10 @@ class _Plain:
     def timeline(
         self, begins: Floats | None = None, instant: float | None = None, **options: Any
     ) -> Timeline:
+        """Return the Timeline if ranks begin at these times in seconds; by default all begin at 0.
+
+        `instant`: the length of an instant in seconds; by default that of the program.
+        """
         begun = self.program if begins is None else released(self.program, begins)
         begun = begun if instant is None else replace(begun, instant=instant)
         return simulate(begun, self.engine, **options)
@@ -113,22 +137,29 @@ class _Plain:
 def ends_of_operations(
     many: Operations, engine: str = "auto", under_way: list[Any] | None = None
 ) -> Floats:
-    """When operations in a row (first axis) are over on every rank. An engine may keep what is
-    `under_way`, so that more of them take no longer than those that come on top."""
+    """Return when operations back to back end, in seconds, as [operation, rank].
+
+    An engine may store its state in `under_way`. A later call with more of the same operations then
+    only simulates the additional ones.
+    """
     name = choose(many, engine)
     in_a_row: Callable[..., Timeline] | None = _offered(name, "run_operations")
-    # Without it, an engine takes rows one by one.
+    # An engine without that function simulates all operations as one program.
     timeline = in_a_row(many, under_way) if in_a_row else simulate(many.unrolled(), name)
     ends: Floats = timeline.end[many.ends]
     return ends
 
 
 def tight_entries(program: Program) -> NDArray[np.bool_]:
-    """The entries of all paths that can ever limit a row, with any loops and in all operations."""
+    """Return for each entry of a path (a resource that it draws on) whether it can ever limit a
+    row.
+
+    It holds for any number of loops and operations.
+    """
     entries: NDArray[np.bool_] = _offered("compiled", "tight_entries")(program)
     return entries
 
 
 def _offered(engine: str, name: str) -> Any:
-    """What an engine may have besides `run`; None where it does without."""
+    """Return a function or class that an engine may have besides `run`; None if it has none."""
     return getattr(import_module(ENGINES[engine]), name, None)

@@ -1,7 +1,13 @@
-"""The SimPy engine, the definition of the model: max-min fairness in the plainest code.
+"""The SimPy engine: it defines the model in plain code, and the compiled engine is tested against
+it.
 
-All flows rise together, each at its share times a common level, until a resource is full or a flow
-reaches its cap; those stop, the rest rise on. This is the definition that the SimPy engine uses."""
+Rates are max-min fair: all flows rise together, each at its share times a common level, until a
+resource is full or a flow reaches its cap. Those flows stop, and the others rise further.
+
+A process for every GPU starts rows when they are ready. One for every link in use applies changes
+of capacity and integrates what passes. One, the fabric, divides the links at the end of an instant.
+A clock lets everything that belongs to one instant happen at it.
+"""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import field
@@ -19,7 +25,12 @@ from netsim.schedule.schedule import SWITCH_REDUCE
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What one flow draws on: (resource, weight) pairs, its highest rate and its share."""
+    """What one flow draws on.
+
+    - `draws`: pairs (resource, weight): units of the resource for each byte.
+    - `cap`: the highest rate in bytes/s.
+    - `share`: the weight of the flow when a resource is divided.
+    """
 
     draws: tuple[tuple[int, float], ...]
     cap: float = inf
@@ -27,8 +38,11 @@ class Demand:
 
 
 def fair_rates(demands: Sequence[Demand], capacity: Mapping[int, float]) -> list[float]:
-    """Rates with Σ weight·rate ≤ capacity on every resource and rate ≤ cap, such that no rate ÷
-    share can grow except at the expense of one that is equal or smaller."""
+    """Return the max-min fair rates of flows, in bytes/s.
+
+    On every resource Σ weight·rate ≤ capacity, and every rate ≤ its cap. No rate ÷ share can grow
+    except at the expense of one that is equal or smaller.
+    """
     if len(demands) == 1:
         return [_alone(demands[0], capacity)]
     rates = [0.0] * len(demands)
@@ -58,7 +72,9 @@ def fair_rates(demands: Sequence[Demand], capacity: Mapping[int, float]) -> list
 
 
 def _alone(demand: Demand, capacity: Mapping[int, float]) -> float:
-    """The rate of a flow that shares with nobody: its narrowest resource, or its cap."""
+    """Return the rate of a flow that shares with nobody: that of its tightest resource, or its
+    cap.
+    """
     rate = demand.cap
     for resource, weight in demand.draws:
         rate = min(rate, capacity[resource] / weight)
@@ -68,7 +84,9 @@ def _alone(demand: Demand, capacity: Mapping[int, float]) -> float:
 def _resources(
     demands: Sequence[Demand], capacity: Mapping[int, float]
 ) -> tuple[dict[int, float], dict[int, dict[int, float]]]:
-    """By resource, the capacity left, and what rising flows draw per unit of the common level."""
+    """Return the capacity left of each resource, and by resource what each flow draws per unit of
+    level.
+    """
     left: dict[int, float] = {}
     loads: dict[int, dict[int, float]] = {}
     for i, demand in enumerate(demands):
@@ -79,7 +97,9 @@ def _resources(
 
 
 def dependants(program: Program) -> list[list[tuple[int, float, int]]]:
-    """For every row, those that wait for it, the lag in seconds, and how many of its latencies."""
+    """Return for every row the rows that wait for it: (row, lag in seconds, latencies of the path
+    to add).
+    """
     schedule = program.schedule
     owners = np.repeat(np.arange(len(program)), np.diff(schedule.dep_ptr))
     lag, arrival = (of[schedule.dep_lag] for of in (program.lag_seconds, program.lag_arrival))
@@ -90,13 +110,7 @@ def dependants(program: Program) -> list[list[tuple[int, float, int]]]:
     return after
 
 
-# The living definition of the model: a discrete-event run of a Program on SimPy.
-# A process for every GPU starts rows as they become ready, one for every link in use applies
-# capacity changes and integrates what passes, one fabric divides the links at the end of an
-# instant, and a clock lets everything that belongs to one instant happen at it. Plain code, no
-# shortcuts: the compiled engine is checked against this one.
-
-TOLERANCE = 1e-14  # what lies within this of the earliest event belongs to its instant
+TOLERANCE = 1e-14  # events within this fraction of the earliest time belong to its instant
 READY, JOIN, LEAVE, CAPACITY, LOAD = range(5)
 
 FABRIC = ("fabric", 0)
@@ -111,30 +125,38 @@ Progress = Callable[[int, int, float], None]
 def run(
     program: Program, *, observer: Observer | None = None, progress: Progress | None = None
 ) -> Timeline:
-    """Simulate a program. After every instant `observer(now, rates by row, capacities by link)`
-    sees the allocation, and `progress(rows done, rows, now)` may report."""
+    """Simulate a program and return its Timeline.
+
+    After every instant `observer(now, rates by row, capacities by link)` gets the allocation, and
+    `progress(rows done, rows, now)` is called.
+    """
     return Simulation(program, observer, progress).timeline()
 
 
 @dataclass(slots=True)
 class _Flow:
+    """A row that shares links: its rate, and the bytes that are left at the time `since`."""
+
     demand: Demand
     left: float
     since: float
-    later: float = 0.0  # it begins so much later than the instant in which it is first given a rate
+    later: float = 0.0  # seconds from the instant in which it first has a rate to its own beginning
     rate: float = 0.0
     version: int = 0
 
 
 @dataclass
 class Simulation:
-    """The state of one run; `carried` integrates what passed over every link."""
+    """The state of one run.
+
+    `carried` has by link the units that have passed, such as bytes.
+    """
 
     program: Program
     observer: Observer | None = None
     progress: Progress | None = None
     now: float = 0.0
-    horizon: float = 0.0  # what is due up to here belongs to this instant
+    horizon: float = 0.0  # events up to this time belong to this instant
     done: int = 0
     agenda: list[tuple[float, int, int, float]] = field(default_factory=list)
     flows: dict[int, _Flow] = field(default_factory=dict)
@@ -152,14 +174,14 @@ class Simulation:
         self.path, self.path_latency = program.path.tolist(), program.path_latency.tolist()
         self.tolerance = TOLERANCE if self.choices is None else COARSE
         self.mail: dict[Address, list[Letter]] = {}
-        self.beds: dict[Address, simpy.Event] = {}
+        self.sleeping: dict[Address, simpy.Event] = {}
         self.style, self.amount = schedule.style.tolist(), schedule.amount.tolist()
         reduces = schedule.kind == SWITCH_REDUCE
         self.owner = np.where(reduces, schedule.dst, schedule.src).tolist()
         self.caps, self.shares = program.caps.tolist(), program.style_values("share").tolist()
         self.latency = program.style_values("latency").tolist()
         self.capacity = dict(enumerate(program.links.capacity.tolist()))
-        self.healthy = dict(self.capacity)  # what links have for one sender
+        self.healthy = dict(self.capacity)  # capacities of links with one sender
         self.senders = grouped(program.links.senders, program.links.senders.get)
         self.draws: dict[int, tuple[tuple[int, float], ...]] = {-1: ()}
         self.start, self.end = [inf] * len(program), [inf] * len(program)
@@ -170,7 +192,7 @@ class Simulation:
         self.after = dependants(program)
 
     def timeline(self) -> Timeline:
-        """Run to the end."""
+        """Run until the end, and return the Timeline."""
         for row in [row for row, count in enumerate(self.waiting) if count == 0]:
             self._wake(row)
         for time, link, value in self.program.links.changes:
@@ -196,7 +218,7 @@ class Simulation:
                 yield self.env.timeout(self.now - self.env.now)
             self.horizon = self.now * (1 + self.tolerance) + self.program.instant
             while self._deliver():
-                yield self.env.timeout(0)  # all who were woken act before the clock goes on
+                yield self.env.timeout(0)  # processes that were woken act before the next event
             if self.observer is not None:
                 rates = {row: flow.rate for row, flow in self.flows.items()}
                 self.observer(self.now, rates, self.capacity)
@@ -204,6 +226,9 @@ class Simulation:
                 self.progress(self.done, len(self.program), self.now)
 
     def _gpu(self, rank: int) -> Process:
+        """Start the rows of a rank when they are ready, and let them share links after their
+        latency.
+        """
         while True:
             for row, message, _, when in self._letters("gpu", rank):
                 latency = self.latency[self.style[row]]
@@ -220,6 +245,7 @@ class Simulation:
             yield self._sleep("gpu", rank)
 
     def _link(self, link: int) -> Process:
+        """Apply changes of a link's capacity, and integrate its load."""
         load = 0.0
         since = 0.0
         self.carried[link] = 0.0
@@ -235,8 +261,10 @@ class Simulation:
             yield self._sleep("link", link)
 
     def _fabric(self) -> Process:
-        """Take out flows that have ended; at the end of an instant, let messages choose their paths
-        in row order, and divide the links anew."""
+        """Remove flows that have ended, and divide the links anew at the end of an instant.
+
+        Before that, messages that may choose their path do so in the order of rows.
+        """
         while True:
             yield self._sleep(*FABRIC)
             for row, _, _, when in self._letters(*FABRIC):
@@ -252,22 +280,27 @@ class Simulation:
     # **** Mail between processes ****
 
     def _letters(self, kind: str, number: int) -> list[Letter]:
+        """Return the messages for a process (kind, number), and remove them from its mail."""
         return self.mail.pop((kind, number), [])
 
     def _sleep(self, kind: str, number: int) -> simpy.Event:
-        bed = self.beds[kind, number] = self.env.event()
-        return bed
+        """Return an event on which a process waits for mail."""
+        sleeper = self.sleeping[kind, number] = self.env.event()
+        return sleeper
 
-    def _rouse(self, kind: str, number: int) -> None:
+    def _wake_process(self, kind: str, number: int) -> None:
         """Wake a process, or create it when it is first needed."""
-        bed = self.beds.get((kind, number))
-        if bed is None:
+        sleeper = self.sleeping.get((kind, number))
+        if sleeper is None:
             self.env.process({"gpu": self._gpu, "link": self._link}[kind](number))
-        elif not bed.triggered:
-            bed.succeed()
+        elif not sleeper.triggered:
+            sleeper.succeed()
 
     def _deliver(self) -> bool:
-        """Hand everything that is due to its process, in row order; the fabric acts last."""
+        """Deliver all events that are due to their processes in row order, to the fabric last.
+
+        Returns whether there were any.
+        """
         due: list[Letter] = []
         while self.agenda and self.agenda[0][0] <= self.horizon:
             time, number, message, detail = heappop(self.agenda)
@@ -281,13 +314,13 @@ class Simulation:
                 address = ("link", number) if message == CAPACITY else ("gpu", self.owner[number])
             self.mail.setdefault(address, []).append(letter)
             if address != FABRIC:
-                self._rouse(*address)
+                self._wake_process(*address)
         if due:
-            self._rouse(*FABRIC)
+            self._wake_process(*FABRIC)
         return bool(due)
 
     def _next_is_due(self) -> bool:
-        """Whether any event is left. Outdated finish times of flows are dropped."""
+        """Return whether any event is left; outdated finish times of flows are dropped."""
         while self.agenda:
             _, number, message, detail = self.agenda[0]
             if message != LEAVE or self._is_current(number, detail):
@@ -296,31 +329,38 @@ class Simulation:
         return False
 
     def _is_current(self, row: int, version: float) -> bool:
+        """Return whether an end of a row's flow belongs to its latest rate, which has that
+        version.
+        """
         return row in self.flows and self.flows[row].version == version
 
     # **** Rows and flows ****
 
     def _may_choose(self, row: int) -> bool:
+        """Return whether a row may choose between paths."""
         if self.choices is None or not self._draws(row):
             return False
         return len(self._options(row)) > 1
 
     def _options(self, row: int) -> list[int]:
+        """Return the paths that a row may choose from."""
         assert self.choices is not None
-        way = int(self.choices.way[self.path[row]])
-        return [way, *range(*self.choices.more[way : way + 2].tolist())]
+        route = int(self.choices.route[self.path[row]])
+        return [route, *range(*self.choices.more[route : route + 2].tolist())]
 
     def _choose(self, row: int) -> None:
-        """Choose the path of a message and start it: the path on which `_fullest` is least, the
-        first of equal ones.
+        """Choose the path of a message and start it.
+
+        It takes the path on which `_fullest` is least, and of equal ones the first.
         """
         self.path[row] = min(self._options(row), key=self._fullest)
         self._join(row)
 
     def _fullest(self, path: int) -> float:
-        """The largest number of messages per rate (s/B) on a link of a path, with one more message.
+        """Return the largest ratio of messages to capacity (s/B) of the links of a path.
 
-        Links that all the alternative paths share do not count.
+        The messages are those that are active on the link, and one more. Links that all the
+        alternative paths share do not count.
         """
         choices = self.choices
         full = 0.0
@@ -340,10 +380,11 @@ class Simulation:
                 self.messages[slot] = self.messages.get(slot, 0) + more
 
     def _join(self, row: int) -> None:
+        """Let a row share the links of its path."""
         draws = self._draws(row)
         style = self.style[row]
         demand = Demand(draws, self.caps[style], self.shares[style])
-        later = max(0.0, self._moves(row) - self.now) if self.program.instant else 0.0
+        later = max(0.0, self._move_time(row) - self.now) if self.program.instant else 0.0
         self.flows[row] = _Flow(demand, self.amount[row], self.now, later)
         for link, _ in draws:
             self.users.setdefault(link, set()).add(row)
@@ -353,6 +394,9 @@ class Simulation:
         self._count(row, 1)
 
     def _draws(self, row: int) -> tuple[tuple[int, float], ...]:
+        """Return the pairs (resource, weight) that a row draws on, of resources that can limit
+        it.
+        """
         path = self.path[row]
         paths = self.program.paths
         if path not in self.draws:
@@ -364,33 +408,37 @@ class Simulation:
             self.draws[path] = tuple(pairs)
         return self.draws[path]
 
-    def _moves(self, row: int) -> float:
-        """The time (s) at which a row begins to move its bytes: its start plus its latency."""
+    def _move_time(self, row: int) -> float:
+        """Return the time in seconds at which the bytes of a row begin to move: its start plus its
+        latency.
+        """
         return float(self.start[row] + self.latency[self.style[row]])
 
     def _leave(self, row: int, when: float) -> None:
+        """End the flow of a row."""
         for link, _ in self.flows.pop(row).demand.draws:
             self.users[link].discard(row)
             self.touched.add(link)
         self._count(row, -1)
-        self._finish(row, max(when, self._moves(row)) if self.program.instant else when)
+        self._finish(row, max(when, self._move_time(row)) if self.program.instant else when)
 
     def _wake(self, row: int) -> None:
         """Start a row whose dependencies have all finished.
 
         Without wide instants (`instant` is 0) its start is an event. With them only a row that
-        shares links needs an event, for when it begins to move its bytes; the finish time of any
-        other row is computed at once.
+        shares links needs an event, for when its bytes begin to move; the finish time of any other
+        row is computed at once.
         """
         self.start[row] = self.ready[row]
         if self.program.instant == 0:
             heappush(self.agenda, (self.ready[row], row, READY, 0.0))
         elif self.amount[row] > 0 and self._draws(row):
-            heappush(self.agenda, (self._moves(row), row, JOIN, 0.0))
+            heappush(self.agenda, (self._move_time(row), row, JOIN, 0.0))
         else:
-            self._finish(row, self._moves(row) + self.amount[row] / self.caps[self.style[row]])
+            self._finish(row, self._move_time(row) + self.amount[row] / self.caps[self.style[row]])
 
     def _finish(self, row: int, when: float) -> None:
+        """Set the finish time of a row, and start the rows that have no other dependency left."""
         self.end[row] = when
         self.done += 1
         latency = self.path_latency[self.path[row]]
@@ -426,9 +474,9 @@ class Simulation:
         for link in links:
             flows = [self.flows[row] for row in sorted(self.users.get(link, ()))]
             load = sum(flow.rate * dict(flow.demand.draws)[link] for flow in flows)
-            if load < inf:  # an infinite rate lasts no time
+            if load < inf:  # a flow with an infinite rate ends at once
                 self.mail.setdefault(("link", link), []).append((link, LOAD, load, self.now))
-                self._rouse("link", link)
+                self._wake_process("link", link)
 
     def _resize(self) -> None:
         """Recompute the capacity of touched links from the number of links that send to them.
@@ -442,6 +490,7 @@ class Simulation:
             self.capacity[link] = self.healthy[link] / (1 + table.incast * max(0, busy - 1))
 
     def _connected(self) -> tuple[list[int], list[int]]:
+        """Return the links and rows that are connected, over shared links, to what has changed."""
         links = set(self.touched)
         rows = set(self.loners)
         fresh = list(self.touched)

@@ -3,8 +3,8 @@
 Every rank of a ring is simulated, with its neighbors and all links that they share, but chunks
 travel a few hosts far only; a full ring has rows by the square of its ranks. Chunks that are
 shorter than the others come round in such a run as often as in the full ring
-(`nccl/schedules/ring.py`, `round_again`), as what they disturb stays disturbed. Sends to all are
-simulated in their first rounds, by whole turns of all channels: NCCL's order of rounds
+(`nccl/schedules/ring.py`, `repeat_short_chunks`), as what they disturb stays disturbed. Sends to
+all are simulated in their first rounds, by whole turns of all channels: NCCL's order of rounds
 (`ncclTaskP2pPlan` in src/enqueue.cc) reaches all distances early.
 
 `extrapolate_distance` compares what further hops add in several runs:

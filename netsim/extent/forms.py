@@ -29,7 +29,7 @@ from netsim.nccl import choice
 from netsim.nccl.schedules.loops import loops_of, with_equal_heads, without_loops
 from netsim.nccl.schedules.partitions import partition_of_channels, partition_of_plan
 from netsim.nccl.schedules.plan import Plan
-from netsim.nccl.schedules.ring import WALKS, evened, rows_of_rings
+from netsim.nccl.schedules.ring import WALKS, rows_of_rings, with_equal_chunks
 from netsim.nccl.schedules.skeletons import sizes_of_channels
 from netsim.program.partition import Placement
 from netsim.program.place import TIGHT, place
@@ -211,7 +211,7 @@ class Form:
 
     @cached_per_object
     def _full_chunks(self) -> tuple[Form | None, float]:
-        plan, fraction = evened(self.collective, self.plans[0])
+        plan, fraction = with_equal_chunks(self.collective, self.plans[0])
         form = None if plan is self.plans[0] else self.changed(plans=(plan,))
         return form, fraction
 

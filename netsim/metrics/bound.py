@@ -270,7 +270,7 @@ def link_label(table: LinkTable, link: int) -> tuple[str, str]:
     """
     name = table.name(link)
     kind = table.kind(link)
-    spoken = ("incast on " if link in table.met else "") + SPOKEN.get(kind, kind)
+    spoken = ("incast on " if link in table.incast_steps else "") + SPOKEN.get(kind, kind)
     if "->" not in name:
         return spoken, name.partition("(")[2].rstrip(")") or name
     tail, _, head = name.partition("->")

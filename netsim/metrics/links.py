@@ -136,7 +136,7 @@ def capacity_room(table: LinkTable, links: Longs, edges: Floats) -> Floats:
     with np.errstate(invalid="ignore"):
         room = table.capacity[links][:, None] * widths
     room[:, widths <= 0] = 0.0
-    changed = {link for _, link, _ in table.changes} | table.met.keys()
+    changed = {link for _, link, _ in table.changes} | table.incast_steps.keys()
     for position, link in enumerate(links.tolist()):
         if link in changed:
             room[position] = np.diff(room_until(table, link, edges))

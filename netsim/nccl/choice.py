@@ -40,7 +40,7 @@ CROWDED = ("alltoall", "alltoallv", "gather")  # of which a rank receives from s
 
 
 def planned(job: NcclJob, collective: Collective, dtype: str) -> Plan:
-    """What NCCL decides on a collective."""
+    """Return NCCL's decisions for a collective; `nccl_plan` adds the ranks and routes."""
     if collective.name not in COLLECTIVES:
         return plan_sends(job.sends, job.rounds, *busiest_sender(collective))
     arguments = call_of(collective, dtype), collective.count, collective.element_bytes
@@ -48,7 +48,10 @@ def planned(job: NcclJob, collective: Collective, dtype: str) -> Plan:
 
 
 def plan_call(comm: Communicator, call: tuning.TunedCall, count: int, element_bytes: int) -> Plan:
-    """How NCCL runs one of its functions; `count` is as in the call (a rank's for AllGather)."""
+    """Return NCCL's decisions for one call of its functions.
+
+    `count` is the number of elements as in the call (of one rank for AllGather and ReduceScatter).
+    """
     choice = tuning.choose(comm, call)
     named = choice.algorithm, choice.protocol
     used = tuning.launch(comm, call.nbytes, *named, choice.n_channels)
@@ -61,11 +64,15 @@ def plan_call(comm: Communicator, call: tuning.TunedCall, count: int, element_by
     scale = _scale(comm, call.function) * element_bytes
     chunks = (split.chunk_bytes(comm, call.function, *named, own * scale) for own in counts)
     work = _works(counts, chunks)
-    # Only as many channels as there is enough traffic for.
+    # Channels without a part of the data do not run.
     return Plan(*named, (), work, max(1, len(work)), choice.tuned)
 
 
 def _scale(comm: Communicator, function: Function) -> int:
+    """Return the factor from the count of a call to the data that NCCL's rules compare.
+
+    It is the number of ranks for AllGather and ReduceScatter, else 1.
+    """
     return comm.n_ranks if function in ("AllGather", "ReduceScatter") else 1
 
 
@@ -77,8 +84,12 @@ def _in_loops(
     count: int,
     element: int,
 ) -> tuple[Work, ...]:
-    """Where all channels get the same, and before 2.22: all channels shared every loop over the
-    data; what a channel has of all loops is one part here, in chunks of the same sizes."""
+    """Return the parts of channels that all get equal shares.
+
+    That holds for networks that reduce, and for all calls before 2.22: there all channels share
+    every loop over the data. What a channel has of all loops is one part here, in chunks of the
+    same sizes.
+    """
     n = used.n_channels
     nbytes = count * element
     named = (choice.algorithm, choice.protocol)
@@ -96,7 +107,10 @@ def _in_loops(
 
 
 def plan_sends(sends: Sends, rounds: Rounds, rank: int, peers: Ints, nbytes: Ints) -> Plan:
-    """How NCCL runs the sends of one rank, of some bytes to each peer, grouped in one call."""
+    """Return NCCL's decisions for the sends of one rank, grouped in one call.
+
+    `nbytes` are the bytes to each of the `peers`.
+    """
     total = sends.channels.total
     first = rounds.channels(rounds.numbers(rank, peers), total)
     kinds, _ = distinct_rows([nbytes, first, rounds.crosses(rank, peers), peers == rank])
@@ -111,26 +125,30 @@ def plan_sends(sends: Sends, rounds: Rounds, rank: int, peers: Ints, nbytes: Int
 
 
 def call_of(collective: Collective, dtype: str) -> tuning.TunedCall:
-    """The call as NCCL's choice sees it."""
+    """Return the call as NCCL's choice of algorithm sees it."""
     return tuning.TunedCall(COLLECTIVES[collective.name], collective.size_bytes, dtype)
 
 
 def cost_table(job: NcclJob, collective: Collective, dtype: str) -> tuple[tuning.TimedCost, ...]:
-    """The cost table that NCCL compares for a collective; empty for sends and receives."""
+    """Return the cost table that NCCL compares for a collective; empty for sends and receives."""
     if collective.name not in COLLECTIVES:
         return ()
     return tuning.timed_costs(job.comm, call_of(collective, dtype))
 
 
 def fallback(job: NcclJob, collective: Collective, dtype: str) -> str:
-    """What NCCL runs instead of a forced algorithm (before 2.24); empty if it obeys."""
+    """Return a text on what NCCL runs instead of a forced algorithm (before 2.24); empty if it
+    obeys.
+    """
     if collective.name not in COLLECTIVES:
         return ""
     return tuning.fallback_reason(job.comm, call_of(collective, dtype))
 
 
 def check_wishes(collective: str, wishes: Wishes) -> None:
-    """Raise an InputError if a choice is forced twice, or for sends, which have none."""
+    """Raise an InputError if an algorithm or protocol is forced twice, or for sends, which have
+    none.
+    """
     wishes.settings()
     for kind, wish in (("algorithm", wishes.algorithm), ("protocol", wishes.protocol)):
         if wish != AUTO and collective not in COLLECTIVES:
@@ -141,7 +159,7 @@ def check_wishes(collective: str, wishes: Wishes) -> None:
 
 
 def busiest_sender(collective: Collective) -> tuple[int, Ints, Ints]:
-    """The rank that sends most, every rank it sends to, and the bytes to each."""
+    """Return the rank that sends most, the ranks it sends to, and the bytes to each of them."""
     ranks = collective.ranks
     nbytes = collective.count * collective.element_bytes
     if collective.name == "barrier":
@@ -167,7 +185,9 @@ def busiest_sender(collective: Collective) -> tuple[int, Ints, Ints]:
 
 
 def operations(collective: Collective) -> int:
-    """Sends and receives that a rank groups into one call; 0 where NCCL has a function for it."""
+    """Return the number of sends and receives that a rank groups; 0 if NCCL has a function for
+    it.
+    """
     if collective.name in COLLECTIVES:
         return 0
     return 2 * len(busiest_sender(collective)[1])
@@ -181,20 +201,25 @@ def nccl_plan(
     registered: bool = False,
     direct: bool = False,
 ) -> Plan:
-    """How NCCL runs a collective on a job. `registered`: the user has registered the buffers;
-    `direct`: one process has all GPUs of a node."""
+    """Return how NCCL runs a collective on a job.
+
+    - `registered`: whether the user has registered the buffers.
+    - `direct`: whether one process has all GPUs of a node.
+    """
     comm, wiring, (link, links) = job.comm, job.wiring, job.wiring.links
     usual: dict[str, Any] = {"mechanism": job.mechanism, "memo": job.memo}
     usual |= {"node": wiring.node, "link": link, "links": links}
     usual["cached"] = 2 * collective.size_bytes <= job.mechanism.cache  # input and output
     chosen = planned(job, collective, dtype)
     if chosen.algorithm == SEND_RECV:
-        # Since 2.12 over the GPU beside the NIC on the receiver's rail, unless PXN is disabled.
+        # Since 2.12 the GPU beside the NIC on the receiver's rail relays sends (PXN), unless the
+        # user has disabled that.
         pxn = "PXN" in comm.facts.path_types and comm.settings.pxn_level == 2
         usual["crowded"] = comm.nvswitch and collective.ranks > 2 and collective.name in CROWDED
         usual["far"] = "pxn" if pxn and not comm.settings.pxn_disabled else NET
         return replace(chosen, transfers=Transfers(collective, job.rounds, job.sends), **usual)
-    # Heads of NVLSTree and the ranks of PAT have NICs of their own, which the topology knows.
+    # No routes are stated for heads of NVLSTree and ranks of PAT: each uses its own NIC, which the
+    # topology chooses by default.
     ways = {"Ring": wiring.ring_routes, "Tree": wiring.tree_routes}
     heads = wiring.direct if chosen.algorithm == "CollNetDirect" else wiring.nvls
     direct = direct and chosen.protocol == "Simple" and comm.facts.direct
@@ -204,7 +229,9 @@ def nccl_plan(
         trees=wiring.trees,
         heads=heads.ranks,
         chains=wiring.chains.ranks,
-        doors=wiring.chains.doors if chosen.algorithm == "CollNetChain" else heads.doors,
+        nic_routes=wiring.chains.nic_routes
+        if chosen.algorithm == "CollNetChain"
+        else heads.nic_routes,
         routes=ways.get(chosen.algorithm, {}),
         direct=direct and not comm.settings.p2p_direct_disabled,
         registered=registered,
@@ -214,7 +241,12 @@ def nccl_plan(
 
 
 def _works(counts: Iterable[int], chunks: Iterable[int], last: int = 0) -> tuple[Work, ...]:
-    """The parts of consecutive channels, which have `counts` elements; empty ones are left out."""
+    """Return the parts of consecutive channels; channels without elements are left out.
+
+    - `counts`: the elements of each channel.
+    - `chunks`: the bytes of a chunk of each channel.
+    - `last`: the bytes of a chunk of the last loop (see `Work`).
+    """
     element_counts = list(counts)
     starts = accumulate(element_counts, initial=0)
     channels = range(len(element_counts))
@@ -223,16 +255,19 @@ def _works(counts: Iterable[int], chunks: Iterable[int], last: int = 0) -> tuple
 
 
 # **** Schedules ****
-# What blocks and proxies do for a call that is planned.
 
 Generator = Callable[[Collective, Plan, Extent], Schedule]
 
 
 def _ring(collective: Collective, plan: Plan, extent: Extent) -> Schedule:
+    """Return the schedule of a collective on rings: around them, or along them (Broadcast,
+    Reduce).
+    """
     return (ring if collective.name in WALKS else chain)(collective, plan, extent)
 
 
 def _nvls(collective: Collective, plan: Plan, extent: Extent) -> Schedule:
+    """Return the schedule of a collective with NVLS, on one node or over several."""
     if len(plan.heads) == 1:
         return nvls(collective, plan, extent)
     over_network = nvls_network if collective.name == "all_reduce" else network_blocks
@@ -240,6 +275,7 @@ def _nvls(collective: Collective, plan: Plan, extent: Extent) -> Schedule:
 
 
 def _direct(collective: Collective, plan: Plan, extent: Extent) -> Schedule:
+    """Return the schedule of a collective with CollNetDirect."""
     over_network = collnet_direct if collective.name == "all_reduce" else network_blocks
     return over_network(collective, plan, extent)
 
@@ -251,7 +287,7 @@ GENERATORS: dict[str, Generator] = {
 
 
 def schedule_of(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
-    """The schedule of one call as NCCL runs it, as much of it as the extent says."""
+    """Return the schedule of one call as NCCL runs it, or the part of it that the extent says."""
     if len(plan.node) != collective.ranks:
         raise ValueError(f"node: expected {collective.ranks} ranks, got {len(plan.node)}")
     if plan.algorithm not in GENERATORS:
@@ -264,9 +300,13 @@ def schedule_of(collective: Collective, plan: Plan, extent: Extent = ALL) -> Sch
 
 
 def with_blocks(topology: Topology, mechanism: Mechanism) -> Topology:
-    """A topology whose GPUs have blocks of that rate; a slowed GPU's are slower by as much."""
+    """Return a topology whose GPUs have SMs with the rate of a block (`Mechanism.rate`, bytes/s).
+
+    If the capacity `sms` of a GPU is reduced, its SMs are slower by the same factor.
+    """
 
     def made() -> Topology:
+        """Make the topology."""
         rate = np.full(len(topology), mechanism.rate.simple) * topology.capacities.get("sms", 1.0)
         return replace(topology, capacities={**topology.capacities, "sm": rate})
 

@@ -1,7 +1,8 @@
 """A communicator: its channels, its settings, and the rules of a tuner in place of NCCL's choice.
 
-The first rule that fits a call wins, as in NCCL's example tuner plugin; None means any. A rule
-whose algorithm cannot run is passed over in favour of NCCL's own choice, as NCCL does."""
+As in NCCL's example tuner plugin, the first rule that fits a call decides. If the algorithm of that
+rule cannot run, NCCL's own choice is used, as in NCCL.
+"""
 
 from functools import cached_property
 
@@ -22,7 +23,9 @@ from netsim.nccl.facts import (
 
 @dataclass(frozen=True)
 class TunerRule:
-    """For which calls it holds, and what it wants for them."""
+    """For which calls the rule holds (None: any), and the algorithm, protocol and channels it
+    wants.
+    """
 
     function: Function
     least_bytes: int
@@ -36,20 +39,22 @@ class TunerRule:
     registered: int | None = None
 
     def fits(self, function: Function, nbytes: int, actual: tuple[int, int, int, int]) -> bool:
-        """Whether the rule applies to a call of `nbytes`.
+        """Return whether the rule applies to a call of `nbytes`.
 
-        `actual` are its nodes, ranks, pipelined operations and whether buffers are registered."""
+        `actual` are the call's nodes, ranks, pipelined operations, and whether buffers are
+        registered (0 or 1).
+        """
         if function != self.function or not self.least_bytes <= nbytes <= self.most_bytes:
             return False
         wanted = (self.n_nodes, self.n_ranks, self.n_pipe_ops, self.registered)
         return all(want in (None, have) for want, have in zip(wanted, actual, strict=True))
 
 
-# Channels and the graphs that the search finds: the order of GPUs and NICs, and what they carry.
-# A graph says what one node looks like; how nodes join is the business of `nccl/connect.py`.
+# Channels and the graphs that the search finds: the order of GPUs and NICs, and their bandwidth.
+# A graph describes one node; `nccl/connect.py` joins the nodes.
 
 
-# NCCL's numbers for the shape of a channel.
+# NCCL's numbers for the shapes of channels.
 BALANCED_TREE = 1
 SPLIT_TREE = 2
 TREE = 3
@@ -60,8 +65,11 @@ COLLNET_DIRECT = 6
 
 @dataclass(frozen=True)
 class Channel:
-    """One channel inside a node: GPUs in order (NVLS: the head only), and ports in and out. GPUs
-    are ranks within the node, ports are counted in the order of the topology file."""
+    """One channel inside a node.
+
+    - `gpus`: its GPUs in order, as ranks within the node (NVLS: the head only).
+    - `nics`: the ports by which it enters and leaves, in the order of the topology file.
+    """
 
     gpus: tuple[int, ...]
     nics: tuple[int, int] | None = None
@@ -69,7 +77,15 @@ class Channel:
 
 @dataclass(frozen=True)
 class ChannelGraph:
-    """What a search found: channels, GB/s of each inside and between nodes, and path types."""
+    """What a search found.
+
+    - `pattern`: NCCL's number for the shape of its channels, such as `RING`.
+    - `bw_intra`, `bw_inter`: GB/s of each channel inside and between nodes.
+    - `type_intra`, `type_inter`: the worst path types inside and between nodes.
+    - `same_channels`: whether all channels have one order of GPUs.
+    - `cross_nic`: NCCL_CROSS_NIC as the search used it.
+    - `latency_inter`: the latency of the ports in µs.
+    """
 
     pattern: int
     n_channels: int
@@ -83,8 +99,8 @@ class ChannelGraph:
     channels: tuple[Channel, ...] = ()
 
 
-# A communicator as NCCL's tuning sees it: ranks, nodes, GPUs, CPU and the graphs found for it.
-# Fills nothing in by itself: `nccl/node.py` builds one from a topology, tests build them by hand.
+# A communicator as NCCL's tuning sees it: ranks, nodes, GPUs, CPU, and the graphs of its search.
+# `nccl/node.py` builds one from a topology, tests build them by hand.
 
 
 @dataclass(frozen=True)
@@ -120,31 +136,33 @@ class Communicator:
 
     @cached_property
     def memo(self) -> Memo:
-        """What calls of several sizes have in common."""
+        """A cache of what calls of several sizes have in common."""
         return Memo()
 
     @property
     def multicast(self) -> bool:
-        """Whether switch and driver can do NVLink SHARP, so that its channels were searched."""
+        """Whether switch and driver can do NVLink SHARP, so that channels for it were searched."""
         return self.nvls is not None
 
     @property
     def ppn(self) -> float:
-        """Ranks a node, on average."""
+        """The number of ranks of a node, on average."""
         return self.n_ranks / self.n_nodes
 
     @property
     def local_ranks(self) -> int:
-        """Ranks of the fullest node."""
+        """The number of ranks of the node that has most."""
         return self.most_local_ranks or -(-self.n_ranks // self.n_nodes)
 
     @property
     def node_column(self) -> int:
-        """The column for this node count in tables of 1, 2 and at least 3 nodes."""
+        """The column (0, 1 or 2) of NCCL's tables for 1, 2, or more nodes."""
         return min(self.n_nodes, 3) - 1
 
     def graph(self, algorithm: Algorithm) -> ChannelGraph | None:
-        """The graph whose figures the cost model uses for `algorithm`."""
+        """Return the graph whose bandwidths the cost model uses for an algorithm; None if there is
+        none.
+        """
         return {
             "Tree": self.tree,
             "PAT": self.tree,

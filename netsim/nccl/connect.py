@@ -1,6 +1,7 @@
-"""How channels of nodes are joined to rings, trees and heads of a communicator.
+"""How the channels of nodes are joined to rings, trees and heads of a communicator.
 
-NCCL: src/graph/connect.cc (ncclTopoPreset, ncclTopoPostset) and src/graph/trees.cc."""
+NCCL: src/graph/connect.cc (ncclTopoPreset, ncclTopoPostset) and src/graph/trees.cc.
+"""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property, partial
@@ -22,8 +23,8 @@ T = TypeVar("T")
 class PeriodicSequence(Sequence[T], Generic[T]):
     """A sequence of `count` values that repeat with a period: value i is `make(i % period)`.
 
-    Values are made only when they are read: trees over very many ranks are not made if only rings
-    run.
+    Values are made only when they are read: for example, trees over very many ranks are not made if
+    only rings run.
     """
 
     def __init__(self, count: int, period: int, make: Callable[[int], T]) -> None:
@@ -63,7 +64,7 @@ class Seats:
     Args:
         ranks: the ranks of all nodes, one node after the other.
         start: where the ranks of each node begin in `ranks`.
-        kind: kind of every node.
+        kind: kind of every node; nodes of one kind have the same channels.
         first: one node of every kind.
     """
 
@@ -87,12 +88,12 @@ class Seats:
 
     @cached_property
     def place(self) -> Ints:
-        """The place of every rank among those of its node."""
+        """The index of every rank among those of its node."""
         return self._by_rank(np.arange(len(self.ranks)) - np.repeat(self.start[:-1], self.size))
 
     def in_order(self, orders: Sequence[Sequence[int]], case: Ints) -> "Seats":
-        """Return seats in which the ranks of node i are in the order `orders[case[i]]` of
-        places.
+        """Return seats in which the ranks of node i are in the order `orders[case[i]]`, as indices
+        in the node.
         """
         size = np.array([len(order) for order in orders], np.int64)[case]
         start = np.r_[0, np.cumsum(size)]
@@ -104,6 +105,7 @@ class Seats:
         return Seats(ranks, start, self.kind, self.first)
 
     def _by_rank(self, column: Ints) -> Ints:
+        """Return a column in the order of ranks, given in the order of `ranks`."""
         result = np.empty(len(self.ranks), np.int64)
         result[self.ranks] = column
         return result
@@ -121,8 +123,8 @@ def seats_of(nodes: Iterable[Sequence[int]], kinds: Iterable[Hashable]) -> Seats
 
 
 # NCCL's double binary tree over nodes, and the tree of one channel over ranks. Between nodes it is
-# a binary tree whose leaves are inner nodes of its twin; inside a node it is a chain with the first
-# GPU on top. The pattern of the search says which GPUs of the chain use the network.
+# a binary tree whose leaves are inner nodes of the other tree; inside a node it is a chain with the
+# first GPU on top. The pattern of the search says which GPUs of the chain use the network.
 
 
 @dataclass(frozen=True)
@@ -171,15 +173,15 @@ def double_binary_tree(n_nodes: int) -> tuple[tuple[NodePlace, ...], tuple[NodeP
 
 
 def children_of(places: Sequence[NodePlace]) -> Ints:
-    """Return the two children of every node; -1 for none."""
+    """Return the two children of every node, as [node, number]; -1 for none."""
     return np.array([place.down for place in places], np.int64).reshape(-1, 2)
 
 
-def planted(seats: Seats, pattern: int, children: Ints) -> Tree:
-    """Return the tree over ranks whose seats are in chain order; `children` are those of every
-    node.
+def tree_of_ranks(seats: Seats, pattern: int, children: Ints) -> Tree:
+    """Return the tree over ranks whose seats are in the order of each node's chain.
 
-    NCCL: connectTrees, setTreeUp and setTreeDown in src/graph/connect.cc.
+    `pattern` says which GPUs of a chain use the network, `children` are those of every node. NCCL:
+    connectTrees, setTreeUp and setTreeDown in src/graph/connect.cc.
     """
     ranks = seats.ranks
     start = seats.start
@@ -192,10 +194,10 @@ def planted(seats: Seats, pattern: int, children: Ints) -> Tree:
     for above, child in zip(ranks[below - 1].tolist(), ranks[below].tolist(), strict=True):
         down[above] = (child,)
     for number in (0, 1):
-        # The GPU of the chain that is the parent of this child; the first is the child of another.
-        door = {BALANCED_TREE: 1 - number, SPLIT_TREE: 1}.get(pattern, 0)
+        # The place in the chain of the GPU whose child in another node this is.
+        place = {BALANCED_TREE: 1 - number, SPLIT_TREE: 1}.get(pattern, 0)
         node = np.flatnonzero(children[:, number] >= 0)
-        parent = ranks[start[node] + np.minimum(door, seats.size[node] - 1)]
+        parent = ranks[start[node] + np.minimum(place, seats.size[node] - 1)]
         top = ranks[start[children[node, number]]]
         up[top] = parent
         for above, child in zip(parent.tolist(), top.tolist(), strict=True):
@@ -240,10 +242,10 @@ def executed_channels(
 
 
 def limited_channels(count: int, facts: Facts, settings: Settings) -> int:
-    """Return a number of channels within NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS; the minimum
-    wins.
+    """Return a number of channels within NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS.
 
-    NCCL: ncclMinNchannels, ncclMaxNchannels.
+    If the limits contradict each other, the minimum holds. NCCL: ncclMinNchannels,
+    ncclMaxNchannels.
     """
     if settings.max_channels is not None:
         count = min(count, settings.max_channels)
@@ -253,10 +255,10 @@ def limited_channels(count: int, facts: Facts, settings: Settings) -> int:
 
 
 def worst_graph(graphs: Sequence[ChannelGraph], facts: Facts) -> ChannelGraph:
-    """Return the graph that nodes of several kinds agree on: fewest channels, lowest speeds, worst
-    types.
+    """Return the graph that nodes of several kinds agree on.
 
-    Its channels are those of the first node.
+    It has the fewest channels, the lowest speeds and the worst path types of all. Its channels are
+    those of the first graph.
     """
     count = min(graph.n_channels for graph in graphs)
     return ChannelGraph(
@@ -273,7 +275,7 @@ def worst_graph(graphs: Sequence[ChannelGraph], facts: Facts) -> ChannelGraph:
     )
 
 
-def laid_out(
+def layout_of_channels(
     rings: Sequence[ChannelGraph], trees: Sequence[ChannelGraph], seats: Seats, n_channels: int
 ) -> ChannelLayout:
     """Return rings and trees of all executed channels, given the graphs of each kind of node."""
@@ -282,20 +284,26 @@ def laid_out(
     pattern = max(graph.pattern for graph in trees)
     twins = [children_of(places) for places in double_binary_tree(len(seats))]
 
-    def plant(number: int) -> Tree:
+    def tree_of_channel(number: int) -> Tree:
+        """Return the tree of a channel.
+
+        The search finds `searched` channels. The first `searched` channels of the communicator use
+        the first tree of the double binary tree, the others the second.
+        """
         twin, channel = divmod(number, searched)
         orders = [graph.channels[channel].gpus for graph in trees]
-        return planted(seats.in_order(orders, seats.kind), pattern, twins[twin])
+        return tree_of_ranks(seats.in_order(orders, seats.kind), pattern, twins[twin])
 
-    return ChannelLayout(joined, PeriodicSequence(n_channels, 2 * searched, plant))
+    return ChannelLayout(joined, PeriodicSequence(n_channels, 2 * searched, tree_of_channel))
 
 
 def _ring(
     graphs: Sequence[ChannelGraph], seats: Seats, searched: int, channel: int
 ) -> tuple[int, ...]:
-    """The ring of a channel over the ranks of all nodes.
+    """Return the ring of a channel over the ranks of all nodes.
 
-    If rings cross rails, every second node uses the other channel of a pair.
+    `searched` is the number of channels of the search. If rings cross rails, every second node uses
+    the other channel of a pair.
     """
     crossed = max(graph.cross_nic for graph in graphs) == 2 and searched % 2 == 0
     turns = [channel, channel ^ 1] if crossed else [channel]

@@ -1,8 +1,9 @@
-"""What execution costs on a machine: protocols, messages, launches; calibrated where it was.
+"""What execution costs: messages, protocols and launches, with a calibration if a machine has one.
 
-InfiniBand's verbs have one way for all sizes, and `Mechanism` has their costs. libfabric's CXI
-provider, by which NCCL uses Slingshot, has several; `base/constants.csv` says how long each takes,
-with the runs that show it."""
+InfiniBand's verbs handle messages of all sizes in one way, whose costs are in `Mechanism`.
+libfabric's CXI provider, by which NCCL uses Slingshot, has several ways; `base/constants.csv` says
+how long each takes, and which measurements show it.
+"""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
@@ -25,11 +26,19 @@ ANY = 1 << 62  # bytes: more than any message has
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """Seconds for which a NIC, with who serves it, is busy with a message after another one of its
-    connection: completions of the one before, its receive buffer, the next request. `eager` is for
-    one sent at once; beyond, those of LL and LL128 take `lines`, those of Simple up to
-    `small_bytes` `small` and larger ones `large`. `read` comes on top of these where the receiver
-    reads the data. The first one is copied at `copy_rate`, or as much of it as `copied_bytes`."""
+    """The seconds for which a message that follows another one on its connection keeps its NIC
+    busy.
+
+    They include what serves the NIC: the completion of the message before, the receive buffer, the
+    next request.
+
+    - `eager`: for a message that is sent at once. The following are for larger messages.
+    - `lines`: for messages of LL and LL128.
+    - `small`, `large`: for messages of Simple up to `small_bytes` bytes, and beyond.
+    - `read`: in addition to these, if the receiver reads the data.
+    - `copy_rate`: bytes/s at which the first message of a connection is copied (LL and LL128).
+    - `copied_bytes`: the most bytes of that message that are copied.
+    """
 
     eager: float = 0.0
     lines: float = 0.0
@@ -41,7 +50,7 @@ class Handling:
     copied_bytes: int = 0
 
     def later(self, wire_bytes: float, protocol: str) -> float:
-        """The figure for a message that is not sent at once."""
+        """Return the seconds for a message that follows another one and is not sent at once."""
         if protocol != "Simple":
             return self.read + self.lines
         return self.read + (self.small if wire_bytes <= self.small_bytes else self.large)
@@ -52,20 +61,31 @@ NO_HANDLING = Handling()
 
 @dataclass(frozen=True, slots=True)
 class MessagePath:
-    """The ways of messages by their bytes on the wire. Up to `eager_bytes` data is sent at once;
-    beyond, the receiver's side asks for it, which takes `rendezvous` seconds. A message that
-    follows another is resolved meanwhile."""
+    """How a network handles messages, by their bytes on the wire.
+
+    - `eager_bytes`: messages up to this size are sent at once; for larger ones the receiver's side
+      asks first.
+    - `rendezvous`: the seconds that asking takes. A message that follows another one does not wait
+      for it: the request is made meanwhile.
+    - `handling`: the seconds for which messages keep a NIC busy.
+    """
 
     eager_bytes: float = ANY
     rendezvous: float = 0.0
     handling: Handling = NO_HANDLING
 
     def latency(self, wire_bytes: float, *, follows: bool) -> float:
-        """Seconds before the bytes of a message move."""
+        """Return the seconds before the bytes of a message move.
+
+        `follows`: whether the message follows another one on its connection.
+        """
         return self.rendezvous if wire_bytes > self.eager_bytes and not follows else 0.0
 
     def busy(self, wire_bytes: float, protocol: str, *, follows: bool) -> float:
-        """Seconds of the NIC for a message."""
+        """Return the seconds for which a message keeps the NIC busy, beyond `NetworkCost.message`.
+
+        `follows`: whether the message follows another one on its connection.
+        """
         eager = wire_bytes <= self.eager_bytes
         if follows:
             return self.handling.eager if eager else self.handling.later(wire_bytes, protocol)
@@ -75,9 +95,10 @@ class MessagePath:
 
 PLAIN = MessagePath()
 
-# Slingshot, libfabric's CXI provider. Where receives are matched in software, messages beyond some
-# size wait for the receiver to ask, and small ones are copied out of a buffer of the provider's.
-# Rings show how long messages keep a NIC; trees with one message a connection do not.
+# Slingshot, libfabric's CXI provider. If receives are matched in software, messages beyond some
+# size wait until the receiver asks for them, and small ones are copied from a buffer of the
+# provider. The times for which messages keep a NIC busy were measured with rings; trees, which send
+# one message on each connection, do not show them.
 CXI = MessagePath(
     eager_bytes=value("cxi.eager_bytes"),
     handling=Handling(
@@ -91,8 +112,13 @@ CXI = MessagePath(
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """How a network's library works: the path of messages, and what it takes more than verbs for a
-    `post`, and until data is `matched`."""
+    """How a network's library handles messages, and the seconds that it takes beyond InfiniBand's
+    verbs.
+
+    - `path`: the handling of messages by size.
+    - `post`: more seconds for each message at both proxies.
+    - `matched`: more seconds until arrived data is matched with its receive.
+    """
 
     path: MessagePath = PLAIN
     post: float = 0.0
@@ -100,7 +126,7 @@ class Plugin:
 
 
 def cxi(settings: Settings) -> Plugin:
-    """The CXI provider, with what the user has set of it."""
+    """Return the CXI provider, as the user has set it."""
     handling = CXI.handling
     if settings.cxi_alternative_read:
         handling = replace(handling, read=value("cxi.alternative_read"))
@@ -114,40 +140,44 @@ def cxi(settings: Settings) -> Plugin:
     return Plugin(path, matched=value("cxi.software.match"))
 
 
-# The library of EFA sends a control message for each message, and writes on every NIC of a GPU.
 VERBS = Plugin()
+# EFA's library sends a control message for each message, which takes the proxies more time.
 EFA = Plugin(post=value("efa.post"))
 
 
 def plugin_of(transport: str, settings: Settings) -> Plugin:
-    """How NCCL's messages travel on a transport."""
+    """Return how NCCL's messages are handled on a transport."""
     if transport == "slingshot":
         return cxi(settings)
     return EFA if transport == "efa" else VERBS
 
 
-# What executing a schedule costs beyond bytes on wires: the constants of blocks and proxies.
-# A value for each GPU generation, made of the table in `base/constants.csv`, which says where each
-# figure is from. Wires, switches and NICs have their latencies in the topology; where a constant
-# contains them, as those of NCCL's own latency tables do, they are subtracted here.
+# What executing a schedule costs beyond the bytes on wires: the constants of blocks and proxies.
+# There is a `Mechanism` for each GPU generation, made from the table in `base/constants.csv`, which
+# states the origin of each figure. The latencies of wires, switches and NICs are in the topology;
+# if a figure contains them, as those of NCCL's own latency tables do, they are subtracted here.
 
 
 @dataclass(frozen=True, slots=True)
 class ByProtocol:
-    """One figure for each protocol."""
+    """One number for each protocol."""
 
     ll: float
     ll128: float
     simple: float
 
     def of(self, protocol: Protocol | str) -> float:
-        """The figure of one protocol."""
+        """Return the number of one protocol."""
         return {"LL": self.ll, "LL128": self.ll128, "Simple": self.simple}[protocol]
 
 
 @dataclass(frozen=True, slots=True)
 class LinkCost:
-    """Seconds from arrival to use by the next block, and from the end of use to the credit."""
+    """The seconds that a hop inside a node takes beyond moving its bytes.
+
+    - `sync`: from the arrival of data until the next block uses it.
+    - `credit`: from the end of the use of a slot until its credit is back.
+    """
 
     sync: ByProtocol
     credit: float
@@ -158,16 +188,18 @@ class NetworkCost:
     """What the proxies and NICs add to a message between nodes, in seconds.
 
     - `notice`: from the block's flag until the proxy has seen it.
-    - `post`: the proxy thread is busy with a message; `message`: the NIC is busy.
+    - `post`: the time for which the proxy thread is busy with a message.
+    - `message`: the time for which the NIC is busy with a message.
     - `delivery`: from the completion until the receiving block may use the data.
     - `flush`: the read that orders data before the flag (before Hopper, Simple only).
     - `credit`: from the end of the use of a slot until the other proxy may send the next message.
-    - `reduction`: an operation of switches that reduce, beyond a message.
-    - `receive`: the receiver's proxy, the thread that also posts its sends, for each message.
-    - `pool`: the proxy, beyond a post, for a message of grouped sends, whose buffers all channels
-      share; `pool_turn`: the least time between chunks of a channel; `pool_each`: more for every
-      channel of a send; `pool_start`: how much later such an operation begins.
-    - `path`: how the network's library sends a message, by its size.
+    - `reduction`: what an operation of switches that reduce takes beyond a message.
+    - `receive`: for each message, at the receiver's proxy; that thread also posts its sends.
+    - `pool`: more for each message of grouped sends, at the proxy; all channels share its buffers.
+    - `pool_turn`: the least time between chunks of a channel of grouped sends.
+    - `pool_each`: more of that time for every channel of the send.
+    - `pool_start`: how much later grouped sends begin.
+    - `path`: how the network's library handles a message, by its size.
     """
 
     notice: float
@@ -189,34 +221,54 @@ class NetworkCost:
 class Mechanism:
     """The constants of one GPU generation.
 
-    `rate` is what one channel's block moves (bytes of data a second), `step_cost` what it spends on
-    a step (of Simple: on a slice) beyond moving it: waiting, the first loads, barriers, posting.
-    Lines of LL overlap that: there it is the least time of a piece, `step_gap` lies between two
-    steps of a ring, and sends and receives have `send_share` of their part of a block, the groups
-    of CollNetDirect that copy `copy_share` each; lines that are stored twice take `further_store`
-    times as long. `begin` is what a kernel takes before its first byte beyond one of LL on Hopper,
-    and `begin_channels` for each doubling of its blocks, which do not begin at once. `grain` is the
-    bytes that are passed on together (what 512 threads of LL hold, a warp of LL128), `most_pieces`
-    how finely that is followed: pieces of a chunk. `local_credit` is the credit of a FIFO between a
-    block and the proxy of its own rank. `nvlink_lines` is what a byte of LL or LL128 takes of
-    NVLink, over one of Simple: lines are always written, where Simple is read on Ampere. Sends of
-    Simple are `from_cache` times as fast where the user's buffers fit in the L2 of `cache` bytes; a
-    pass of it that keeps its data takes `copy_send` times as long, of which no link sees the rest.
-    One of two sources takes `further_source` times as long, beyond L2 and where no link bounds it.
-    What a block stores over NVLink in Simple takes at most `store_share` of its rate. Where several
-    ranks send to one through a switch, a byte of Simple takes `crowding` of the links' capacity.
+    Blocks and protocols:
 
-    `nvls_efficiency` is the part of NVLink's rate that reductions and multicasts in the switch
-    reach (of it, `nvls_tree` where trees join nodes), `nvls_sync` the time until a rank may use
-    what others have made ready for it. The pass between a rank's buffer and the switch's is made by
-    a part of the warps, at `nvls_copy_rate`, and goes through the parts of all heads in turn, each
-    of which costs `nvls_part` beyond that.
-    `shm` is the cost of a hop through the host's memory, where GPUs have no peer access. There the
-    receiving block reads over PCIe: a wave of LL takes at least `shm_wave`, and a channel of Simple
-    gets at most `shm_rate`. A byte of LL takes `phb_lines` times as much of PCIe between peers that
-    reach each other through a CPU.
-    `answers`: 2 where a send is over only once it has crossed a long cable and its answer has come
-    back (else that is in credits)."""
+    - `rate`: what one channel's block moves, in bytes of data a second.
+    - `step_cost`: seconds of a step (Simple: of a slice) beyond moving its data: waiting, first
+      loads, barriers, posting. Lines of LL overlap with it: there it is the least time of a piece.
+    - `step_gap`: LL: seconds between two steps of a ring.
+    - `send_share`: the fraction of its part of a block that a send or a receive uses with LL.
+    - `copy_share`: CollNetDirect: the fraction of a block of each group of threads that copies.
+    - `begin`: seconds that a kernel takes before its first byte, beyond one of LL on Hopper.
+    - `begin_channels`: more of these seconds for each doubling of the number of blocks.
+    - `grain`: the bytes that are passed on together (what 512 threads hold in LL, a warp in LL128).
+    - `most_pieces`: the most pieces in which a chunk is simulated.
+    - `local_credit`: seconds of the credit of a FIFO between a block and the proxy of its own rank.
+    - `further_store`: LL: how many times as long a pass takes that stores each line twice.
+    - `further_source`: Simple: how many times as long a local pass takes that reads two sources,
+      if the data does not fit in L2.
+    - `copy_send`: Simple: how many times as long a pass takes that also keeps its data. The
+      additional time uses no link.
+    - `store_share`: Simple: the largest fraction of `rate` at which a block stores over NVLink.
+
+    Links inside a node:
+
+    - `nvlink`, `pcie`, `shm`: the costs of a hop; `shm` goes through the memory of the host.
+    - `nvlink_lines`: what a byte of LL or LL128 takes of NVLink, relative to a byte of Simple.
+    - `phb_lines`: LL: what a byte takes of PCIe between peers that reach each other through a CPU,
+      relative to other peers.
+    - `shm_wave`: LL: the least seconds in which a block reads a wave from the memory of the host.
+    - `shm_rate`: Simple: the highest rate at which a channel reads it, in bytes/s.
+    - `crowding`: Simple: what a byte takes of links if several ranks send to one rank through a
+      switch.
+    - `cache`: bytes of the GPU's L2 cache.
+    - `from_cache`: Simple: how many times as fast sends are if the user's buffers fit in that
+      cache.
+
+    NVLS:
+
+    - `nvls_efficiency`: the fraction of NVLink's rate that reductions and multicasts reach.
+    - `nvls_tree`: the fraction of that which NVLSTree reaches.
+    - `nvls_sync`: seconds until a rank may use what others have made ready for it.
+    - `nvls_copy_rate`: bytes/s of the copy between a rank's buffer and the switch's.
+    - `nvls_part`: seconds more of that copy for the part of each head.
+
+    Between nodes:
+
+    - `network`: the costs of proxies and NICs.
+    - `answers`: 2 if a send is only over when it has crossed a long cable and its answer has come
+      back, else 0 (the answer's time is then part of credits).
+    """
 
     rate: ByProtocol
     step_cost: ByProtocol
@@ -251,12 +303,17 @@ class Mechanism:
     from_cache: float = 1.0
 
     def start(self, protocol: str, channels: int) -> float:
-        """Seconds before the first byte of its last block, beyond one block of LL on Hopper."""
+        """Return the seconds from a kernel's start to the first byte of its last block.
+
+        They are counted beyond those of one block with LL on Hopper.
+        """
         return self.begin.of(protocol) + self.begin_channels * log2(max(1, channels))
 
     def link(self, kind: str) -> LinkCost:
-        """The cost of a hop inside a node: over nvlink, pcie, phb (PCIe through a CPU) or, through
-        the host's memory, shm."""
+        """Return the cost of a hop inside a node over a kind of link.
+
+        Kinds are nvlink, pcie, phb (PCIe through a CPU) and shm (through the memory of the host).
+        """
         costs = {"nvlink": self.nvlink, "pcie": self.pcie, "phb": self.pcie, "shm": self.shm}
         return costs[kind]
 
@@ -264,12 +321,13 @@ class Mechanism:
 # GPU generations by compute capability. 89 (Ada) and 120 (RTX Blackwell) are those with GDDR memory
 # and a higher clock than the data-center GPUs 80, 90 and 100.
 GENERATIONS = (70, 80, 89, 90, 100, 120)
-# of a hop, as laid out
+# The seconds that the wires of a hop take in the topology: two wires of NVLink, three of PCIe.
 NVLINK_WIRE = 2 * value("wire.nvlink")
 PCIE_WIRE = 3 * value("wire.pcie")
 
 
 def _by_protocol(name: str) -> ByProtocol:
+    """Return a constant's values by protocol from the table of constants."""
     return ByProtocol(*(value(f"{name}.{protocol}") for protocol in ("ll", "ll128", "simple")))
 
 
@@ -277,6 +335,9 @@ GRAIN = ByProtocol(value("grain.ll"), value("grain.ll128"), inf)
 
 
 def _link_cost(kind: str, wire: float) -> LinkCost:
+    """Return the cost of a hop over a kind of link, without the `wire` seconds that the topology
+    adds.
+    """
     ll, ll128 = (value(f"{kind}.hop.{lines}") - wire for lines in ("ll", "ll128"))
     return LinkCost(ByProtocol(ll, ll128, value(f"{kind}.sync.simple")), value(f"{kind}.credit"))
 
@@ -286,17 +347,18 @@ PCIE = _link_cost("pcie", PCIE_WIRE)
 
 
 def _shm_cost() -> LinkCost:
-    """The cost of a hop through the host's memory.
+    """Return the cost of a hop through the memory of the host.
 
-    Lines of LL are seen as they are read, by waves (`shm_wave`), which leaves nothing for a poll.
-    The flags of LL128 and Simple take as long as between peers."""
+    Lines of LL are read by waves (`shm_wave`), and nothing remains for a poll. The flags of LL128
+    and Simple take as long as between peers.
+    """
     return LinkCost(replace(PCIE.sync, ll=0.0), PCIE.credit)
 
 
 SHM = _shm_cost()
 
-# LL and LL128 carry their flags in the data, so that only a poll is left at the receiver. Wires,
-# switches and NICs are the topology's.
+# LL and LL128 carry their flags in the data, so that the receiver only polls. The latencies of
+# wires, switches and NICs are in the topology.
 NETWORK = NetworkCost(
     notice=value("network.notice"),
     post=_by_protocol("network.post"),
@@ -314,6 +376,7 @@ NETWORK = NetworkCost(
 
 
 def _nvlink(sm: int) -> LinkCost:
+    """Return the cost of a hop over NVLink for GPUs of compute capability `sm`."""
     if sm < 100:
         return NVLINK
     ll = value("sm_100.nvlink.hop.ll") - NVLINK_WIRE
@@ -321,18 +384,20 @@ def _nvlink(sm: int) -> LinkCost:
 
 
 def _value_of_generation(sm: int, name: str) -> float:
-    """A generation's own value of a constant, or the common one if it has none."""
+    """Return a generation's own value of a constant, or the common one if it has none."""
     key = f"sm_{sm}.{name}"
     return value(key if key in TABLE else name)
 
 
 def _begin(sm: int) -> ByProtocol:
+    """Return the seconds before a kernel's first byte, by protocol, for compute capability `sm`."""
     beyond = (value("begin.ll"), _value_of_generation(sm, "begin.ll128"), value("begin.simple"))
     return ByProtocol(*(one + value(f"sm_{sm}.begin") for one in beyond))
 
 
 def _generation(sm: int) -> Mechanism:
     # GPUs without NVLS have the figures of the nearest generation that has it.
+    """Return the constants of GPUs of compute capability `sm`."""
     switched = "sm_90" if sm < 100 else "sm_100"
     return Mechanism(
         rate=_by_protocol(f"sm_{sm}.rate"),
@@ -374,11 +439,14 @@ MECHANISMS = {sm: _generation(sm) for sm in GENERATIONS}
 def mechanism_of(
     min_cc: int, *, cpu_vendor: str = "Intel", plugin: Plugin = VERBS, rccl: bool = False
 ) -> Mechanism:
-    """The constants for the oldest GPU of a communicator (compute capability 90 for 9.0), with what
-    the network's plugin takes. RCCL's blocks have half as many threads."""
+    """Return the constants for a communicator with GPUs of compute capability `min_cc` and newer.
+
+    `min_cc` is 90 for 9.0. `plugin` adds the costs of the network's library. With `rccl` blocks
+    have half as many threads.
+    """
     newest = max((sm for sm in MECHANISMS if sm <= min_cc), default=min(MECHANISMS))
     mechanism = MECHANISMS[newest]
-    # The cost of messages with a plugin of its own.
+    # The plugin of the network adds to the cost of messages.
     post = mechanism.network.post
     late = mechanism.network.delivery
     network = replace(
@@ -412,7 +480,9 @@ ELSEWHERE = (*LAUNCHES, *MACHINE, *TRANSPORT, BOTH_WAYS)  # figures that are not
 
 
 def calibrated(mechanism: Mechanism, figures: Mapping[str, Figure]) -> Mechanism:
-    """The mechanism with some of its constants replaced, by names such as `nvlink.sync.ll`."""
+    """Return the mechanism with some of its constants replaced, by names such as
+    `nvlink.sync.ll`.
+    """
     for name, figure in figures.items():
         if name in ELSEWHERE:
             continue
@@ -424,7 +494,7 @@ def calibrated(mechanism: Mechanism, figures: Mapping[str, Figure]) -> Mechanism
 
 
 def names_of(value: Any, prefix: str = "") -> list[str]:
-    """The dotted names of all constants that are numbers."""
+    """Return the dotted names of all constants that are numbers."""
     names: list[str] = []
     for part in fields(value):
         inside = getattr(value, part.name)
@@ -436,22 +506,23 @@ def names_of(value: Any, prefix: str = "") -> list[str]:
 
 
 def constant(mechanism: Mechanism, name: str) -> float:
-    """One constant by its dotted name."""
+    """Return one constant of a mechanism by its dotted name."""
     return float(attrgetter(name)(mechanism))
 
 
 def _replaced(value: Any, path: list[str], new: float) -> Any:
+    """Return a nested dataclass with the field at `path` replaced."""
     if len(path) == 1:
         return replace(value, **{path[0]: new})
     return replace(value, **{path[0]: _replaced(getattr(value, path[0]), path[1:], new)})
 
 
-# What it costs to launch an operation: by the host, and on the GPU before its first byte moves.
-# The figures, with where each is from, are in `base/constants.csv`; a topology file may have its
-# own.
+# The seconds that it takes to launch an operation: by the host, and on the GPU before its first
+# byte moves. The figures and their origins are in `base/constants.csv`; a topology file may state
+# others.
 
 HOST = value("launch.host")
-# For each further channel, whatever the GPU has to do, by the version since which it is so.
+# Seconds of the host for each channel after the first, by the first version for which they hold.
 HOST_EACH_CHANNEL = {
     Version(2, 13): value("launch.each_channel.2_13"),
     Version(0, 0): value("launch.each_channel.2_10"),
@@ -474,16 +545,23 @@ def nccl_launch(
     sends_and_receives: int = 0,
     figures: "Mapping[str, Figure]" = MappingProxyType({}),
 ) -> Launch:
-    """What a launch of one NCCL call costs. `begin` is what its kernel takes beyond that of LL. The
-    host pays for every channel, or, where sends and receives are grouped, for each of them, as much
-    as `figures` of a calibration say."""
+    """Return what a launch of one NCCL call costs, by the host and on the GPU.
+
+    - `style`: how calls are launched: "cuda_graph", or another one for launches by the host.
+    - `begin`: the seconds that its kernel takes before its first byte, beyond one of LL.
+    - `channels`: the number of channels. The host pays for each channel after the first.
+    - `sends_and_receives`: their number, if grouped. Then the host pays for each of these instead.
+    - `figures`: a calibration, whose figures replace the usual ones.
+    """
     if style == "cuda_graph":
         return Launch(GRAPH_HOST, GRAPH_KERNEL + begin)
 
     def calibrated(name: str, usual: float) -> float:
+        """Return the figure of a calibration, or else the usual one."""
         return machine.value_of(name, figures[name]) if name in figures else usual
 
     def by_version(costs: Mapping[Version, float]) -> float:
+        """Return the cost that holds for the version."""
         return next(cost for since, cost in costs.items() if version >= since)
 
     each_channel = calibrated("launch.each_channel", by_version(HOST_EACH_CHANNEL))
@@ -495,7 +573,10 @@ def nccl_launch(
 
 
 def calibrated_launch(times: Launch, figures: "Mapping[str, Figure]") -> Launch:
-    """The same with the launch and the kernel of a system that was measured."""
+    """Return a launch whose times are longer or shorter by what the calibration `figures` says.
+
+    The calibration states them for a usual call, in place of `HOST` and `KERNEL`.
+    """
     usual = {"launch.host": HOST, "launch.kernel": KERNEL}
     host, kernel = (
         machine.value_of(name, figures[name]) - base if name in figures else 0.0

@@ -1,4 +1,4 @@
-"""NCCL variables: every name, what values mean, and which of them have an effect here."""
+"""NCCL's environment variables: every name, what values mean, and which have an effect here."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,32 +23,35 @@ from netsim.nccl.facts import (
 
 
 class VariableError(InputError):
-    """A value of a variable that this machine cannot follow."""
+    """A value of a variable that NCCL could not follow on this machine."""
 
     def __init__(self, variable: str, message: str) -> None:
         super().__init__(message)
         self.variable = variable
 
 
-# Every name, what a variable that is read changes here, or why a known one changes nothing, where
-# that is worth telling. Users see the second; the table in the documentation is made of both.
+# All variables: what one that is read changes here, or why a known one changes nothing, if that is
+# not obvious. Users see that reason; the table in the documentation is made of both.
 _ROWS = table_beside(__file__, "variables.csv")
 KNOWN_VARIABLES = frozenset(row["variable"] for row in _ROWS)
 EFFECTS = {row["variable"]: row["effect"] for row in _ROWS if row["effect"]}
 WITHOUT_EFFECT = {row["variable"]: row["why_none"] for row in _ROWS if row["why_none"]}
 USUAL = "it changes nothing of what is simulated"
-# Network plugins of cloud vendors name their own variables below these.
+# Prefixes of the variables that belong to network plugins of cloud vendors.
 VENDOR_PREFIXES = ("NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_TCPX")
 
 
-# The language of NCCL_ALGO and NCCL_PROTO: comma lists, `^` for all but these, one a function.
-# `ring,tree;allreduce:^nvls` is two lists: one for all functions, one for AllReduce.
+# NCCL_ALGO and NCCL_PROTO have lists of names with commas between them; `^` before a list means all
+# other names. `ring,tree;allreduce:^nvls` is two lists: one for all functions, one for AllReduce.
 
 
 def choice_lists(
     text: str, names: Sequence[str], available: Sequence[str], facts: Facts
 ) -> dict[Function, tuple[str, ...]]:
-    """What a value admits, by function; functions without a list are left out."""
+    """Return the names that a value of NCCL_ALGO or NCCL_PROTO admits, by function.
+
+    Functions without a list are left out. `names` are all names, `available` those of this version.
+    """
     lists = text.split(";")
     if len(lists) > 1 and not lists[-1].strip():
         lists.pop()
@@ -66,6 +69,7 @@ def choice_lists(
 
 
 def _function(text: str) -> Function:
+    """Return the function of NCCL that a prefix of a list names, whatever its case."""
     by_name = {function.casefold(): function for function in FUNCTIONS}
     name = text.strip().casefold()
     if name not in by_name:
@@ -75,6 +79,7 @@ def _function(text: str) -> Function:
 
 
 def _names_of_list(text: str, names: Sequence[str], available: Sequence[str]) -> tuple[str, ...]:
+    """Return the available names that one list admits; `^` at its beginning admits all others."""
     listed = text.strip()
     excluded = listed.startswith("^")
     by_name = {name.casefold(): name for name in names}
@@ -92,23 +97,26 @@ def _names_of_list(text: str, names: Sequence[str], available: Sequence[str]) ->
 
 
 def reason(name: str) -> str:
-    """Why a known variable changes nothing."""
+    """Return why a known variable changes nothing here."""
     return WITHOUT_EFFECT.get(name, USUAL)
 
 
-# What the network plugins of cloud vendors set of NCCL's variables by themselves.
-# Their own tuners decide on top, by tables that are not published; give such a table as a tuner's.
-# What a user sets wins, as it does with the plugins.
+# The network plugins of cloud vendors set some of NCCL's variables, unless the user sets them.
+# Their tuners also choose algorithms, by tables that are not published; a user may state such a
+# table as a tuner's.
 
-# Variable and value by transport, for GPUs below a compute capability, since the version of NCCL
-# that came out with that of the plugin, and where it is known from.
-# EFA delivers out of order. Only where the GPU's writes of 128 bytes arrive whole (from Hopper on)
-# does aws-ofi-nccl leave LL and LL128 in; else it sets NCCL_PROTO, since 2023.
+# Each row has a transport, a variable and its value, the compute capability below which it holds,
+# the first version of NCCL for which it holds (the one that came out with the plugin's version),
+# and the source. An example: EFA delivers out of order. aws-ofi-nccl admits LL and LL128 only if
+# the GPU's writes of 128 bytes arrive undivided (from Hopper on); else it sets NCCL_PROTO, since
+# 2023.
 PLUGINS = table_beside(__file__, "plugins.csv")
 
 
 def plugin_variables(transport: str, min_cc: int, version: Version = NEWEST) -> Mapping[str, str]:
-    """What the plugin of a transport sets where the oldest GPU is of this compute capability."""
+    """Return the variables that the plugin of a transport sets, if the oldest GPU has this
+    capability.
+    """
     return {
         row["variable"]: row["value"]
         for row in PLUGINS
@@ -118,23 +126,29 @@ def plugin_variables(transport: str, min_cc: int, version: Version = NEWEST) -> 
     }
 
 
-# Which NICs a variable such as NCCL_IB_HCA names: `mlx5_0:1,mlx5_1`, `^mlx5_2`, `=mlx5_1`.
-# Names are prefixes unless `=` makes them whole; `^` means all but these; a port follows a colon.
+# Variables such as NCCL_IB_HCA name NICs: `mlx5_0:1,mlx5_1`, `^mlx5_2`, `=mlx5_1`. Names are
+# prefixes, or complete names after `=`; `^` means all others; a port follows a colon.
 
 
 @dataclass(frozen=True)
 class NicNames:
-    """The names of a variable, and how they are meant."""
+    """The names in a variable such as NCCL_IB_HCA, and how they are meant.
+
+    - `names`: names with a port, or None for any port.
+    - `excluded`: whether the names are those of NICs that NCCL may not use (`^`).
+    - `exact`: whether names are complete, and no prefixes (`=`).
+    """
 
     names: tuple[tuple[str, int | None], ...]
     excluded: bool = False
     exact: bool = False
 
     def admit(self, name: str, port: int) -> bool:
-        """Whether NCCL may use a port of this name."""
+        """Return whether NCCL may use a port of a NIC with this name."""
         return self._named(name, port) != self.excluded
 
     def _named(self, name: str, port: int) -> bool:
+        """Return whether one of the names fits a port of a NIC."""
         return any(
             (name == given if self.exact else name.startswith(given)) and number in (None, port)
             for given, number in self.names
@@ -142,7 +156,7 @@ class NicNames:
 
 
 def nic_names(text: str) -> NicNames:
-    """Read the value of NCCL_IB_HCA or NCCL_SOCKET_IFNAME."""
+    """Return the names in a value of NCCL_IB_HCA or NCCL_SOCKET_IFNAME."""
     rest = text.strip()
     excluded = rest.startswith("^")
     rest = rest.removeprefix("^")
@@ -159,16 +173,15 @@ def nic_names(text: str) -> NicNames:
     return NicNames(tuple(names), excluded, exact)
 
 
-# What a user's NCCL variables ask for, as one value; `environment` reads it from variables.
-# `None` or an empty mapping means that NCCL decides. Which wishes can be met is said by
-# `refusal` of `nccl/tuning.py`.
+# The values of a user's NCCL variables. `None` or an empty mapping means that NCCL decides.
+# `refusal` of `nccl/tuning.py` says what NCCL cannot do.
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The wishes of a user: lists of algorithms and protocols, channel limits, paths, NICs."""
+    """What the user has set: lists of algorithms and protocols, limits of channels, paths, NICs."""
 
-    # Names admitted, by function; a function that is missing admits all.
+    # By function, the names that are admitted; all are, if the function is missing.
     algorithms: Mapping[Function, tuple[str, ...]] = field(default_factory=dict)
     protocols: Mapping[Function, tuple[str, ...]] = field(default_factory=dict)
     min_channels: int | None = None
@@ -222,8 +235,7 @@ class Settings:
 NO_SETTINGS = Settings()
 
 
-# NCCL's environment variables to settings: every value checked, every unknown name refused.
-# Lists of algorithms and protocols have a small language of their own, which `choice_lists` reads.
+# From NCCL's environment variables to settings: every value is checked, every unknown name refused.
 
 Reader = Callable[[str, Facts], object]
 
@@ -256,12 +268,12 @@ def settings_from(variables: Mapping[str, str], version: Version = NEWEST) -> Se
 
 
 def is_known(name: str) -> bool:
-    """Whether some NCCL release or plugin reads a variable of this name."""
+    """Return whether an NCCL release or a plugin reads a variable of this name."""
     return name in KNOWN_VARIABLES or name.startswith(VENDOR_PREFIXES)
 
 
 def known_and_unknown(variables: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """NCCL's variables of a process environment, and a warning for each name none knows."""
+    """Return NCCL's variables in a process environment, and a warning for each unknown name."""
     ours = {n: text for n, text in variables.items() if n.startswith("NCCL_") or is_known(n)}
     recognized = {name: text for name, text in ours.items() if is_known(name)}
     unknown = (name for name in ours if name not in recognized)
@@ -270,11 +282,14 @@ def known_and_unknown(variables: Mapping[str, str]) -> tuple[dict[str, str], tup
 
 
 def without_effect(variables: Mapping[str, str]) -> dict[str, str]:
-    """Known variables that change nothing here, and why, in case someone expects them to."""
+    """Return the known variables that change nothing here, and why, in case someone expects an
+    effect.
+    """
     return {name: reason(name) for name in variables if is_known(name) and name not in EFFECTS}
 
 
 def _read(name: str, text: str, reader: Reader, facts: Facts) -> Any:
+    """Return the value of a variable; an error names the variable."""
     try:
         return reader(text, facts)
     except ValueError as error:
@@ -282,12 +297,16 @@ def _read(name: str, text: str, reader: Reader, facts: Facts) -> Any:
 
 
 def _policy(text: str) -> dict[str, Any]:
+    """Return the settings of a value of NCCL_NETDEVS_POLICY."""
     name, _, number = text.strip().upper().partition(":")
     return {"nics_policy": name, "nics_at_most": int(number)} if name == "MAX" else {}
 
 
 def _whole_number(least: int, most: int, multiple: int = 1) -> Callable[[str, Facts], int]:
+    """Return a reader of whole numbers from `least` to `most` that are multiples of `multiple`."""
+
     def read(text: str, facts: Facts) -> int:
+        """Return the number in a text."""
         digits = text.removeprefix("-")
         number = None
         with suppress(ValueError):
@@ -302,11 +321,13 @@ def _whole_number(least: int, most: int, multiple: int = 1) -> Callable[[str, Fa
 
 
 def _flag_or_auto(text: str, facts: Facts) -> bool | None:
+    """Return whether a flag is set; None for a negative number, which means that NCCL decides."""
     number = _whole_number(-2, 1)(text, facts)
     return None if number < 0 else bool(number)
 
 
 def _level(text: str, facts: Facts) -> str:
+    """Return the path type that a value names, as a word or as one of NCCL's old numbers."""
     reachable = facts.path_types[: facts.path_types.index("SYS") + 1]
     if text.isdecimal() and int(text) < len(OLD_LEVELS):
         return OLD_LEVELS[int(text)]
@@ -318,6 +339,7 @@ def _level(text: str, facts: Facts) -> str:
 
 
 def _nics(text: str, facts: Facts) -> str:
+    """Return the first word of a value of NCCL_NETDEVS_POLICY: AUTO, ALL or MAX."""
     name, colon, number = text.upper().partition(":")
     if (name in ("AUTO", "ALL") and not colon) or (name == "MAX" and number.isdecimal()):
         return name
@@ -328,7 +350,10 @@ OLD_LEVELS = ("LOC", "PIX", "PXB", "PHB", "SYS", "SYS")
 
 
 def _one_of(*words: str) -> Reader:
+    """Return a reader of some words that returns whether it is the last of them."""
+
     def read(text: str, facts: Facts) -> bool:
+        """Return whether a text is the last of the words."""
         if text.casefold() not in words:
             hint = suggest(text, words)
             raise ValueError(f"expected one of {', '.join(words)}, got {shown(text)}{hint}")
@@ -351,7 +376,9 @@ KINDS: dict[str, Reader] = {
 
 
 def _reader(values: str) -> Reader:
-    """Who reads such values: one of the kinds, or what is made of some words for `whole 1 64`."""
+    """Return the function that reads such values, such as `whole 1 64` for a whole number from 1 to
+    64.
+    """
     kind, *words = values.split()
     if kind == "bytes_of":
         read = _whole_number(1, 2**31)
@@ -363,8 +390,8 @@ def _reader(values: str) -> Reader:
     return KINDS[kind]
 
 
-# The setting of a variable and its reader; without a setting, a value is checked and nothing more.
-# Of several variables with one setting, the last one that is given counts.
+# By variable, the field of `Settings` that it sets, and the function that reads its value. Without
+# a field, the value is only checked. If several variables set one field, the last of them counts.
 READERS = {
     row["variable"]: (row["setting"], _reader(row["values"])) for row in _ROWS if row["values"]
 }

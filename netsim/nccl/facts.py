@@ -1,6 +1,7 @@
-"""NCCL's words in its order, its versions, and the rules and numbers that change with them.
+"""NCCL's names in its order, its versions, and the rules and numbers that change with versions.
 
-The order decides ties between equal times, so these tuples are facts and not just lists."""
+The order decides between equal times, so these tuples are facts and not just lists.
+"""
 
 import re
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 AUTO = "auto"
 NCCL_NAMES = (AUTO, *ALGORITHMS)  # algorithms of scenarios that mean NCCL's
 
-# NCCL's functions by the names of nccl-tests; the others of nccl-tests run as sends and receives.
+# NCCL's functions by the names of nccl-tests; its other collectives run as sends and receives.
 COLLECTIVES: dict[str, Function] = {
     "broadcast": "Broadcast",
     "reduce": "Reduce",
@@ -38,7 +39,7 @@ COLLECTIVES: dict[str, Function] = {
 
 
 def function_of(collective: str) -> Function:
-    """The NCCL function behind a collective's name, `all_reduce` or `AllReduce`."""
+    """Return NCCL's function for the name of a collective, `all_reduce` or `AllReduce`."""
     by_name: dict[str, Function] = {**COLLECTIVES, **{name: name for name in FUNCTIONS}}
     if collective not in by_name:
         hint = suggest(collective, by_name)
@@ -66,14 +67,14 @@ class Version:
 
     @property
     def code(self) -> int:
-        """The number by which headers and nccl-tests know it: 23007 for 2.30.7."""
+        """The version's number in headers and in nccl-tests: 23007 for 2.30.7."""
         return self.major * 10000 + self.minor * 100 + self.patch
 
     @property
     def in_tables(self) -> str:
-        """The version as tables have it, of a whole series with `.x`.
+        """The version as text in tables; a whole series ends with `.x`.
 
-        Programs that read a table take 2.20 for the number 2.2:
+        Programs that read a table would take 2.20 for the number 2.2:
 
         >>> Version(2, 20).in_tables, Version(2, 30, 7).in_tables
         ('2.20.x', '2.30.7')
@@ -89,8 +90,11 @@ NEWEST = Version(2, 30, 7)
 
 
 def parse_version(text: str) -> Version:
-    """Read '2.27' or '2.27.x' (the series), '2.19.3+cuda12.3', 'v2.18.5-1', or nccl-tests' code
-    of five digits '22703'."""
+    """Return the version in a text.
+
+    Texts are '2.27' or '2.27.x' (the series), '2.19.3+cuda12.3', 'v2.18.5-1', or the code of five
+    digits of nccl-tests, '22703'.
+    """
     stripped = text.strip()
     code = CODE.fullmatch(stripped)
     match = code or TEXT.fullmatch(stripped.casefold())
@@ -102,7 +106,7 @@ def parse_version(text: str) -> Version:
 
 
 def supported_version(version: Version) -> Version:
-    """The version itself; one outside 2.10–2.30 is refused, because its rules are not known."""
+    """Return the version; one outside 2.10–2.30 is refused, because its rules are not known."""
     nearest = nearest_version(version)
     if nearest != version:
         span = f"{OLDEST}–{NEWEST.major}.{NEWEST.minor}"
@@ -112,7 +116,7 @@ def supported_version(version: Version) -> Version:
 
 
 def nearest_version(version: Version) -> Version:
-    """The modelled version closest to `version`, for logs of releases outside the range."""
+    """Return the supported version that is closest to `version`, for logs of other releases."""
     if version < OLDEST:
         return OLDEST
     return version if (version.major, version.minor) <= (NEWEST.major, NEWEST.minor) else NEWEST
@@ -122,7 +126,9 @@ def nearest_version(version: Version) -> Version:
 
 
 def _value(entry: Any) -> Any:
-    """Lists as tuples, and tables by compute capability or model of a CPU with numbers as keys."""
+    """Return an entry of `facts.toml`: lists as tuples, and keys that begin with a digit as
+    numbers.
+    """
     if isinstance(entry, dict):
         names = (int(key, 0) if key[0].isdigit() else key for key in entry)
         return dict(zip(names, map(_value, entry.values()), strict=True))
@@ -131,13 +137,13 @@ def _value(entry: Any) -> Any:
 
 @cache
 def changes() -> tuple[tuple[Version, Mapping[str, Any]], ...]:
-    """What each release changed, the oldest first."""
+    """Return the releases that changed a fact, the oldest first: pairs of a version and the new
+    facts.
+    """
     tomllib = import_module("tomllib")  # which a run of a textbook algorithm does without
     table = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     return tuple((parse_version(since), _value(changed)) for since, changed in table.items())
 
-
-# What holds in one NCCL version: constants and rules as a value, looked up by version.
 
 Triple = tuple[float, float, float]
 ARCHITECTURES = (("Volta", 0), ("Ampere", 80), ("Hopper", 90), ("Blackwell", 100))
@@ -145,7 +151,9 @@ ARCHITECTURES = (("Volta", 0), ("Ampere", 80), ("Hopper", 90), ("Blackwell", 100
 
 @dataclass(frozen=True)
 class Facts:
-    """The constants (µs, GB/s) and rules of one NCCL version; `changes` says since when each."""
+    """The constants (µs, GB/s) and rules of one NCCL version; `changes` says since when each
+    holds.
+    """
 
     algorithms: tuple[Algorithm, ...]
     gather_algorithms: tuple[Algorithm, ...]  # for AllGather and ReduceScatter
@@ -190,13 +198,13 @@ class Facts:
     function_lists: bool
 
     def rank(self, path_type: str) -> int:
-        """The place of a path type in this version's order of preference."""
+        """Return the index of a path type in this version's order, from the best to the worst."""
         return self.path_types.index(path_type)
 
 
 @lru_cache(maxsize=64)
 def facts_of(version: Version = NEWEST) -> Facts:
-    """The facts of `version`: everything that changed up to it, in order."""
+    """Return the facts of a version: all changes up to it, in order."""
     supported_version(version)
     merged: dict[str, Any] = {}
     for since, changed in changes():
@@ -206,16 +214,19 @@ def facts_of(version: Version = NEWEST) -> Facts:
 
 
 def architecture(compute_capability: int, table: Mapping[str, object]) -> str:
-    """The newest row of `table` that is not newer than the GPU (70 is Volta, 90 is Hopper)."""
+    """Return the newest row of `table` that is not newer than the GPU (70 is Volta, 90 is
+    Hopper).
+    """
     names = [one for one, lowest in ARCHITECTURES if lowest <= compute_capability and one in table]
     return names[-1] if names else next(iter(table))
 
 
 def step_value(table: Mapping[int, float], key: int) -> float:
-    """The entry with the largest key that is not above `key`."""
+    """Return the entry with the largest key that is not above `key`."""
     return table[max(lowest for lowest in table if lowest <= key)]
 
 
 def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `old` with the entries of `new`; tables in both are merged in turn."""
     both = [k for k, v in new.items() if isinstance(v, dict) and isinstance(old.get(k), dict)]
     return {**old, **new, **{key: _merge(old[key], new[key]) for key in both}}

@@ -18,33 +18,36 @@ HOST_SHIFT = 56  # bits below the number of a host, in nodes that are several ho
 
 
 def gpu_numbers(table: PathTable) -> dict[int, int]:
-    """The GPU of the node, by rank within it, behind every number."""
+    """Return, by the number of a GPU in the file, its rank within the node."""
     numbers = (_number(table, gpu, table.graph.gpu(gpu).dev) for gpu in table.gpus)
     return dict(zip(numbers, table.graph.local_ranks, strict=True))
 
 
 def port_numbers(table: PathTable) -> dict[int, int]:
-    """The port of the node, by its place in the file, behind every number."""
+    """Return, by the number of a port in the file, its index among the ports of the node."""
     ports = enumerate(table.nets)
     return {_number(table, net, table.graph.net(net).dev): place for place, net in ports}
 
 
 def written(number: int) -> str:
-    """A number as C's %#lx writes it: 0, but 0x3."""
+    """Return a number as C's %#lx writes it: "0" for 0, "0x3" for 3."""
     return f"{number:#x}" if number else "0"
 
 
 def _number(table: PathTable, node: int, device: int) -> int:
+    """Return the number by which the file names a GPU or port: its device, and the host above bit
+    56.
+    """
     nodes = table.graph.nodes
     hosts = list(dict.fromkeys(one.host for one in nodes if one.kind == "CPU"))
     return (hosts.index(nodes[node].host) << HOST_SHIFT) + device
 
 
-# Channels that a user gives (NCCL_GRAPH_FILE) in place of those that would be searched.
-# What does not match the topology is refused with its line, where NCCL would go wrong later.
+# A user may state channels (NCCL_GRAPH_FILE), which replace those that would be searched. A file
+# that does not match the topology is refused with a line number; NCCL would fail later.
 
 TREES = (communicator.BALANCED_TREE, communicator.SPLIT_TREE, communicator.TREE)
-# Patterns that a graph may have, by its id.
+# By the id of a graph, the patterns that it may have.
 PATTERNS = {
     0: (communicator.RING,),
     1: TREES,
@@ -61,21 +64,21 @@ ATTRIBUTES = {
 
 @dataclass(frozen=True)
 class GraphFile:
-    """The contents of a graph XML file, and where they come from."""
+    """The content of a graph XML file, and its path."""
 
     source: str
     text: str
 
 
 def read_graph_file(path: Path) -> GraphFile:
-    """The file at `path`, known to be XML of graphs."""
+    """Return the file at `path`; it is checked that it has graphs."""
     graph_file = GraphFile(path.as_posix(), text_of(path))
     _root(graph_file)
     return graph_file
 
 
 def graphs_of(file: GraphFile, table: PathTable, facts: Facts) -> dict[int, ChannelGraph]:
-    """The graphs of a file by id, over the GPUs and ports of a node."""
+    """Return the graphs of a file by id, over the GPUs and ports of a node."""
     devices = _Devices(gpu_numbers(table), port_numbers(table))
     graphs: dict[int, ChannelGraph] = {}
     for element in _root(file).children:
@@ -87,6 +90,7 @@ def graphs_of(file: GraphFile, table: PathTable, facts: Facts) -> dict[int, Chan
 
 
 def _root(file: GraphFile) -> Element:
+    """Return the top element of a file; other XML than of graphs is refused."""
     root = nccl_xml.parse_elements(file.text.encode(), file.source)
     if root.name != "graphs":
         raise root.error(f"expected a graphs element at the top, got {root.name}")
@@ -103,18 +107,21 @@ def _root(file: GraphFile) -> Element:
 
 @dataclass(frozen=True)
 class _Devices:
+    """The GPUs and ports of a node by their numbers in the file."""
+
     gpus: Mapping[int, int]
     ports: Mapping[int, int]
 
     def gpu(self, element: Element) -> int:
-        """The GPU that an element names, by rank within the node."""
+        """Return the GPU that an element names, by rank within the node."""
         return self._of(element, self.gpus, "GPUs")
 
     def port(self, element: Element) -> int:
-        """The port that an element names, by its place."""
+        """Return the port that an element names, by its index."""
         return self._of(element, self.ports, "NICs")
 
     def _of(self, element: Element, numbers: Mapping[int, int], label: str) -> int:
+        """Return the entry of `numbers` that an element names; `label` is a word for messages."""
         number = int(nccl_xml.hexadecimal(element, "dev"), 16)
         if number not in numbers:
             there = ", ".join(written(one) for one in sorted(numbers)) or "none"
@@ -123,6 +130,7 @@ class _Devices:
 
 
 def _read_graph(element: Element, number: int, devices: _Devices, facts: Facts) -> ChannelGraph:
+    """Return the graph of an element with the id `number`."""
     check_names(element, ATTRIBUTES, {"channel"})
     pattern = integer(element, "pattern", least=1, most=6)
     if pattern not in PATTERNS[number]:
@@ -147,6 +155,7 @@ def _read_graph(element: Element, number: int, devices: _Devices, facts: Facts) 
 
 
 def _speed(element: Element, name: str) -> float:
+    """Return the GB/s in an attribute of an element."""
     text(element, name)
     speed = nccl_xml.real(element, name, 0.0)
     if speed == 0:
@@ -155,6 +164,7 @@ def _speed(element: Element, name: str) -> float:
 
 
 def _path_type(element: Element, name: str, facts: Facts) -> PathType:
+    """Return the path type in an attribute of an element."""
     word = text(element, name)
     for known_type in facts.path_types:
         if word == known_type:
@@ -165,6 +175,7 @@ def _path_type(element: Element, name: str, facts: Facts) -> PathType:
 
 
 def _read_channel(element: Element, number: int, devices: _Devices) -> Channel:
+    """Return the channel of an element, in the graph with the id `number`."""
     check_names(element, set(), {"gpu", "net"})
     nets = [child for child in element.children if child.name == "net"]
     inner = element.children
@@ -186,12 +197,12 @@ def _read_channel(element: Element, number: int, devices: _Devices) -> Channel:
     return Channel(gpus, (devices.port(nets[0]), devices.port(nets[1])) if nets else None)
 
 
-# The field of a view by the id of a graph, in the order of NCCL's dumps.
+# By the id of a graph, the field of `NodeView` that holds it, in the order of NCCL's dumps.
 GRAPHS = {0: "ring", 1: "tree", 4: "collnet_direct", 2: "collnet_chain", 3: "nvls"}
 
 
 def write_graphs(view: NodeView) -> str:
-    """The XML text of all graphs that were found."""
+    """Return the XML text of all graphs of a node."""
     lines = ['<graphs version="1">']
     for number, field in GRAPHS.items():
         graph = getattr(view, field)
@@ -201,13 +212,19 @@ def write_graphs(view: NodeView) -> str:
 
 
 def _written_graph(view: NodeView, number: int, graph: ChannelGraph) -> Iterator[str]:
+    """Yield the lines of one graph."""
     attributes = {
-        "id": number, "pattern": graph.pattern, "crossnic": graph.cross_nic,
-        "nchannels": graph.n_channels, "speedintra": f"{graph.bw_intra:g}",
-        "speedinter": f"{graph.bw_inter:g}", "latencyinter": f"{graph.latency_inter:g}",
-        "typeintra": graph.type_intra, "typeinter": graph.type_inter,
+        "id": number,
+        "pattern": graph.pattern,
+        "crossnic": graph.cross_nic,
+        "nchannels": graph.n_channels,
+        "speedintra": f"{graph.bw_intra:g}",
+        "speedinter": f"{graph.bw_inter:g}",
+        "latencyinter": f"{graph.latency_inter:g}",
+        "typeintra": graph.type_intra,
+        "typeinter": graph.type_inter,
         "samechannels": int(graph.same_channels),
-    }  # fmt: skip
+    }
     written_out = " ".join(f'{key}="{value}"' for key, value in attributes.items())
     yield f"<graph {written_out}>"
     gpus = {rank: number for number, rank in gpu_numbers(view.table).items()}

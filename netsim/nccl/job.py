@@ -47,7 +47,7 @@ class Wishes:
     graphs: GraphFile | None = None
 
     def settings(self) -> Settings:
-        """Return all of it as NCCL's settings."""
+        """Return NCCL's settings, from the variables and the forced algorithm and protocol."""
         settings = settings_from(self.variables, self.version)
         if self.algorithm != AUTO:
             self._check_only_once("NCCL_ALGO", "an algorithm")
@@ -58,7 +58,7 @@ class Wishes:
         return settings
 
     def with_plugin(self, variables: Mapping[str, str]) -> "Wishes":
-        """Return wishes with the variables that a network plugin sets, unless the user sets
+        """Return these wishes with the variables that a network plugin sets, unless the user sets
         them.
         """
         forced = {"NCCL_ALGO": self.algorithm, "NCCL_PROTO": self.protocol}
@@ -67,8 +67,8 @@ class Wishes:
         return replace(self, variables={**self.variables, **free}) if free else self
 
     def on(self, cluster: Cluster, gpus: NDArray[np.int32]) -> "Wishes":
-        """Return wishes with the variables that the plugin of the cluster's network sets for
-        these GPUs.
+        """Return these wishes with the variables that the plugin of the cluster's network sets for
+        GPUs.
         """
         return self.with_plugin(plugin_of(cluster, gpus, self.version))
 
@@ -82,7 +82,7 @@ Pair = tuple[int, int]
 
 
 class LinksInside(Mapping[Pair, str]):
-    """The kind of link between two ranks of one node; stored once for each kind of node."""
+    """The kind of link by pair of ranks of one node; stored once for each kind of node."""
 
     def __init__(self, seats: connect.Seats, kinds: Sequence[Mapping[Pair, str]]) -> None:
         self.seats = seats
@@ -108,7 +108,7 @@ class LinksInside(Mapping[Pair, str]):
 
 
 def link_kinds(comm: Communicator, view: NodeView) -> dict[Pair, str]:
-    """Return how NCCL moves data between any two GPUs of a node, by local rank."""
+    """Return how NCCL moves data between any two GPUs of a node, by pair of local ranks."""
     table = view.table
     local = table.graph.local_ranks
     level = comm.facts.rank(p2p_level(table.graph, comm.settings))
@@ -121,9 +121,9 @@ def link_kinds(comm: Communicator, view: NodeView) -> dict[Pair, str]:
 
 
 def _kind(comm: Communicator, table: PathTable, a: int, b: int, level: int) -> str:
-    """How data moves from GPU `a` to GPU `b`: over NVLink, PCIe, shared memory or the network.
+    """Return how data moves from GPU `a` to GPU `b`: "nvlink", "pcie", "phb", "shm" or "net".
 
-    `level` is the worst type of path on which peers access each other's memory.
+    `level` is the worst type of path over which GPUs access each other's memory.
     """
     path_type = table.type_of(a, b)
     staged = "net" if comm.settings.shm_disabled else "shm"
@@ -137,7 +137,8 @@ def _kind(comm: Communicator, table: PathTable, a: int, b: int, level: int) -> s
     return "phb" if through_cpu else "pcie"
 
 
-# Routes between nodes: by which NICs each channel leaves and enters them, or over NVLink (PXN).
+# Routes between nodes: by which NICs each channel leaves and enters them, and whether another GPU
+# relays the data (PXN).
 
 Ints = NDArray[np.int64]
 Hop = tuple[int, int, int]  # channel, from, to
@@ -147,8 +148,8 @@ class RoutesBetweenNodes(Mapping[Hop, str]):
     """The name of the route of every hop (channel, from, to) between nodes.
 
     A name such as `nic:0:1` says by which NICs data leaves and arrives; see `_route_name`. `hops`
-    are sources and destinations by channel. The routes of all hops of a channel are computed when
-    the first of them is needed.
+    has by channel all sources and destinations. The routes of all hops of a channel are computed
+    when the first of them is needed.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class RoutesBetweenNodes(Mapping[Hop, str]):
         self.views = views
         self.graphs = graphs
         self.hops = hops
-        # All nodes have as many channels as the one with the fewest, and repeat those.
+        # All nodes use the number of channels of the node with the fewest, and repeat them.
         self.channels = min(graph.n_channels for graph in graphs)
         self.period = lcm(hops.period, self.channels)
         self._routes_of_channel: dict[int, dict[tuple[int, int], str]] = {}
@@ -171,9 +172,7 @@ class RoutesBetweenNodes(Mapping[Hop, str]):
         return self.of(hop[0])[hop[1], hop[2]]
 
     def get(self, hop: Hop, default: Any = None) -> Any:
-        """Return the route of a hop, or the default for hops inside a node, without an
-        exception.
-        """
+        """Return the route of a hop between nodes, or `default` for a hop inside a node."""
         channel, src, dst = hop
         routes = self._routes_of_channel.get(channel % self.period)
         return (self.of(channel) if routes is None else routes).get((src, dst), default)
@@ -219,7 +218,7 @@ class RoutesBetweenNodes(Mapping[Hop, str]):
         return dict(zip(zip(src.tolist(), dst.tolist(), strict=True), route_names, strict=True))
 
     def _at(self, table: Ints, rank: Ints) -> Ints:
-        """The entries of a table [kind of node, place] for some ranks."""
+        """Return the entries of a table [kind of node, place in the node] for some ranks."""
         entries: Ints = table[self.seats.kind[self.seats.node[rank]], self.seats.place[rank]]
         return entries
 
@@ -300,7 +299,7 @@ def nodes_of(
             system_of_host = with_nics(node_system(cluster, number), transport, settings)
             if stated:
                 system_of_host = system_of_host.with_ports(partial(replace, latency=stated))
-            system = _taking_part(system_of_host, places)
+            system = _system_of_ranks(system_of_host, places)
             views[key] = _searched(system, len(ranks) > 1, version, chosen, graphs)
         nodes.append(NodeLayout(tuple(members), views[key]))
     return tuple(nodes)
@@ -314,7 +313,7 @@ def _searched(
     variables: tuple[tuple[str, str], ...],
     graphs: GraphFile | None,
 ) -> NodeView:
-    """Search the graphs of a node."""
+    """Return NCCL's view of a node, with the graphs that its search finds."""
     return search_node(
         system,
         networked=networked,
@@ -324,13 +323,19 @@ def _searched(
     )
 
 
-def _taking_part(system: XmlSystem, places: Sequence[int]) -> XmlSystem:
-    """The system with the GPUs of the communicator only, numbered by their ranks."""
+def _system_of_ranks(system: XmlSystem, places: Sequence[int]) -> XmlSystem:
+    """Return a node's system with only the GPUs of the communicator, numbered by their ranks.
+
+    `places` are the numbers of these GPUs in the node, in the order of ranks.
+    """
     number = {place: rank for rank, place in enumerate(places)}
     if number == {gpu.rank: gpu.rank for gpu in system.gpus()}:
         return system
 
     def ranked(pci: XmlPci) -> XmlPci:
+        """Return a PCI device whose GPU has its rank, or no rank if it is not in the
+        communicator.
+        """
         gpu = pci.gpu
         if gpu is None:
             return pci
@@ -351,11 +356,11 @@ class Heads(Generic[T]):
     Args:
         ranks: NVLS and CollNetDirect: for each node, the ranks of its heads. CollNetChain: for
             each channel, the chain of ranks of every node, head first.
-        doors: for each head (or channel), the name of the route to its NIC.
+        nic_routes: for each head (or channel), the name of the route to its NIC.
     """
 
     ranks: tuple[T, ...] = ()
-    doors: tuple[str, ...] = ()
+    nic_routes: tuple[str, ...] = ()
 
 
 Ranks = tuple[int, ...]
@@ -363,7 +368,7 @@ Ranks = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Wiring:
-    """How the ranks of a communicator are connected: rings, trees, heads, links and NICs by
+    """How the ranks of a communicator are connected: rings, trees, heads, links, and NICs by
     channel.
 
     It is the same for all calls of a communicator, and each part is computed when it is needed.
@@ -439,32 +444,33 @@ class Wiring:
 
     @cached_property
     def ring_routes(self) -> Mapping[Hop, str]:
-        """Return the names of the routes (NICs or PXN) of ring hops from one node to another."""
+        """The names of the routes (NICs or PXN) of ring hops from one node to another."""
         hops = connect.PeriodicSequence(
-            self.comm.n_channels, self._layout.rings.period, self._around
+            self.comm.n_channels, self._layout.rings.period, self._ring_hops
         )
         return RoutesBetweenNodes(self.seats, self.views, [view.ring for view in self.views], hops)
 
     @cached_property
     def tree_routes(self) -> Mapping[Hop, str]:
-        """Return the names of the routes (NICs or PXN) of tree hops from one node to another.
+        """The names of the routes (NICs or PXN) of tree hops from one node to another.
 
         Every edge of a tree is two hops: up to the parent and down from it.
         """
         hops = connect.PeriodicSequence(
-            self.comm.n_channels, self._layout.trees.period, self._edges
+            self.comm.n_channels, self._layout.trees.period, self._tree_hops
         )
         return RoutesBetweenNodes(self.seats, self.views, [view.tree for view in self.views], hops)
 
     @cached_property
     def _layout(self) -> connect.ChannelLayout:
+        """The rings and trees of all channels."""
         rings = [view.ring for view in self.views]
         trees = [view.tree for view in self.views]
-        return connect.laid_out(rings, trees, self.seats, self.comm.n_channels)
+        return connect.layout_of_channels(rings, trees, self.seats, self.comm.n_channels)
 
     @cached_property
     def links(self) -> tuple[str, Mapping[Pair, str]]:
-        """The most frequent kind of link between ranks of one node, and all pairs with another
+        """The most frequent kind of link between ranks of one node, and the pairs with another
         kind.
         """
         kinds = [link_kinds(self.comm, view) for view in self.views]
@@ -473,12 +479,12 @@ class Wiring:
         others = [{pair: kind for pair, kind in pairs.items() if kind != usual} for pairs in kinds]
         return usual, LinksInside(self.seats, others) if any(others) else {}
 
-    def _around(self, channel: int) -> tuple[Ints, Ints]:
+    def _ring_hops(self, channel: int) -> tuple[Ints, Ints]:
         """Return all hops of a channel's ring, as ranks: sources and destinations."""
         ring = np.array(self.rings[channel], np.int64)
         return ring, np.roll(ring, -1)
 
-    def _edges(self, channel: int) -> tuple[Ints, Ints]:
+    def _tree_hops(self, channel: int) -> tuple[Ints, Ints]:
         """Return all hops of a channel's tree, up and down, as ranks: sources and destinations."""
         up = np.array(self.trees[channel].up, np.int64)
         below = np.flatnonzero(up >= 0)
@@ -514,16 +520,16 @@ def _of_nodes(
 
 
 def _head_route(node: NodeLayout, channel: Channel) -> str:
-    """The route by which the first GPU of a channel reaches the network."""
+    """Return the name of the route by which the first GPU of a channel reaches the network."""
     if channel.nics is None:
         return GPU_OWN
     table = node.view.table
     return f"nic:{table.graph.net(table.nets[channel.nics[0]]).dev}"
 
 
-def _common_route(doors: Sequence[str]) -> str:
-    """The route if it is the same on all nodes; else each GPU's own NIC."""
-    return doors[0] if len(set(doors)) == 1 else GPU_OWN
+def _common_route(nic_routes: Sequence[str]) -> str:
+    """Return the route if it is the same on all nodes; else the route by each GPU's own NIC."""
+    return nic_routes[0] if len(set(nic_routes)) == 1 else GPU_OWN
 
 
 GRAPHS = ("ring", "tree", "nvls", "collnet_direct", "collnet_chain")
@@ -531,7 +537,10 @@ GRAPHS = ("ring", "tree", "nvls", "collnet_direct", "collnet_chain")
 
 @dataclass(frozen=True, eq=False)
 class NcclJob:
-    """A communicator in a cluster; `gpus` are the devices of its ranks."""
+    """A communicator in a cluster.
+
+    `gpus` are the numbers of its ranks' GPUs in the cluster.
+    """
 
     comm: Communicator
     nodes: tuple[NodeLayout, ...]
@@ -540,18 +549,20 @@ class NcclJob:
 
     @cached_property
     def machines(self) -> tuple[Machine, ...]:
-        """The machines of its hosts, each once."""
+        """The machines of the job's hosts, each once."""
         classes = different(self.cluster.host_class[self.cluster.gpu_host[self.gpus]])
         return tuple(self.cluster.hosts[number].machine for number in classes.tolist())
 
     @property
     def calibration(self) -> Mapping[str, Figure]:
-        """The fitted constants of its machines; those of the oldest if machines differ."""
+        """The fitted constants of the job's machines; those of the oldest machine if they
+        differ.
+        """
         return oldest_machine(self.machines).calibration
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """The costs of execution on its GPUs."""
+        """The costs of execution on the job's GPUs."""
         transport = self.cluster.transport.name if self.cluster.transport else ""
         usual = mechanism_of(
             self.comm.min_cc,
@@ -576,7 +587,7 @@ class NcclJob:
 
     @cached_property
     def wiring(self) -> Wiring:
-        """How its ranks are connected."""
+        """How the job's ranks are connected."""
         return Wiring(self.comm, self.nodes)
 
     @cached_property
@@ -633,8 +644,10 @@ def plugin_of(cluster: Cluster, gpus: NDArray[np.int32], version: Version) -> Ma
 
 
 def _joined(kinds: Sequence[Communicator], ranks: Sequence[int]) -> Communicator:
-    """The communicator of nodes of several kinds, given communicators over nodes of one kind
-    each.
+    """Return the communicator of nodes of several kinds.
+
+    `kinds` are communicators over nodes of one kind each, `ranks` the number of ranks of every
+    node.
     """
     first = kinds[0]
     if len(kinds) == 1:
@@ -679,7 +692,9 @@ VERBS = ("infiniband", "roce")  # transports that NCCL drives itself, and that s
 
 
 def networked(config: ClusterConfig, settings: Settings, version: Version) -> ClusterConfig:
-    """Return the cluster with the network as a version of NCCL uses it under these settings."""
+    """Return the configuration of a cluster with the network as NCCL uses it under these
+    settings.
+    """
     changed: dict[str, Any] = {}
     transport = (config.fabric.transport if config.fabric else None) or config.usual_transport
     if transport in VERBS and (settings.ib_disabled or settings.sockets):
@@ -698,13 +713,17 @@ def networked(config: ClusterConfig, settings: Settings, version: Version) -> Cl
 
 
 def without_gpudirect(config: ClusterConfig) -> ClusterConfig:
-    """Return the cluster with NICs that reach GPUs through host memory only."""
+    """Return the configuration of a cluster with NICs that reach GPUs only through the host's
+    memory.
+    """
     override = Override(machine={"nics": {"gpudirect": False}})
     return config.model_copy(update={"overrides": (*config.overrides, override)})
 
 
 def loses_gpudirect(job: NcclJob) -> bool:
-    """Whether the user's GPUDirect level keeps all NICs of a job from reaching any GPU."""
+    """Return whether the user's GPUDirect level keeps all NICs of a job from reaching any GPU
+    directly.
+    """
     settings = job.comm.settings
     if settings.gdr_level is None or len(job.nodes) == 1:
         return False

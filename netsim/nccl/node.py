@@ -1,7 +1,7 @@
-"""NCCL's view of one node, and of a communicator over many such nodes, from a topology file.
+"""NCCL's view of one node, and of a communicator over many equal nodes, from a topology file.
 
-Runs the searches of NCCL's initialization in its order (src/init.cc, initTransportsRank). All nodes
-are equal, so the work does not depend on their number.
+It runs the searches of NCCL's initialization in their order (src/init.cc, initTransportsRank). All
+nodes are equal, so the work does not depend on their number.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -58,7 +58,8 @@ def search_node(
 ) -> NodeView:
     """Return all graphs of a node, alone or (`networked`) as one of several.
 
-    Graphs of `graphs_of_file` replace searches.
+    - `devices`: the CUDA devices in use; None: all.
+    - `graphs_of_file`: returns graphs by their id, which replace searches.
     """
     facts = facts_of(version)
     graph = system_graph(system, facts, networked=networked, devices=devices)
@@ -76,7 +77,7 @@ def search_node(
         )
         wish = Request(COLLNET_DIRECT, 1, facts.max_channels, collnet=True)
         direct = file_graphs.get(4) or search(arena, wish, settings)
-    # Switches reduce and multicast from Hopper on.
+    # NVSwitches reduce and multicast from Hopper on.
     multicast = arena.switches and arena.min_cc >= 90 and len(arena.gpus) > 1
     if "NVLS" in facts.algorithms and settings.nvls and multicast:
         nvls = file_graphs.get(3) or search(arena, Request(NVLS, 1, facts.max_channels), settings)
@@ -91,7 +92,7 @@ def communicator(
     settings: Settings = NO_SETTINGS,
     network_collectives: bool = False,
 ) -> Communicator:
-    """Return the communicator over `n_nodes` such nodes."""
+    """Return the communicator over `n_nodes` nodes that are equal to `node`."""
     graph = node.table.graph
     facts = facts_of(version)
     heads = node.nvls or node.collnet_direct
@@ -143,16 +144,16 @@ def nvls_channels(min_cc: int, n_nodes: int, facts: Facts, settings: Settings) -
     return limited_channels(count, facts, settings)
 
 
-# RCCL's rings for GPUs with a link between every two. NCCL's search prefers few hops and leaves
-# links of a full mesh idle; RCCL recognizes these machines and has rings for them that use every
-# link once in each direction.
+# RCCL's rings for GPUs of which every two have a link (a full mesh). NCCL's search prefers few hops
+# and leaves links of a full mesh idle; RCCL recognizes these machines and has rings for them that
+# use every link once in each direction.
 
 COPIES = 4  # copies of 7 rings: RCCL logs 28 rings, 56 channels on 8 MI300X
 Order = tuple[int, ...]
 
 
 def over_all_links(system: XmlSystem, graph: ChannelGraph) -> ChannelGraph:
-    """Return RCCL's rings for a full mesh of AMD's GPUs; else the graph itself."""
+    """Return RCCL's rings if AMD's GPUs form a full mesh; else the graph as it is."""
     gpus = list(system.gpus())
     others = len(gpus) - 1
     joined = (len({link.target for link in gpu.nvlinks}) >= others for gpu in gpus)
@@ -171,11 +172,14 @@ def over_all_links(system: XmlSystem, graph: ChannelGraph) -> ChannelGraph:
 
 @lru_cache
 def rings_of_mesh(gpus: int) -> tuple[Order, ...]:
-    """Return n - 1 rings over n GPUs that use every pair once in each direction; () for 4 and 6."""
+    """Return n - 1 rings over n GPUs that use every pair once in each direction; () for 4 and 6
+    GPUs.
+    """
     used: set[tuple[int, int]] = set()
     rings: list[Order] = []
 
     def longer(path: Order, rest: frozenset[int]) -> Iterator[Order]:
+        """Yield the rings that continue a path over the GPUs in `rest`."""
         if not rest and (path[-1], 0) not in used:
             yield path
         for gpu in sorted(rest):
@@ -183,6 +187,7 @@ def rings_of_mesh(gpus: int) -> tuple[Order, ...]:
                 yield from longer((*path, gpu), rest - {gpu})
 
     def solved() -> bool:
+        """Return whether the rings found so far can be completed; they are in `rings` then."""
         first = len(rings) + 1
         if first == gpus:
             return True

@@ -1,11 +1,12 @@
-"""Sends and receives of NCCL: the rounds in which ranks meet, and the channels and chunks of each.
+"""Sends and receives of NCCL: the rounds in which ranks send, and the channels and chunks of each.
 
-Every rank walks the same rounds, so that sends and receives of one round match. The order of
-distances between groups, and within them, says how far a rank sends in a round (NCCL: p2pSchedule
-in src/init.cc; scheduleP2pTasksToPlan in src/enqueue.cc).
+Every rank goes through the same rounds, so that sends and receives of one round match. A round has
+a distance between groups of ranks and a distance inside the groups; they determine to which rank
+each rank sends (NCCL: p2pSchedule in src/init.cc; scheduleP2pTasksToPlan in src/enqueue.cc).
 
-An example: 4 ranks on one node meet at distances 0, 1, 3, 2. In the second round rank 1 sends to
-rank 2 and receives from rank 0."""
+An example: 4 ranks on one node send at distances 0, 1, 3, 2. In the second round rank 1 sends to
+rank 2 and receives from rank 0.
+"""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -30,8 +31,12 @@ BATCH = 8  # operations that share a channel's block at a time
 
 @dataclass(frozen=True, eq=False)
 class Rounds:
-    """The rounds of a communicator: its ranks in groups of equal size (a row each), and how far
-    rounds go on between groups (`far`) and inside them (`near`), those in the inner loop."""
+    """The rounds of a communicator.
+
+    - `groups`: its ranks in groups of equal size, as [group, place].
+    - `far`: the distances between groups, in the order of rounds (outer loop).
+    - `near`: the distances inside groups, in the order of rounds (inner loop).
+    """
 
     seats: Seats
     groups: Ints
@@ -41,55 +46,61 @@ class Rounds:
 
     @property
     def n_nodes(self) -> int:
-        """Nodes of the communicator."""
+        """The number of nodes of the communicator."""
         return len(self.seats)
 
     @property
     def n_ranks(self) -> int:
-        """Ranks of the communicator."""
+        """The number of ranks of the communicator."""
         return self.groups.size
 
     def numbers(self, src: ArrayLike, dst: ArrayLike) -> Ints:
-        """The round in which each source sends to its destination."""
+        """Return the number of the round in which each source sends to its destination."""
         (group, place), far, near = self._places, len(self.far), len(self.near)
         between = (group[np.asarray(dst)] - group[np.asarray(src)]) % far
         inside = (place[np.asarray(dst)] - place[np.asarray(src)]) % near
-        numbers: Ints = _turns(self.far)[between] * near + _turns(self.near)[inside]
+        numbers: Ints = _inverse(self.far)[between] * near + _inverse(self.near)[inside]
         return numbers
 
-    def met(self, rank: Ints, src: Ints, dst: Ints) -> Ints:
-        """The peer of each rank in the round in which a source sends to a destination."""
+    def peers_in_round(self, rank: Ints, src: Ints, dst: Ints) -> Ints:
+        """Return the rank to which each of `rank` sends in the round in which `src` sends to
+        `dst`.
+        """
         (group, place), far, near = self._places, len(self.far), len(self.near)
         to = (group[rank] + group[dst] - group[src]) % far
         peers: Ints = self.groups[to, (place[rank] + place[dst] - place[src]) % near]
         return peers
 
     def channels(self, number: Ints, total: int) -> Ints:
-        """The first channel of some rounds: spread by reversing the bits of their numbers."""
-        return first_channels(number, total, self.n_nodes, self._apart)
+        """Return the first channel of the rounds with these numbers, of `total` channels.
+
+        NCCL spreads them by reversing the bits of the numbers.
+        """
+        return first_channels(number, total, self.n_nodes, self._group_size)
 
     def crosses(self, src: ArrayLike, dst: ArrayLike) -> NDArray[np.bool_]:
-        """Whether each source sends over the network."""
+        """Return whether each source sends to its destination over the network."""
         node = self.seats.node
         crossed: NDArray[np.bool_] = node[np.asarray(src)] != node[np.asarray(dst)]
         return crossed
 
     @cached_property
     def _places(self) -> tuple[Ints, Ints]:
+        """The group of each rank, and its place in the group."""
         places = np.empty((2, self.n_ranks), np.int64)
         places[:, self.groups] = np.indices(self.groups.shape)
         return places[0], places[1]
 
     @cached_property
-    def _apart(self) -> int:
-        """Ranks of a group as channels are spread over groups."""
+    def _group_size(self) -> int:
+        """The number of ranks of a group, for the spreading of channels over rounds."""
         return group_size(self.seats.size.tolist(), self.settings)
 
 
 def rounds_of(
     nodes: Sequence[Sequence[int]], facts: Facts, settings: Settings = NO_SETTINGS
 ) -> Rounds:
-    """The rounds of a communicator over the ranks of `nodes`."""
+    """Return the rounds of a communicator over the ranks of `nodes`."""
     seats = seats_of(nodes, [0] * len(nodes))
     sizes = set(seats.size.tolist())
     if facts.p2p_rounds == "grouped":
@@ -103,7 +114,11 @@ def rounds_of(
 
 
 def quadratic_order(count: int) -> tuple[int, ...]:
-    """0, 1, 3, 6, … modulo the next power of two: all numbers below `count`, each once."""
+    """Return all distances below `count`, each once, in the order 0, 1, 3, 6, … modulo a power of
+    two.
+
+    The power is the smallest one that is not below `count`.
+    """
     power = 1 << max(0, count - 1).bit_length()
     delta = 0
     order = []
@@ -115,7 +130,10 @@ def quadratic_order(count: int) -> tuple[int, ...]:
 
 
 def alternating_order(count: int) -> tuple[int, ...]:
-    """Distances tried before 2.22: d, -d, and both from half way, outwards from 0."""
+    """Return all distances below `count`, each once, in the order of NCCL before 2.22.
+
+    For d = 0, 1, 2, … these are d, −d, `count` / 2 − d and `count` / 2 + d, modulo `count`.
+    """
     half = count // 2
     order = dict[int, None]()
     for distance in range(count):
@@ -125,12 +143,19 @@ def alternating_order(count: int) -> tuple[int, ...]:
 
 
 def group_size(sizes: Collection[int], settings: Settings = NO_SETTINGS) -> int:
-    """Ranks of one group of the rounds: a node alone, else 8 or what divides all nodes."""
+    """Return the number of ranks of one group of the rounds.
+
+    It is the size of the node if there is only one. Else it is the largest number that divides the
+    sizes of all nodes and NCCL's 8.
+    """
     return gcd(*(sizes if len(sizes) == 1 else (settings.p2p_group, *sizes)))
 
 
 def first_channels(number: Ints, total: int, n_nodes: int, size: int) -> Ints:
-    """The first channels of rounds over groups of `size`: spread by reversing bits of numbers."""
+    """Return the first channels of rounds over groups of `size` ranks, of `total` channels.
+
+    The bits of their numbers are reversed, which spreads them.
+    """
     if n_nodes > 1:
         group, local = np.divmod(number, size)
         number = group * ceil(size / BATCH) + local // BATCH
@@ -141,7 +166,9 @@ def first_channels(number: Ints, total: int, n_nodes: int, size: int) -> Ints:
 
 
 def distinct_rows(columns: Sequence[NDArray[Any]]) -> tuple[list[list[int]], Ints]:
-    """The different rows of some columns, and which of them each row is."""
+    """Return the distinct rows of a table (given by columns), and for each row its index among
+    them.
+    """
     code = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         different, number = np.unique(column, return_inverse=True)
@@ -150,13 +177,15 @@ def distinct_rows(columns: Sequence[NDArray[Any]]) -> tuple[list[list[int]], Int
     return np.column_stack([column[first] for column in columns]).tolist(), which
 
 
-def _turns(order: Ints) -> Ints:
+def _inverse(order: Ints) -> Ints:
+    """Return the inverse of a permutation: at which step each distance comes."""
     turns = np.empty(len(order), np.int64)
     turns[order] = np.arange(len(order))
     return turns
 
 
-# The orders of rounds between groups and inside groups, by the scheme of an NCCL version.
+# By the name of the scheme that an NCCL version has: the functions that return the order of rounds
+# between groups, and inside groups.
 ORDERS: dict[str, tuple[Callable[[int], Sequence[int]], Callable[[int], Sequence[int]]]] = {
     "grouped": (quadratic_order, range),
     "quadratic": (quadratic_order, quadratic_order),
@@ -164,8 +193,8 @@ ORDERS: dict[str, tuple[Callable[[int], Sequence[int]], Callable[[int], Sequence
 }
 
 
-# Sends and receives as NCCL runs them: channels a peer, and the parts of an operation.
-# Alltoall, gather and scatter are sets of such operations; their order is that of rounds, above.
+# The channels and the parts of each send and receive. Alltoall, gather and scatter are sets of
+# these; the order of their rounds is defined above.
 
 NET_CHANNEL = 14.0  # GB/s that one network channel moves to one peer
 PART_ALIGNMENT = 4096
@@ -174,9 +203,17 @@ LL_STEP = 1 << 16  # bytes of a slot of LL's FIFO
 
 @dataclass(frozen=True)
 class P2pChannels:
-    """Channels for sends and receives: in all, for one peer, and the fewest of an operation.
-    `ll_by` is what the threshold of LL counts: a part, all channels of an operation, or, before its
-    channels are counted (whose parts are then of LL's slots), the most that it may have."""
+    """The numbers of channels for sends and receives.
+
+    - `total`: of all sends together.
+    - `per_peer`: the most that a send to one peer uses.
+    - `fewest`: the number for a small send; a larger one doubles it until its parts are small
+      enough.
+    - `ll_by`: up to which size a send runs with LL. "part": if the bytes of a part are at most the
+      threshold; "channels": if all its bytes are at most the threshold times its channels;
+      "most_channels": the same with `per_peer` channels. In the last case its parts are then made
+      for LL's slots.
+    """
 
     total: int
     per_peer: int
@@ -184,9 +221,11 @@ class P2pChannels:
     ll_by: str = "channels"
 
     def used(self, nbytes: int, step: int, *, several_nodes: bool) -> int:
-        """The number of channels that a send of `nbytes` gets, in parts of about a step.
+        """Return the number of channels that a send of `nbytes` gets, so that its parts are about a
+        step.
 
-        NCCL: src/enqueue.cc, calcP2pChannelCount."""
+        `step` is the bytes of a chunk. NCCL: src/enqueue.cc, calcP2pChannelCount.
+        """
         least, most = (step // 2, step) if several_nodes else (step // 8, 32 * step)
         count = max(1, min(self.fewest, ceil(nbytes / least)))
         part = max(least, ceil(nbytes / count))
@@ -198,7 +237,9 @@ class P2pChannels:
 
 @dataclass(frozen=True)
 class P2pWork:
-    """One send or receive: its parts in bytes, the channel of each, the chunk and protocol."""
+    """One send or receive: its parts in bytes, the channel of each part, the bytes of a chunk, and
+    the protocol.
+    """
 
     parts: tuple[int, ...]
     channels: tuple[int, ...]
@@ -206,7 +247,7 @@ class P2pWork:
     protocol: str
 
     def shorter(self, loops: int) -> "P2pWork":
-        """The same with `loops` fewer loops of every part."""
+        """Return the same send with `loops` loops less in every part; a loop is a chunk."""
         parts = (part - loops * self.chunk if part else 0 for part in self.parts)
         return replace(self, parts=tuple(parts))
 
@@ -214,9 +255,10 @@ class P2pWork:
 def p2p_channels(
     table: PathTable, n_channels: int, n_ranks: int, facts: Facts, settings: Settings = NO_SETTINGS
 ) -> P2pChannels:
-    """Channels for sends and receives, from the number of channels of the collectives.
+    """Return the channels for sends and receives, given the number of channels of collectives.
 
-    NCCL: ncclTopoComputeP2pChannels in src/graph/paths.cc."""
+    NCCL: ncclTopoComputeP2pChannels in src/graph/paths.cc.
+    """
     total = min(n_channels, settings.max_p2p_channels or n_channels)
     total = max(total, settings.min_p2p_channels or 1)
     few = 2 if 2 * n_ranks <= 4 * total else 1
@@ -238,6 +280,7 @@ def p2p_channels(
 
 
 def _to_peer(table: PathTable, gpu: int, peer: int) -> int:
+    """Return the number of channels from a GPU to a GPU of its node."""
     if table.type_of(gpu, peer) not in ("NVL", "NVB"):
         return 2
     link_bandwidth = nvlink_bandwidth(table.graph.gpu(gpu).sm, table.graph.facts)
@@ -245,6 +288,10 @@ def _to_peer(table: PathTable, gpu: int, peer: int) -> int:
 
 
 def _to_network(table: PathTable, gpu: int, facts: Facts, settings: Settings, few: int) -> int:
+    """Return the number of channels from a GPU to the network.
+
+    `few` is the least number under the rule "covering" (`Facts.p2p_net_channels`).
+    """
     if settings.net_peer_channels is not None:
         return settings.net_peer_channels
     ports = nearest(table, gpu, table.nets)
@@ -257,7 +304,9 @@ def _to_network(table: PathTable, gpu: int, facts: Facts, settings: Settings, fe
 
 
 def p2p_chunk(table: PathTable, n_nodes: int, settings: Settings = NO_SETTINGS) -> int:
-    """Bytes of one chunk of a send: large inside an NVLink node, small over a network."""
+    """Return the bytes of one chunk of a send: large inside an NVLink node, small over a
+    network.
+    """
     if n_nodes > 1:
         cpu = table.graph.first_cpu
         gpu = table.graph.gpu(table.gpus[0])
@@ -268,18 +317,22 @@ def p2p_chunk(table: PathTable, n_nodes: int, settings: Settings = NO_SETTINGS) 
 
 
 def _power_of_two(number: int) -> int:
+    """Return the smallest power of two that is not below a number."""
     return 1 << max(0, number - 1).bit_length()
 
 
 @dataclass(frozen=True)
 class Sends:
-    """What all sends and receives of a communicator share: channels, and bytes of a chunk."""
+    """What all sends and receives of a communicator share: channels, and the bytes of a chunk."""
 
     channels: P2pChannels
     chunk: int
 
     def work(self, nbytes: int, base: int, rounds: Rounds, *, over_network: bool) -> P2pWork:
-        """The parts of one send or receive of `nbytes` whose round starts at channel `base`."""
+        """Return the parts of one send or receive of `nbytes`.
+
+        `base` is the channel of the first part, `over_network` whether it leaves the node.
+        """
         channels = self.channels
         chunk = self.chunk
         settings = rounds.settings
@@ -303,14 +356,18 @@ class Sends:
 
 
 def _network_chunk(nbytes: int, chunk: int) -> int:
-    """The bytes of a chunk that leaves the node: a quarter or a half for small messages."""
+    """Return the bytes of a chunk that leaves the node: a quarter or a half of it for small
+    messages.
+    """
     if nbytes < chunk:
         return chunk // 4
     return chunk // 2 if nbytes < 8 * chunk else chunk
 
 
 def sends_of(comm: Communicator, tables: Sequence[PathTable]) -> Sends:
-    """Channels and chunk of sends, given the paths of each kind of node: the least of all."""
+    """Return channels and chunk of sends, given the paths of each kind of node: the least of all
+    kinds.
+    """
     arguments = comm.n_channels, comm.n_ranks, comm.facts, comm.settings
     choices = [p2p_channels(table, *arguments) for table in tables]
     least = P2pChannels(

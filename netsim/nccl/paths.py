@@ -1,7 +1,9 @@
-"""The best path between every two ends of NCCL's graph (NCCL: src/graph/paths.cc).
+"""The best path between any two GPUs, CPUs, NVSwitches and ports in NCCL's graph of a node.
 
-First the widest of the shortest paths; then pairs without peer-to-peer access go through a CPU,
-ports go through the GPU beside them (PXN), and ports without GPUDirect through a CPU."""
+NCCL: src/graph/paths.cc. At first it is the widest of the shortest paths. Then pairs of GPUs
+without peer-to-peer access go through a CPU, a GPU may use the port of another GPU (PXN), and ports
+without GPUDirect go through a CPU.
+"""
 
 from itertools import product
 from typing import NamedTuple
@@ -16,7 +18,12 @@ LINK_PATH = {"LOC": "LOC", "NVL": "NVL", "C2C": "C2C", "PCI": "PIX", "SYS": "SYS
 
 
 class Path(NamedTuple):
-    """Type as its rank in the order of preference, GB/s of the narrowest link, links in order."""
+    """One path.
+
+    - `type`: the index of its type in the order of `Facts.path_types`.
+    - `bandwidth`: the GB/s of its narrowest link.
+    - `links`: its links in order.
+    """
 
     type: int
     bandwidth: float
@@ -28,23 +35,28 @@ Paths = dict[tuple[int, int], Path]
 
 @dataclass(frozen=True)
 class PathTable:
-    """All paths of one system: by (from, to) node, where one exists."""
+    """All paths of one system, by (from, to) node; pairs without a path are left out.
+
+    `gpus` and `nets` are the nodes of the GPUs and ports.
+    """
 
     graph: SystemGraph
     paths: Paths
     gpus: tuple[int, ...]
     nets: tuple[int, ...]
-    # The GPU beside each port, or -1.
+    # By port, the GPU beside it, or -1.
     gpu_of_net: tuple[int, ...] = ()
 
     def type_of(self, source: int, target: int) -> PathType:
-        """The type of the path between two nodes; DIS where there is none."""
+        """Return the type of the path between two nodes; DIS if there is none."""
         path = self.paths.get((source, target))
         return self.graph.facts.path_types[path.type] if path else "DIS"
 
 
 def path_table(graph: SystemGraph, settings: Settings = NO_SETTINGS) -> PathTable:
-    """All paths of a system as NCCL uses them under these settings (ncclTopoComputePaths)."""
+    """Return all paths of a system as NCCL uses them under these settings
+    (ncclTopoComputePaths).
+    """
     paths: Paths = {}
     for kind in ENDS:
         for node in graph.of_kind(kind):
@@ -63,9 +75,11 @@ def path_table(graph: SystemGraph, settings: Settings = NO_SETTINGS) -> PathTabl
 
 
 def _paths_to(graph: SystemGraph, base: int, paths: Paths, *, nvb: bool) -> None:
-    """Add the best paths from all nodes to `base` (NCCL: ncclTopoSetPaths).
+    """Add the best paths from all nodes to the node `base` (NCCL: ncclTopoSetPaths).
 
-    Breadth first from `base` outwards; a path found later must be shorter or wider to win."""
+    The search goes breadth first from `base`; a path that is found later must be shorter or wider
+    to win. `nvb`: whether paths over NVLink may go through another GPU.
+    """
     local, nvlink, through_gpu = (graph.facts.rank(name) for name in ("LOC", "NVL", "NVB"))
     paths[base, base] = Path(local, LOCAL, ())
     level = [base]
@@ -100,6 +114,7 @@ def _paths_to(graph: SystemGraph, base: int, paths: Paths, *, nvb: bool) -> None
 
 
 def _hop_type(graph: SystemGraph, index: int) -> int:
+    """Return the index of the path type that one link has by itself."""
     link = graph.links[index]
     rank = graph.facts.rank
     ends = {graph.nodes[link.source].kind, graph.nodes[link.target].kind}
@@ -112,13 +127,17 @@ def _hop_type(graph: SystemGraph, index: int) -> int:
 
 
 def reverse_of(graph: SystemGraph, index: int) -> int:
-    """The link of the same kind the other way; -1 where there is none."""
+    """Return the link of the same kind in the other direction; -1 if there is none."""
     link = graph.links[index]
     out = ((one, graph.links[one]) for one in graph.links_out[link.target])
     return next((one for one, it in out if it.target == link.source and it.kind == link.kind), -1)
 
 
 def _via(table: PathTable, middle: int, source: int, target: int, least_type: int = 0) -> None:
+    """Replace the path from `source` to `target` by the one through `middle`, if both parts exist.
+
+    Its type is `least_type`, or the worse type of both parts if that is 0.
+    """
     first = table.paths.get((source, middle))
     second = table.paths.get((middle, target))
     if first is None or second is None:
@@ -129,13 +148,13 @@ def _via(table: PathTable, middle: int, source: int, target: int, least_type: in
 
 
 def local_cpu(table: PathTable, gpu: int) -> int:
-    """The CPU with the fewest hops from a GPU (NCCL: ncclGetLocalCpu)."""
+    """Return the CPU with the fewest hops from a GPU (NCCL: ncclGetLocalCpu)."""
     cpus = [cpu for cpu in table.graph.of_kind("CPU") if (gpu, cpu) in table.paths]
     return min(cpus, key=lambda cpu: len(table.paths[gpu, cpu].links))
 
 
 def p2p_level(graph: SystemGraph, settings: Settings) -> PathType:
-    """The farthest path type over which GPUs address each other's memory (ncclTopoCheckP2p)."""
+    """Return the worst path type over which GPUs access each other's memory (ncclTopoCheckP2p)."""
     if settings.p2p_disabled:
         return "LOC"
     if settings.p2p_level is not None:
@@ -149,6 +168,7 @@ def p2p_level(graph: SystemGraph, settings: Settings) -> PathType:
 
 
 def _to_nets(table: PathTable, settings: Settings) -> None:
+    """Adapt the paths between GPUs and ports: over chip-to-chip links, by PXN, or through a CPU."""
     for net in table.nets:
         beside = local_gpu(table, net, settings)
         for gpu in table.gpus:
@@ -164,7 +184,7 @@ def _to_nets(table: PathTable, settings: Settings) -> None:
 
 
 def _over_chip_link(table: PathTable, gpu: int, net: int) -> None:
-    """P2C: a GPU with a chip-to-chip link to its CPU reaches the ports of that CPU by it."""
+    """Route a GPU with a chip-to-chip link to its CPU over it to the ports of that CPU (P2C)."""
     facts = table.graph.facts
     cpu = local_cpu(table, gpu)
     if "P2C" not in facts.path_types or table.type_of(gpu, cpu) != "C2C":
@@ -178,7 +198,7 @@ def _over_chip_link(table: PathTable, gpu: int, net: int) -> None:
 def _through_neighbour(
     table: PathTable, gpu: int, net: int, beside: int, settings: Settings
 ) -> None:
-    """PXN: send by the port's own GPU where that is wider or avoids the CPU."""
+    """Route a GPU through the GPU `beside` a port (PXN) if that is wider or avoids a CPU."""
     facts = table.graph.facts
     paths = table.paths
     near = paths[beside, net]
@@ -197,6 +217,10 @@ def _through_neighbour(
 
 
 def _within_gdr(table: PathTable, gpu: int, net: int, beside: int, settings: Settings) -> bool:
+    """Return whether a path between a GPU and a port is good enough for GPUDirect RDMA.
+
+    `beside` is the GPU next to the port, which relays paths of PXN.
+    """
     facts = table.graph.facts
     if not (table.graph.net(net).gdr and table.graph.gpu(gpu).gdr):
         return False
@@ -209,14 +233,17 @@ def _within_gdr(table: PathTable, gpu: int, net: int, beside: int, settings: Set
 
 
 def reaches_directly(table: PathTable, gpu: int, net: int, settings: Settings) -> bool:
-    """Whether the port reads and writes this GPU's memory itself: GPUDirect RDMA.
+    """Return whether a port reads and writes a GPU's memory itself: GPUDirect RDMA.
 
-    NCCL: ncclTopoCheckGdr."""
+    NCCL: ncclTopoCheckGdr.
+    """
     return _within_gdr(table, gpu, net, table.gpu_of_net[table.nets.index(net)], settings)
 
 
 def nearest(table: PathTable, node: int, candidates: tuple[int, ...]) -> list[int]:
-    """The candidates with the widest path from `node` and, of those, the nearest type."""
+    """Return those of the candidates with the widest path from `node`, and of these the best
+    type.
+    """
     paths = ((one, table.paths.get((node, one))) for one in candidates)
     scores = {one: (path.bandwidth, -path.type) for one, path in paths if path}
     best = max(scores.values(), default=None)
@@ -224,7 +251,9 @@ def nearest(table: PathTable, node: int, candidates: tuple[int, ...]) -> list[in
 
 
 def ports_of(table: PathTable, gpu: int, settings: Settings) -> list[int]:
-    """The ports that a GPU takes in turn, channel by channel, where it is free to choose."""
+    """Return the ports that a GPU uses one after the other, channel by channel, if it is free to
+    choose.
+    """
     ports = nearest(table, gpu, table.nets)
     if not ports:
         return []
@@ -239,7 +268,7 @@ def ports_of(table: PathTable, gpu: int, settings: Settings) -> list[int]:
 
 
 def local_gpu(table: PathTable, net: int, settings: Settings) -> int:
-    """The GPU that uses this port first of all those next to it, or -1."""
+    """Return the nearest GPU that uses a port on the earliest channel; -1 if none does."""
     near = [(gpu, ports_of(table, gpu, settings)) for gpu in nearest(table, net, table.gpus)]
     for channel in range(max((len(ports) for _, ports in near), default=0)):
         for gpu, ports in near:

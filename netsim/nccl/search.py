@@ -22,8 +22,16 @@ from netsim.nccl.system import cpu_vendor, net_bandwidth
 
 @dataclass(frozen=True)
 class Attempt:
-    """The requirements of one attempt: the pattern, GB/s per channel, and the worst path types
-    allowed.
+    """The requirements of one attempt.
+
+    - `pattern`: NCCL's number for the shape of channels, such as `RING`.
+    - `bw_intra`, `bw_inter`: GB/s of each channel inside the node and at its ports.
+    - `type_intra`, `type_inter`: the worst path types allowed inside the node, and to ports.
+    - `same_channels`: whether all channels have one order of GPUs.
+    - `cross_nic`: 0: a channel leaves by the rail where it entered; 1: by any; 2: pairs of channels
+      swap their ports.
+    - `min_channels`, `max_channels`: the fewest and the most channels.
+    - `collnet`: whether ports need a network that reduces.
     """
 
     pattern: int
@@ -40,7 +48,11 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Solution:
-    """The best solution so far: the attempt that led to it and its channels."""
+    """The best solution so far: the attempt that led to it, and its channels.
+
+    - `n_hops`: the links that all its channels cross together.
+    - `latency_inter`: the latency of its port in µs.
+    """
 
     attempt: Attempt
     channels: tuple[Channel, ...] = ()
@@ -55,10 +67,10 @@ class Solution:
 
 @dataclass
 class VisitBudget:
-    """The visits that remain; -1 once nothing better can be found.
+    """The number of visits of GPUs that a walk may still make; -1 if it found the best solution.
 
-    `settled` is set if bounds, not the walk, showed that. How many visits the walk would have left
-    is then not known.
+    `settled` is set if bounds, not the walk, showed that no better solution exists. How many visits
+    the walk would have left is then not known.
     """
 
     left: int
@@ -109,13 +121,13 @@ class Arena:
         self.pci_of_gpu = [self._pci_bandwidth(gpu) for gpu in self.gpus]
         types = [[self.type_of(gpu, net) for net in self.nets] for gpu in self.gpus]
         self.ports_by_type = [grouped(range(len(row)), row.__getitem__) for row in types]
-        # By pattern, results of `next_gpus` by its arguments.
+        # By pattern, and by the other arguments of `next_gpus`, the results of that function.
         self.onwards: dict[int, dict[tuple[int, int, int, int], list[int]]] = {}
         self.scores: dict[tuple[int, int], list[Score]] = {}
         self.needs = cache(self._needs)
 
     def type_of(self, source: int, target: int) -> int:
-        """Return the rank of the path type between two nodes; larger than all if there is no
+        """Return the index of the type of the path between two nodes; `NO_TYPE` if there is no
         path.
         """
         path = self.table.paths.get((source, target))
@@ -144,8 +156,9 @@ class Arena:
         return [self.left[link] for link in out if graph.links[link].kind in usable]
 
     def take(self, needs: Needs) -> bool:
-        """Take what a hop needs from each of its links, or nothing (src/graph/search.cc,
-        followPath).
+        """Take what a hop needs from each of its links, or nothing; return whether it was taken.
+
+        NCCL: followPath in src/graph/search.cc.
         """
         left = self.left
         for link, amount in needs:
@@ -162,9 +175,11 @@ class Arena:
             left[link] += amount
 
     def nvls_flows(self, head: int, amount: int, limit: int) -> Needs | None:
-        """Return what one NVLS head takes: every GPU to and from the switch once, the head twice.
+        """Return what one NVLS head takes from links: each GPU to and from the switch once, the
+        head twice.
 
-        NCCL: ncclTopoSearchTryNvls.
+        `amount` is the capacity of a channel in 1/1000 GB/s, `limit` the worst path type. None if a
+        path is missing or too bad. NCCL: ncclTopoSearchTryNvls.
         """
         switch = self.switches[0]
         flows = list[tuple[int, int]]()
@@ -179,9 +194,11 @@ class Arena:
         return _summed(flows)
 
     def direct_flows(self, head: int, amount: int) -> Needs | None:
-        """Return what one CollNet head takes: its share from and to every other GPU of the node.
+        """Return what one CollNet head takes from links: its share from and to every other GPU of
+        the node.
 
-        NCCL: ncclTopoSearchTryCollnetDirect.
+        `amount` is the capacity of a channel in 1/1000 GB/s. None if a path is missing. NCCL:
+        ncclTopoSearchTryCollnetDirect.
         """
         node = self.gpus[head]
         flows = list[tuple[int, int]]()
@@ -194,10 +211,11 @@ class Arena:
         return _summed(flows)
 
     def _needs(self, source: int, target: int, amount: int) -> Needs:
-        """What a flow of `amount` takes from each link of the path, in the order of the path.
+        """Return what a flow of `amount` takes from each link of the path, in the order of the
+        path.
 
-        PCIe flows through an Intel CPU cost 6/5. Flows into GPUs before Ampere also cost 1/8 in the
-        other direction, for read requests.
+        Capacities are in 1/1000 GB/s. PCIe flows through an Intel CPU cost 6/5. Flows into GPUs
+        before Ampere also cost 1/8 in the other direction, for read requests.
         """
         graph = self.table.graph
         path = self.table.paths[source, target]
@@ -216,14 +234,14 @@ class Arena:
         return _summed(taken)
 
     def _crosses_intel(self, links: tuple[int, ...]) -> bool:
-        """Whether the links pass an Intel CPU."""
+        """Return whether the links pass an Intel CPU."""
         graph = self.table.graph
         ends = (graph.links[index].target for index in links)
         cpus = (graph.cpu(end) for end in ends if graph.nodes[end].kind == "CPU")
         return any(cpu.arch == "x86_64" and cpu_vendor(cpu) == "Intel" for cpu in cpus)
 
     def _rail(self, net: int) -> tuple[str, str, int]:
-        """A key that is equal for ports of one rail: the rail in the file, else the physical
+        """Return a key that is equal for ports of one rail: the rail in the file, else the physical
         port.
         """
         port = self.table.graph.net(net)
@@ -234,7 +252,7 @@ class Arena:
         return (host, card, port.port)
 
     def _same_port(self, net: int) -> tuple[int, ...]:
-        """The ports of NICs that are the same physical port."""
+        """Return the ports (by index) that are one physical port with `net`, itself included."""
         graph = self.table.graph
         port = graph.net(net)
         host = graph.nodes[net].host
@@ -248,20 +266,20 @@ class Arena:
         )
 
     def _pci_bandwidth(self, gpu: int) -> float:
-        """GB/s of the PCIe link of a GPU."""
+        """Return the GB/s of the PCIe link of a GPU."""
         graph = self.table.graph
         links = (graph.links[index] for index in graph.links_out[gpu])
         return max((link.bandwidth for link in links if link.kind == "PCI"), default=0.0)
 
 
 def _summed(needs: list[tuple[int, int]]) -> Needs:
-    """Sum the needs of each link, so that links can be checked one by one."""
+    """Return the needs of each link added up, so that links can be checked one by one."""
     by_link = grouped(needs, itemgetter(0))
     return tuple((link, sum(amount for _, amount in some)) for link, some in by_link.items())
 
 
 def total_bandwidth(arena: Arena) -> float:
-    """Return the GB/s that one GPU can send: over its NVLinks or its PCIe link (NCCL:
+    """Return the most GB/s that one GPU can send, over its NVLinks or its PCIe link (NCCL:
     getTotalBw).
     """
     graph = arena.table.graph
@@ -322,7 +340,9 @@ def next_gpus(
 
 
 def _score(arena: Arena, gpu: int, peer: int, entry_port: int) -> Score:
-    """The sort key of a peer: the path to the port, then the path to the peer."""
+    """Return the sort key of a peer: first the path from the entry port to it, then the path from
+    `gpu`.
+    """
     source = arena.gpus[gpu]
     target = arena.gpus[peer]
     to_net = (0.0, 0.0, 0)
@@ -339,7 +359,7 @@ def _score(arena: Arena, gpu: int, peer: int, entry_port: int) -> Score:
 
 
 def cannot_improve(arena: Arena, attempt: Attempt, channel_limit: int, best: Solution) -> bool:
-    """Whether `channel_limit` channels of this attempt are too few, or cannot be better than
+    """Return whether `channel_limit` channels of an attempt are too few, or cannot be better than
     `best`.
     """
     if channel_limit < attempt.min_channels or channel_limit == 0:
@@ -376,14 +396,14 @@ def most_channels(arena: Arena, attempt: Attempt) -> int:
     if attempt.pattern == NVLS:
         return min(most, max(map(sum, slots)) // intra - 1)
     out = [sum(left // min(intra, inter) for left in links) for links in slots]
-    # A ring inside a node leaves every GPU; other channels leave all GPUs but one, not always the
-    # same.
+    # A ring inside a node has a hop from every GPU; other channels have none from their last GPU,
+    # which may be another one on each channel.
     closed = attempt.pattern == RING and not arena.nets
     return min(most, min(out) if closed else sum(out) // (count - 1))
 
 
 def fewest_hops(arena: Arena, attempt: Attempt) -> int:
-    """Return a lower bound on the links that one channel crosses."""
+    """Return a lower bound on the number of links that one channel crosses."""
     gpus = arena.gpus
     nets = arena.nets
     inside = (arena.hops(source, target) for source in gpus for target in gpus if source != target)
@@ -400,7 +420,11 @@ def fewest_hops(arena: Arena, attempt: Attempt) -> int:
 
 
 def _outside(arena: Arena, ports: Iterable[int], *, apart: bool) -> int:
-    """The fewest links from and to these ports; a ring leaves from another GPU than it entered."""
+    """Return the fewest links that a channel crosses between the GPUs and these ports, both ways
+    together.
+
+    `apart`: the channel leaves from another GPU than the one where it entered, as a ring does.
+    """
     nets = [arena.nets[port] for port in ports]
     into = sorted((min(arena.hops(net, gpu) for net in nets), gpu) for gpu in arena.gpus)[:2]
     out = sorted((min(arena.hops(gpu, net) for net in nets), gpu) for gpu in arena.gpus)[:2]
@@ -408,7 +432,10 @@ def _outside(arena: Arena, ports: Iterable[int], *, apart: bool) -> int:
 
 
 def _through_port(arena: Arena, nets: tuple[int, ...], attempt: Attempt, inter: int) -> int:
-    """The most channels that fit through a physical port."""
+    """Return the most channels that fit through a physical port.
+
+    `nets` are the ports that it consists of, `inter` is the capacity of a channel in 1/1000 GB/s.
+    """
     whole_bandwidth = int(attempt.bw_inter)
     links = arena.table.graph.links_out
     inwards = [sum(arena.left[link] for link in links[arena.nets[net]]) for net in nets]
@@ -420,14 +447,16 @@ def _through_port(arena: Arena, nets: tuple[int, ...], attempt: Attempt, inter: 
     )
 
 
-# Which attempts take the same walk, so that one of them suffices.
+# Attempts that would take the same walk; one of them suffices.
 
 WalkKey = tuple[Attempt, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class PresentTypes:
-    """Types of the paths of a system; a limit on path types only matters at a type that occurs."""
+    """The types of the paths of a system; a limit on path types only matters at a type that
+    occurs.
+    """
 
     inside: frozenset[int]  # between GPUs (and NVSwitches) of the node
     either_way: frozenset[int]  # between GPUs and ports; each direction counts by itself
@@ -465,7 +494,8 @@ def walk_key(arena: Arena, kinds: PresentTypes, attempt: Attempt) -> WalkKey:
     outside = kinds.either_way
     if attempt.pattern in TREES:
         outside = kinds.both_ways
-    # A plain tree leaves by the port and GPU where it entered, whatever rails it may cross.
+    # A channel of pattern TREE leaves by the port and the GPU where it entered, so that
+    # `cross_nic` makes no difference.
     is_plain_tree = attempt.pattern == TREE and not attempt.same_channels
     if is_plain_tree:
         outside = kinds.at_starts
@@ -476,7 +506,7 @@ def walk_key(arena: Arena, kinds: PresentTypes, attempt: Attempt) -> WalkKey:
 
 
 def _widest(kinds: frozenset[int], limit: int) -> int:
-    """The worst type that occurs and is allowed."""
+    """Return the worst type that occurs and is at most `limit`; 0 if there is none."""
     return max((kind for kind in kinds if kind <= limit), default=0)
 
 
@@ -495,8 +525,12 @@ class Hop(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A way to begin a channel: the port (-1: none), the first GPU, and the order in which to
-    go on.
+    """A way to begin a channel.
+
+    - `net`: the port (-1: none).
+    - `gpu`: the first GPU.
+    - `order`: in which order to visit the others: `FREE`, `IN_ORDER` of their numbers, or `REPLAY`
+      of the channel before.
     """
 
     net: int
@@ -505,9 +539,9 @@ class Start(NamedTuple):
 
 
 class Walker:
-    """Walks one attempt by backtracking and keeps the best solution (ncclTopoSearchRec).
+    """Walks one attempt by backtracking and stores the best solution (ncclTopoSearchRec).
 
-    A channel visits all GPUs, and enters and leaves by a NIC if there is a network. Every visit
+    A channel visits all GPUs, and enters and leaves by a port if there is a network. Every visit
     costs one unit of a budget. The walk uses an explicit stack, so that its depth is not limited by
     Python's. It stops when nothing better is possible or, with `in_full`, when NCCL would stop.
     """
@@ -528,7 +562,7 @@ class Walker:
         self.inter = round(attempt.bw_inter * 1000)
         self.whole_bandwidth = int(attempt.bw_inter)  # GB/s that a channel takes from its port
         self.has_heads = attempt.pattern in (NVLS, communicator.COLLNET_DIRECT)
-        # The position in a channel at which it leaves by a port; -1 for never.
+        # The step at which a channel leaves by a port; -1: never.
         leaves = {RING: self.n_gpus - 1, communicator.SPLIT_TREE: 1}
         self.exit_step = leaves.get(attempt.pattern, 0) if arena.nets else -1
         self._hop = cache(self._allowed_hop)
@@ -539,7 +573,9 @@ class Walker:
         self.all_nets = nets_of(arena, attempt.type_inter, range(self.n_gpus))
 
     def run(self, budget: VisitBudget) -> Solution:
-        """Search until the budget is spent or the solution is the best possible."""
+        """Search until the budget is spent or the solution is the best possible; return the best
+        solution.
+        """
         stack = [self._channel(budget)]
         while stack:
             below = next(stack[-1], None)
@@ -581,7 +617,7 @@ class Walker:
         self.used.pop()
 
     def _take_port(self, net: int) -> None:
-        """Enter by a port: take the channel's bandwidth from it."""
+        """Enter by a port: take the channel's bandwidth from it; -1 is no port."""
         if net >= 0:
             self.channel_ports[-1][0] = net
             self.latency = self.arena.latency[net]
@@ -595,7 +631,7 @@ class Walker:
                 self.arena.port_left[port] += self.whole_bandwidth
 
     def _starts(self, number: int) -> list[Start]:
-        """The possible starts of a channel, in NCCL's order."""
+        """Return the possible starts of channel number `number`, in NCCL's order."""
         attempt = self.attempt
         everyone = range(self.n_gpus)
         last = self.orders[number - 1][0] if number else 0
@@ -611,7 +647,10 @@ class Walker:
         return [first, *(Start(-1, gpu, FREE) for gpu in everyone)]
 
     def _starts_at(self, number: int, net: int, last: int) -> list[Start]:
-        """The possible starts of a channel that enters by a port."""
+        """Return the possible starts of channel number `number` if it enters by the port `net`.
+
+        `last` is the first GPU of the channel before.
+        """
         attempt, arena, local_gpu = self.attempt, self.arena, self.arena.gpu_of_net[net]
         if arena.port_left[net] < self.whole_bandwidth or (
             attempt.collnet and not arena.collective[net]
@@ -634,8 +673,10 @@ class Walker:
         return reference + [Start(net, gpu, FREE) for gpu in start_gpus]
 
     def _visit(self, gpu: int, step: int, leave: int, budget: VisitBudget, order: int) -> Walk:
-        """Visit a GPU: leave by a port if it is time, else go on to the next GPU
-        (ncclTopoSearchRecGpu).
+        """Visit a GPU as number `step` of a channel, then leave by a port or go to the next GPU.
+
+        `leave` is the step at which the channel leaves by a port (-1: never), `order` as in
+        `Start`. NCCL: ncclTopoSearchRecGpu.
         """
         if budget.left <= 0:
             return
@@ -669,7 +710,7 @@ class Walker:
             yield self._finish(budget)
 
     def _following(self, gpu: int, step: int, leave: int, order: int) -> list[int]:
-        """The GPUs to try after a GPU."""
+        """Return the GPUs to try after a GPU; the arguments are those of `_visit`."""
         if order == IN_ORDER:
             return [step + 1]
         if order == REPLAY:
@@ -693,7 +734,9 @@ class Walker:
         self.arena.give_back(hop.needs)
 
     def _leave(self, gpu: int, step: int, budget: VisitBudget, order: int) -> Walk:
-        """Leave by each port that may be the exit of this channel, then go on inside the node."""
+        """Leave by each port that may be the exit of this channel, then continue inside the
+        node.
+        """
         arena = self.arena
         ports = self.channel_ports[-1]
         is_balanced = self.attempt.pattern == BALANCED_TREE
@@ -711,7 +754,7 @@ class Walker:
             arena.give_back(hop.needs)
 
     def _may_leave(self, net: int) -> bool:
-        """Whether a port may be the exit of this channel."""
+        """Return whether a port may be the exit of this channel."""
         entry = self.channel_ports[-1][0]
         if self.attempt.pattern == TREE and net != entry:
             return False
@@ -721,7 +764,7 @@ class Walker:
         return self.attempt.cross_nic != 0 or rails[net] == rails[entry]
 
     def _hop_of_head(self, gpu: int) -> Hop | None:
-        """The hop of a head of NVLS or CollNet: its traffic with all GPUs of the node."""
+        """Return the hop of a head of NVLS or CollNet: its traffic with all GPUs of the node."""
         if self.attempt.pattern == NVLS:
             needs = self.arena.nvls_flows(gpu, self.intra, self.attempt.type_intra)
         else:
@@ -729,8 +772,12 @@ class Walker:
         return None if needs is None else Hop(needs, len(needs))
 
     def _allowed_hop(self, source: int, end: int, amount: int, way: int = 0) -> Hop | None:
-        """Return the hop to GPU `end` (way 1: from a port) or to port `end` (way 2), or None if
-        not allowed.
+        """Return a hop that the attempt allows; None if it allows none.
+
+        - `source`: a node.
+        - `end`: a GPU, or a port.
+        - `amount`: the capacity of the channel in 1/1000 GB/s.
+        - `way`: 0: from a GPU to a GPU; 1: from a port to a GPU; 2: from a GPU to a port.
         """
         arena = self.arena
         target = arena.nets[end] if way == 2 else arena.gpus[end]
@@ -743,7 +790,9 @@ class Walker:
         return Hop(arena.needs(source, target, amount), arena.hops(source, target))
 
     def _finish(self, budget: VisitBudget) -> Walk:
-        """Compare a finished channel set with the best one, then search for a further channel."""
+        """Compare the finished channels with the best solution, then search for one more
+        channel.
+        """
         if budget.left <= 0:
             return
         budget.left -= 1
@@ -761,7 +810,7 @@ class Walker:
             yield self._channel(budget)
 
     def _better(self, count: int) -> bool:
-        """Whether the present channels are better than the best solution
+        """Return whether the present `count` channels are better than the best solution
         (ncclTopoCompareGraphs).
         """
         attempt = self.attempt
@@ -780,7 +829,7 @@ class Walker:
         return gain > 0 or (gain == 0 and is_same_kind and self.n_hops < best.n_hops)
 
     def _channels(self) -> tuple[Channel, ...]:
-        """The channels of the present walk."""
+        """Return the channels of the present walk."""
         local = self.arena.table.graph.local_ranks
         orders = (tuple(local[gpu] for gpu in order) for order in self.orders)
         if not self.arena.nets:
@@ -801,7 +850,9 @@ FALLBACK_SPEED = 0.1  # GB/s of the single channel if there is no solution
 
 @dataclass(frozen=True)
 class Request:
-    """The graph that is wanted: its pattern, and the least and most channels."""
+    """The graph that is wanted: its pattern, the fewest and the most channels, and whether for
+    CollNet.
+    """
 
     pattern: int
     min_channels: int
@@ -870,7 +921,9 @@ class _Relaxation:
         self.kinds = present_types(arena)
 
     def _first_speed(self) -> int:
-        """The first speed in NCCL's table that one path and one GPU could carry."""
+        """Return the index of the first speed in NCCL's table that one path and one GPU could
+        carry.
+        """
         gpus = len(self.arena.gpus)
         total = self.total
         if gpus > 1 and self.request.pattern != RING:
@@ -883,7 +936,7 @@ class _Relaxation:
         return next(fits, indexes[-1])
 
     def relax(self) -> None:
-        """Pass 1: try an attempt; while there is no solution, relax one requirement."""
+        """Pass 1: try attempts; while there is no solution, relax one requirement."""
         following: Attempt | None = self.current
         while following is not None:
             self.current = following
@@ -917,8 +970,11 @@ class _Relaxation:
         return budget
 
     def _walk(self, attempt: Attempt, *, in_full: bool) -> VisitBudget:
-        # Repeating the same walk could not improve the solution.
-        """Walk an attempt, unless an attempt with the same walk has been tried."""
+        """Walk an attempt, unless one with the same walk has been tried, which could not improve
+        anything.
+
+        `in_full`: the walk ends when NCCL would end it.
+        """
         key = walk_key(self.arena, self.kinds, attempt)
         budget = self.results.get(key)
         if budget is None or (in_full and budget.settled):
@@ -928,15 +984,15 @@ class _Relaxation:
         return budget
 
     def _keeps_channels(self, attempt: Attempt) -> bool:
-        """Whether NCCL keeps equal channels for this attempt: on AMD CPUs with paths between
+        """Return whether NCCL keeps equal channels for an attempt: on AMD CPUs with paths between
         sockets.
         """
         sockets = attempt.type_intra == self.arena.facts.rank("SYS")
         return self.arena.cpu == ("x86_64", "AMD") and sockets
 
     def _relaxed(self, budget: VisitBudget) -> Attempt | None:
-        """Return the next attempt; requirements change like the digits of a counter. None at
-        the end.
+        """Return the next attempt, or None at the end; requirements change like the digits of a
+        counter.
         """
         now = self.current
         start = self.start
@@ -964,12 +1020,17 @@ class _Relaxation:
         return self._slower(replace(now, cross_nic=start.cross_nic))
 
     def _may_improve(self, kind: int, *, intra: bool) -> bool:
-        """Whether a worse path type than `kind` may still give a better solution."""
+        """Return whether a worse path type than `kind` may still give a better solution.
+
+        `intra`: whether it is the type inside the node, and not that to ports.
+        """
         best = self.best.attempt
         return not self.best.n_channels or kind < (best.type_intra if intra else best.type_inter)
 
     def _slower(self, now: Attempt) -> Attempt | None:
-        """The attempt with the next lower speed, or None."""
+        """Return the attempt with the next lower speed; None if there is none, or it is too
+        slow.
+        """
         if self.speed_index + 1 >= len(self.speeds):
             return None
         speed = self.speeds[self.speed_index + 1]
@@ -1011,7 +1072,7 @@ class _Relaxation:
             budget = self._walk(self.current, in_full=True)
 
     def _faster(self, speed: float) -> Attempt | None:
-        """The attempt with a higher speed, or None."""
+        """Return the attempt with a higher speed; None if the pattern has none."""
         now = self.current
         best = self.best.attempt
         if best.pattern == RING:
@@ -1025,7 +1086,9 @@ class _Relaxation:
 
 
 def _type_limits(arena: Arena) -> tuple[int, int, int, int]:
-    """The best and worst path types inside the node, then between GPUs and ports."""
+    """Return four path types: the best and the worst inside the node, then between GPUs and
+    ports.
+    """
     rank = arena.facts.rank
     inside = [
         arena.type_of(source, target)
@@ -1041,13 +1104,14 @@ def _type_limits(arena: Arena) -> tuple[int, int, int, int]:
 
 
 def _no_channels(request: Request) -> ChannelGraph:
-    """A graph without channels."""
+    """Return a graph without channels."""
     return ChannelGraph(request.pattern, 0, 0.0, 0.0, "DIS", "DIS", same_channels=False)
 
 
 def _graph(arena: Arena, request: Request, solution: Solution) -> ChannelGraph:
-    """The graph of a solution; without one, a single slow channel over all GPUs in order, as in
-    NCCL.
+    """Return the graph of a solution.
+
+    Without a solution it is a single slow channel over all GPUs in order, as in NCCL.
     """
     attempt = solution.attempt
     types = arena.facts.path_types

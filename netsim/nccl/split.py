@@ -27,14 +27,14 @@ RING_STEPS = {
 
 @dataclass(frozen=True)
 class FifoSteps:
-    """FIFO slots of one chunk, and of one slice of it."""
+    """The number of FIFO slots that one chunk takes, and that one slice of it takes."""
 
     chunk: int
     slice: int
 
 
 def steps_of(function: Function, algorithm: Algorithm, protocol: Protocol) -> FifoSteps:
-    """Return the FIFO slots of a chunk and a slice; only Simple rings use more than one."""
+    """Return the FIFO slots of a chunk and of a slice; only Simple rings use more than one."""
     if (algorithm, protocol) == ("Ring", "Simple"):
         return FifoSteps(*RING_STEPS[function])
     return FifoSteps(1, 1)
@@ -55,8 +55,10 @@ def chunk_bytes(
     *,
     n_channels: int = 1,
 ) -> int:
-    """Return the chunk size for a share of `nbytes`: of one channel since 2.22, of the call
-    before.
+    """Return the bytes of a chunk for a call of `nbytes`; since 2.22 `nbytes` is one channel's
+    share.
+
+    NCCL: calcCollChunking in src/enqueue.cc; computeColl before 2.22.
     """
     steps = steps_of(function, algorithm, protocol)
     chunk = slot_bytes(protocol, comm.settings) * steps.chunk
@@ -78,8 +80,8 @@ def chunk_bytes(
 def _halvings(
     comm: Communicator, algorithm: Algorithm, protocol: Protocol
 ) -> tuple[tuple[float, int], ...]:
-    """Return pairs (c, s): halve the chunk down to s bytes while a channel has fewer than c
-    chunks.
+    """Return pairs (chunks, bytes), in order: the chunk is halved down to `bytes` while a channel
+    has fewer than `chunks` chunks.
     """
     ppn = comm.ppn
     hops = comm.n_nodes.bit_length() - 1
@@ -104,7 +106,9 @@ def _halvings(
 
 
 def _nvls(comm: Communicator, chunk: int, nbytes: int, n_channels: int) -> int:
-    """The chunk of NVLS, smaller for few bytes per head and over slow networks."""
+    """Return the bytes of a chunk of NVLS, which are fewer for few bytes per head and slow
+    networks.
+    """
     chunk = min(chunk, comm.settings.nvls_chunk)
     lanes = n_channels * max(1, comm.n_heads)
     is_slow_network = comm.n_nodes > 1 and (
@@ -118,7 +122,7 @@ def _nvls(comm: Communicator, chunk: int, nbytes: int, n_channels: int) -> int:
 
 
 def _nvls_tree(comm: Communicator, chunk: int, nbytes: int, n_channels: int) -> int:
-    """The chunk of NVLSTree, smaller for few bytes per head."""
+    """Return the bytes of a chunk of NVLSTree, which are fewer for few bytes per head."""
     wide_hopper = comm.n_nodes >= 4 and 90 <= comm.min_cc < 100
     most = comm.settings.nvls_tree_chunk or (65536 if wide_hopper else comm.settings.nvls_chunk)
     chunk = min(chunk, comm.settings.nvls_chunk, most)
@@ -131,7 +135,7 @@ def _nvls_tree(comm: Communicator, chunk: int, nbytes: int, n_channels: int) -> 
 
 # How NCCL divides collectives among channels, and a channel's share into loops of chunks. Since
 # 2.22 the buffer is divided once into consecutive parts; before, all channels shared every loop
-# over the buffer equally. Counts are in bytes unless they say elements.
+# over the buffer equally. Sizes are in bytes where they are not called elements.
 
 LEAST_TRAFFIC = 32768  # bytes of traffic for which a channel is worth using
 ALIGNMENT = 16
@@ -140,7 +144,7 @@ ALIGNMENT = 16
 @dataclass(frozen=True)
 class Loops:
     """The loops over a buffer: `full_loops` with chunks of `chunk` bytes, then one with `last`
-    bytes.
+    bytes a chunk (0: none).
     """
 
     chunk: int
@@ -149,13 +153,12 @@ class Loops:
 
     @property
     def chunks(self) -> list[int]:
-        """The chunk size of every loop."""
+        """The bytes of a chunk in every loop."""
         return [self.chunk] * self.full_loops + [self.last] * (self.last > 0)
 
 
 def traffic_per_byte(function: Function, n_ranks: int, protocol: Protocol) -> int:
-    """Return the bytes that cross a rank's links per byte of the call; LL counts four times as
-    much.
+    """Return how many bytes cross a rank's links per byte of the call; with LL four times as many.
 
     NCCL: ncclFuncTrafficPerByte.
     """
@@ -171,11 +174,11 @@ def split_over_channels(
     n_channels: int,
     n_ranks: int,
 ) -> list[int]:
-    """Return the elements of consecutive channels, at most `n_channels` (NCCL 2.22 and later).
+    """Return the elements of consecutive channels, of at most `n_channels` (NCCL 2.22 and later).
 
     The buffer is divided into cells, each with the least traffic for which a channel is worth
     using; a channel gets a whole number of cells. `count` is as in NCCL's call (of one rank for
-    AllGather). NCCL: scheduleCollTasksToPlan.
+    AllGather and ReduceScatter). NCCL: scheduleCollTasksToPlan.
     """
     factor = traffic_per_byte(function, n_ranks, protocol)
     nbytes = count * element_bytes
@@ -192,12 +195,12 @@ def split_over_channels(
 
 
 def evenly_split(comm: Communicator, algorithm: Algorithm) -> bool:
-    """Whether all channels get equal shares: if the network reduces."""
+    """Return whether all channels get equal shares, as they do if the network reduces."""
     return algorithm.startswith("CollNet") or (algorithm == "NVLS" and comm.n_nodes > 1)
 
 
 def split_evenly(nbytes: int, n_channels: int) -> list[int]:
-    """Return the bytes of every channel of CollNet, which uses all its channels equally."""
+    """Return the bytes of every channel if the network reduces: equal shares of `nbytes`."""
     size = _round_up(_ceil(nbytes, n_channels), ALIGNMENT)
     return [min(size, max(0, nbytes - channel * size)) for channel in range(n_channels)]
 
@@ -207,8 +210,11 @@ def loops_of_part(
 ) -> Loops:
     """Return the loops of one channel's share of `nbytes`.
 
-    Each loop covers `spread` chunks: the number of ranks for a ring AllReduce, of heads for NVLS,
-    else 1. The last loop has smaller chunks: of `last` bytes if stated.
+    - `chunk`: bytes of a chunk.
+    - `spread`: the chunks of a loop: the number of ranks for a ring AllReduce, of heads for NVLS,
+      else 1.
+    - `alignment`: bytes to whose multiple the chunks of the last loop are rounded up.
+    - `last`: the bytes of these chunks, if they are stated.
     """
     full_loops, left = divmod(nbytes, spread * chunk)
     return Loops(
@@ -221,13 +227,14 @@ def shared_loops(
 ) -> Loops:
     """Return the loops of a call (before NCCL 2.22): each has `n_channels` x `spread` equal chunks.
 
-    Channel c takes the chunks from c x `spread` on; `spread` is the number of ranks for a ring
-    AllReduce.
+    Channel c has the chunks from c x `spread` on. `spread` is the number of ranks for a ring
+    AllReduce, of heads for NVLS, else 1.
     """
     grain = {"LL": n_threads * 8, "LL128": n_threads * 30}
     alignment = grain.get(protocol, (n_threads - 32) * 8)
     chunks = n_channels * spread
-    # In the last loop, an equal part of the rest, rounded up, is less than a chunk.
+    # The last loop moves what is left, in equal chunks that are rounded up to the alignment and
+    # smaller than `chunk`; so it moves at most `most` bytes.
     most = (chunk - 1) // alignment * alignment * chunks
     full_loops = max(0, _ceil(nbytes - most, chunks * chunk))
     left = max(0, nbytes - full_loops * chunks * chunk)
@@ -241,7 +248,8 @@ def shared_parts(
 ) -> tuple[int, ...]:
     """Return the bytes that each channel moves in all loops (before NCCL 2.22).
 
-    Channels take `spread` consecutive chunks each, or with `in_turn` every `n_channels`-th one.
+    Each channel has `spread` consecutive chunks of a loop, or with `in_turn` every `n_channels`-th
+    chunk of the last loop.
     """
     earlier = loops.full_loops if loops.last else max(0, loops.full_loops - 1)
     full = earlier * spread * loops.chunk
@@ -259,9 +267,10 @@ def shared_parts(
 
 
 def _ceil(number: int, divisor: int) -> int:
+    """Return a quotient, rounded up."""
     return -(-number // divisor)
 
 
 def _round_up(number: int, multiple: int) -> int:
-    """The smallest multiple that is not below the number."""
+    """Return the smallest multiple that is not below a number."""
     return -(-number // multiple) * multiple

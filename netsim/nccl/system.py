@@ -33,8 +33,10 @@ VENDORS = {
 
 @dataclass(frozen=True)
 class Node:
-    """A node of the graph; `value` is its GPU, port or CPU in the file, `host` the host it is
-    in.
+    """A node of the graph.
+
+    - `value`: its GPU, port or CPU in the file.
+    - `host`: the host that it belongs to.
     """
 
     kind: NodeKind
@@ -54,7 +56,7 @@ class Link:
 
 @dataclass
 class SystemGraph:
-    """Nodes, links, and the links out of every node in NCCL's order. Not changed once it is
+    """Nodes, links, and the links out of every node in NCCL's order; it does not change once it is
     built.
     """
 
@@ -62,7 +64,7 @@ class SystemGraph:
     nodes: list[Node] = field(default_factory=list)
     links: list[Link] = field(default_factory=list)
     links_out: list[list[int]] = field(default_factory=list)
-    # The rank of every GPU within the node, in the order of `of_kind("GPU")`.
+    # By GPU, in the order of `of_kind("GPU")`, its rank within the node.
     local_ranks: tuple[int, ...] = ()
 
     def of_kind(self, kind: NodeKind) -> list[int]:
@@ -70,26 +72,26 @@ class SystemGraph:
         return [index for index, node in enumerate(self.nodes) if node.kind == kind]
 
     def gpu(self, node: int) -> XmlGpu:
-        """The GPU at a node."""
+        """Return the GPU at a node."""
         value = self.nodes[node].value
         assert isinstance(value, XmlGpu)
         return value
 
     def net(self, node: int) -> XmlNet:
-        """The network port at a node."""
+        """Return the network port at a node."""
         value = self.nodes[node].value
         assert isinstance(value, XmlNet)
         return value
 
     def cpu(self, node: int) -> XmlCpu:
-        """The CPU at a node."""
+        """Return the CPU at a node."""
         value = self.nodes[node].value
         assert isinstance(value, XmlCpu)
         return value
 
     @property
     def first_cpu(self) -> XmlCpu:
-        """The first CPU, which NCCL takes where it looks at a single one."""
+        """The first CPU, which NCCL uses where it considers a single one."""
         return self.cpu(self.of_kind("CPU")[0])
 
     def add(self, kind: NodeKind, host: str, value: XmlGpu | XmlNet | XmlCpu | None = None) -> int:
@@ -99,7 +101,7 @@ class SystemGraph:
         return len(self.nodes) - 1
 
     def connect(self, kind: LinkKind, source: int, target: int, bandwidth: float) -> None:
-        """Add bandwidth in GB/s from source to target."""
+        """Add bandwidth in GB/s in the direction from source to target."""
         for index in self.links_out[source]:
             link = self.links[index]
             if link.target == target and link.kind == kind:
@@ -183,8 +185,9 @@ def socket_bandwidth(cpu: XmlCpu, facts: Facts) -> float:
 
 
 def _used_gpus(system: XmlSystem, devices: Collection[int] | None) -> dict[tuple[int, int], int]:
-    """Rank by (device, place) of every GPU in use; if no GPU has a rank, they are ranked in
-    file order.
+    """Return the rank of every GPU in use, by (device, place in the file).
+
+    If no GPU has a rank in the file, they are ranked in the order of the file.
     """
     gpus = list(system.gpus())
     if devices is not None:
@@ -197,8 +200,9 @@ def _used_gpus(system: XmlSystem, devices: Collection[int] | None) -> dict[tuple
 
 @dataclass
 class _Builder:
-    """Builds the graph in one pass over the file; remembers bus ids for links that refer to
-    them.
+    """Builds the graph in one pass over the file.
+
+    It remembers bus ids, because links refer to them.
     """
 
     graph: SystemGraph
@@ -242,7 +246,7 @@ class _Builder:
         self.graph.connect_both("PCI", node, parent, bandwidth)
 
     def nic(self, nets: tuple[XmlNet, ...], parent: int, bandwidth: float, card: str) -> None:
-        """Add a NIC and its ports."""
+        """Add a NIC and its ports; `card` is a key that is equal for the functions of one card."""
         if not self.networked or not any(net.net for net in nets):
             return
         host = self.graph.nodes[parent].host
@@ -280,9 +284,9 @@ class _Builder:
 
 
 def _sort_links(graph: SystemGraph) -> None:
-    """Sort the links of every node (NCCL: ncclTopoSortSystem).
+    """Sort the links out of every node (NCCL: ncclTopoSortSystem).
 
-    Faster links come first; then, down from each CPU, the link to the parent goes last.
+    Faster links come first, but the link to the parent in the PCIe tree comes last.
     """
     for links in graph.links_out:
         links.sort(key=lambda index: -graph.links[index].bandwidth)
@@ -320,5 +324,7 @@ def with_nics(system: XmlSystem, transport: str, settings: Settings) -> XmlSyste
 
 
 def _shown(net: XmlNet, sockets: bool) -> str:
-    """The name by which NCCL knows a port."""
+    """Return the name by which NCCL knows a port; `sockets`: whether NCCL uses it as an interface
+    of TCP.
+    """
     return f"eth{net.dev}" if sockets else net.name

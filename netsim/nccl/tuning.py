@@ -1,8 +1,8 @@
 """NCCL's choice of algorithm and protocol: its estimates, and the rules of what it may use.
 
 The formulas are those of NCCL's tuning model, version by version (src/graph/tuning.cc,
-ncclTopoTuneModel). They decide what runs; the simulator predicts how long that takes by other
-means. `refusal` says whether NCCL may use an entry of its cost table at all.
+ncclTopoTuneModel). They decide what runs; the simulator predicts in other ways how long that takes.
+`refusal` says whether NCCL may use an entry of its cost table at all.
 """
 
 import csv
@@ -30,7 +30,9 @@ GATHERS = ("AllGather", "ReduceScatter")
 
 
 def ring_steps(function: Function, n_ranks: int) -> int:
-    """Return the transfers in a row that one ring of `n_ranks` makes for `function`."""
+    """Return the number of transfers, one after the other, that a ring of `n_ranks` makes for a
+    function.
+    """
     if function == "AllReduce":
         return 2 * (n_ranks - 1)
     return n_ranks - 1 if function in GATHERS else n_ranks
@@ -38,7 +40,7 @@ def ring_steps(function: Function, n_ranks: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CostEntry:
-    """The estimate of one entry of a communicator's cost table."""
+    """NCCL's estimate for one function, algorithm and protocol of a communicator."""
 
     comm: Communicator
     graph: ChannelGraph
@@ -63,7 +65,7 @@ class CostEntry:
         return bus if gathers and self.algorithm != "Ring" else bus * self._bus_ratio()
 
     def _bus_ratio(self) -> float:
-        """Algorithm bandwidth over bus bandwidth."""
+        """Return algorithm bandwidth divided by bus bandwidth."""
         comm = self.comm
         if self.algorithm in ("NVLS", "NVLSTree") and not comm.facts.nvls_efficiency:
             nodes = comm.n_nodes
@@ -73,7 +75,10 @@ class CostEntry:
         return 0.5
 
     def _raw_bus(self, *, collnet: bool = False) -> float:
-        """Bus bandwidth of all channels before protocol and algorithm reduce it."""
+        """Return the bus bandwidth (GB/s) of all channels before protocol and algorithm reduce it.
+
+        `collnet`: whether the bandwidth inside the node counts, as for CollNet.
+        """
         comm = self.comm
         graph = self.graph
         inside = comm.n_nodes <= 2 or collnet
@@ -82,20 +87,22 @@ class CostEntry:
         return min(bus, cap) if cap else bus
 
     def _channel_cap(self, table: str) -> float:
-        """The most that the channels carry, by a table of limits per channel."""
+        """Return the most GB/s that the channels carry, by a table of limits per channel."""
         rows = self.comm.facts.channel_max[table]
         row = rows[architecture(self.comm.min_cc, rows)]
         return self.graph.n_channels * row[self.comm.node_column]
 
     def _ll_cap(self) -> float:
-        """The most that LL carries; with several nodes NCCL chooses the row by CPU, not by GPU."""
+        """Return the most GB/s that LL carries; with several nodes NCCL looks it up by CPU, not by
+        GPU.
+        """
         comm, rows = self.comm, self.comm.facts.ll_max
         if comm.n_nodes == 1:
             return rows[architecture(comm.min_cc, rows)][comm.node_column]
         return rows["Ampere" if comm.cpu_vendor in ("AMD", "mixed") else "Volta"][comm.node_column]
 
     def _ring_bus(self) -> float:
-        """Bus bandwidth of rings."""
+        """Return the bus bandwidth of rings in GB/s."""
         comm, facts, bus = self.comm, self.comm.facts, self._raw_bus()
         if self.protocol == "LL":
             quarter = comm.n_nodes > 1 or self.function in ("AllReduce", "Reduce")
@@ -110,7 +117,7 @@ class CostEntry:
         return bus
 
     def _tree_bus(self) -> float:
-        """Bus bandwidth of trees."""
+        """Return the bus bandwidth of trees in GB/s."""
         bus = min(0.92 * self._raw_bus(), self._channel_cap("Tree"))
         if self.protocol == "LL":
             bus = min(bus / 3.8, self._ll_cap())
@@ -120,7 +127,7 @@ class CostEntry:
         return bus * self.comm.facts.one_gpu_tree_factor if self.graph.pattern == TREE else bus
 
     def _collnet_direct_bus(self) -> float:
-        """Bus bandwidth of CollNetDirect."""
+        """Return the bus bandwidth of CollNetDirect in GB/s."""
         comm = self.comm
         graph = self.graph
         if self.function in GATHERS:
@@ -131,7 +138,7 @@ class CostEntry:
         return bus * 0.85 if comm.min_cc >= 90 else bus
 
     def _nvls_bus(self) -> float:
-        """Bus bandwidth of NVLS and NVLSTree."""
+        """Return the bus bandwidth of NVLS and NVLSTree in GB/s."""
         comm = self.comm
         graph = self.graph
         tree = self.algorithm == "NVLSTree"
@@ -152,16 +159,14 @@ class CostEntry:
         return min(bus, self._channel_cap("NVLSTree")) if tree else bus
 
     def latency(self) -> float:
-        """Return the estimated part of a call's time that does not depend on its size, in
-        microseconds.
-        """
+        """Return the estimated microseconds of a call that do not depend on its size."""
         base = self.comm.facts.base_latency[self.algorithm][PROTOCOLS.index(self.protocol)]
         if self.algorithm == "Ring" and self.function in ("Broadcast", "Reduce"):
             return base + self._ring_chain()
         return base + (self._ring() if self.algorithm == "Ring" else self._others())
 
     def _hop(self, link: str, algorithm: Algorithm) -> float:
-        """Latency of a hop over a kind of link, in microseconds."""
+        """Return the latency in microseconds of a hop over a kind of link: NVLINK, PCI or NET."""
         tree = (algorithm, self.protocol) == ("Tree", "Simple")
         if link == "PCI" and self.comm.cpu_arch == "ppc64" and tree:
             algorithm = "Ring"
@@ -169,17 +174,19 @@ class CostEntry:
 
     @property
     def _link_inside(self) -> str:
+        """The kind of link inside a node, as the latency tables name it."""
         return "NVLINK" if self.graph.type_intra == "NVL" else "PCI"
 
     def _inside(self) -> float:
-        """Latency of a hop inside a node."""
+        """Return the latency of a hop inside a node in microseconds."""
         hop = self._hop(self._link_inside, self.algorithm)
         slowed = self.protocol == "LL" and self.comm.n_nodes > 1
         return hop * self.comm.facts.intra_ll_penalty if slowed else hop
 
     def _between(self) -> float:
-        """Latency of a network hop; a Simple receive also flushes, which is a second trip to
-        the NIC.
+        """Return the latency of a network hop in microseconds.
+
+        A receive with Simple also flushes, which is a second trip to the NIC.
         """
         facts = self.comm.facts
         more = self.graph.latency_inter
@@ -190,7 +197,7 @@ class CostEntry:
         return hop + more * (2 if self.protocol == "Simple" else 1)
 
     def _ring_chain(self) -> float:
-        """Latency of Broadcast and Reduce on rings."""
+        """Return the latency of Broadcast and Reduce on rings in microseconds."""
         link = self._link_inside if self.comm.n_nodes == 1 else "NET"
         if self.graph.same_channels:
             return self._hop(link, "Ring")
@@ -215,7 +222,7 @@ class CostEntry:
         return (steps - net_steps) * intra + net_steps * self._between()
 
     def _others(self) -> float:
-        """Latency of all algorithms but rings."""
+        """Return the latency of all algorithms but rings in microseconds."""
         comm = self.comm
         intra = self._inside()
         inter = self._between()
@@ -247,15 +254,13 @@ def algorithm_bandwidth(
 def latency_us(
     comm: Communicator, function: Function, algorithm: Algorithm, protocol: Protocol
 ) -> float:
-    """Return NCCL's estimate of the part of the time that does not depend on size, in
-    microseconds.
-    """
+    """Return NCCL's estimate of the microseconds of a call that do not depend on its size."""
     graph = comm.graph(algorithm)
     return CostEntry(comm, graph, function, algorithm, protocol).latency() if graph else 0.0
 
 
 def net_overhead_us(comm: Communicator) -> float:
-    """Return the µs that NCCL assumes for a proxy thread to post one network operation
+    """Return the µs that NCCL assumes for a proxy to post one network operation
     (getNetOverhead).
     """
     if comm.settings.net_overhead_us is not None:
@@ -306,7 +311,7 @@ def not_implemented(
 
 
 def _excluded_protocol(comm: Communicator, function: Function, protocol: Protocol) -> str:
-    """Why NCCL_PROTO excludes a protocol, or ""."""
+    """Return why NCCL_PROTO excludes a protocol; "" if it does not."""
     admitted = comm.settings.protocols.get(function, PROTOCOLS)
     return "" if protocol in admitted else f"NCCL_PROTO leaves out {protocol}"
 
@@ -314,13 +319,13 @@ def _excluded_protocol(comm: Communicator, function: Function, protocol: Protoco
 def _protocol_refusal(
     comm: Communicator, function: Function, algorithm: Algorithm, protocol: Protocol
 ) -> str:
-    """Why a protocol may not run, whatever NCCL_ALGO says, or ""."""
+    """Return why a protocol may not run, whatever NCCL_ALGO says; "" if it may."""
     trusted = "" if protocol != "LL128" else _ll128(comm, function, algorithm)
     return _excluded_protocol(comm, function, protocol) or trusted
 
 
 def _excluded_algorithm(comm: Communicator, function: Function, algorithm: Algorithm) -> str:
-    """Why NCCL_ALGO excludes an algorithm, or ""."""
+    """Return why NCCL_ALGO excludes an algorithm; "" if it does not."""
     mode = comm.facts.bad_choice
     algorithms = _admitted_algorithms(comm, function)
     if algorithms is None or algorithm in algorithms:
@@ -333,7 +338,7 @@ def _excluded_algorithm(comm: Communicator, function: Function, algorithm: Algor
 
 
 def _admitted_algorithms(comm: Communicator, function: Function) -> tuple[str, ...] | None:
-    """The algorithms that NCCL_ALGO admits; None for all.
+    """Return the algorithms that NCCL_ALGO admits; None for all.
 
     Before 2.24, NCCL ignores the variable if all of them need a collective network and there is
     none.
@@ -346,7 +351,9 @@ def _admitted_algorithms(comm: Communicator, function: Function) -> tuple[str, .
 
 
 def _ll128(comm: Communicator, function: Function, algorithm: Algorithm) -> str:
-    """Why LL128 may not run, or "". It needs 128-byte stores that arrive undivided."""
+    """Return why LL128 may not run; "" if it may. It needs 128-byte stores that arrive
+    undivided.
+    """
     if "LL128" in comm.settings.protocols.get(function, ()):
         return ""
     graph = comm.graph(algorithm)
@@ -370,7 +377,7 @@ def _ll128(comm: Communicator, function: Function, algorithm: Algorithm) -> str:
 
 
 def _collnet(comm: Communicator, function: Function) -> str:
-    """Why collective networks cannot be used, or ""."""
+    """Return why collective networks cannot be used; "" if they can."""
     if not comm.settings.collnet:
         return "collective networks are off (NCCL_COLLNET_ENABLE)"
     if comm.n_nodes < comm.settings.collnet_node_threshold:
@@ -382,28 +389,33 @@ def _collnet(comm: Communicator, function: Function) -> str:
 
 
 def _few_local_ranks(comm: Communicator) -> str:
+    """Return why nodes have too many ranks for CollNet; "" if they do not."""
     return "CollNet takes at most 8 ranks a node" if comm.local_ranks > 8 else ""
 
 
 def _collnet_chain(comm: Communicator, function: Function) -> str:
+    """Return why CollNetChain cannot be used; "" if it can."""
     return _collnet(comm, function) or _few_local_ranks(comm) or _no_graph(comm, "CollNetChain")
 
 
 def _collnet_direct(comm: Communicator, function: Function) -> str:
+    """Return why CollNetDirect cannot be used; "" if it can."""
     switch = "" if comm.nvswitch else "CollNetDirect needs an NVSwitch"
     refused = _collnet(comm, function) or switch or _few_local_ranks(comm)
     return refused or _heads(comm, function) or _no_graph(comm, "CollNetDirect")
 
 
 def _heads(comm: Communicator, function: Function) -> str:
-    """Why too few local ranks have a NIC, or ""."""
+    """Return why a node has too few heads, which are local ranks with a NIC; "" if it has
+    enough.
+    """
     if function in GATHERS and comm.n_nodes > 1 and comm.local_ranks > comm.n_heads:
         return f"{comm.local_ranks} local ranks but {comm.n_heads} of them have a NIC"
     return ""
 
 
 def _multicast(comm: Communicator, function: Function) -> str:
-    """Why NVLink SHARP cannot be used, or ""."""
+    """Return why NVLink SHARP cannot be used; "" if it can."""
     if comm.settings.nvls == 0:
         return "NVLink SHARP is off (NCCL_NVLS_ENABLE)"
     if not comm.nvswitch:
@@ -418,6 +430,7 @@ def _multicast(comm: Communicator, function: Function) -> str:
 
 
 def _nvls(comm: Communicator, function: Function) -> str:
+    """Return why NVLS cannot be used; "" if it can."""
     refused = _multicast(comm, function)
     if comm.n_nodes > 1:
         refused = refused or _collnet(comm, function) or _heads(comm, function)
@@ -425,11 +438,13 @@ def _nvls(comm: Communicator, function: Function) -> str:
 
 
 def _nvls_tree(comm: Communicator, function: Function) -> str:
+    """Return why NVLSTree cannot be used; "" if it can."""
     refused = "NVLSTree needs at least 2 nodes" if comm.n_nodes == 1 else ""
     return refused or _multicast(comm, function) or _no_graph(comm, "NVLSTree")
 
 
 def _pat(comm: Communicator, function: Function) -> str:
+    """Return why PAT cannot be used; "" if it can."""
     if comm.settings.pat == 0:
         return "PAT is off (NCCL_PAT_ENABLE)"
     if comm.local_ranks > 1:
@@ -440,7 +455,7 @@ def _pat(comm: Communicator, function: Function) -> str:
 
 
 def _no_graph(comm: Communicator, algorithm: Algorithm) -> str:
-    """Why the search's result cannot be used, or ""."""
+    """Return why the result of the search for an algorithm cannot be used; "" if it can."""
     graph = comm.graph(algorithm)
     if graph is None or graph.n_channels == 0:
         return "the search found no channels for it"
@@ -474,8 +489,13 @@ BATCH = 8  # collectives in one work batch of a block
 
 @dataclass(frozen=True)
 class TunedCall:
-    """One collective call; `nbytes` as NCCL's choice counts them (the total for AllGather and
-    the like).
+    """One collective call.
+
+    - `nbytes`: bytes as NCCL's choice counts them: those of all ranks for AllGather and
+      ReduceScatter.
+    - `data_type`: as nccl-tests names it.
+    - `n_pipe_ops`: the number of collectives of its group that share a channel.
+    - `registered`: whether the user has registered the buffers.
     """
 
     function: Function
@@ -487,7 +507,7 @@ class TunedCall:
 
 @dataclass(frozen=True)
 class Cost:
-    """One entry of the cost table; `disabled` is the rule that forbids it, or ""."""
+    """One entry of the cost table; `disabled` is why it cannot be used, or ""."""
 
     function: Function
     algorithm: Algorithm
@@ -499,8 +519,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class TimedCost:
-    """An entry with NCCL's estimate of the time for one size; `time_us` is None if it is
-    disabled.
+    """An entry of the cost table for one size of a call.
+
+    - `time_us`: NCCL's estimate in microseconds; None if the entry is disabled.
+    - `disabled`: why it cannot be used, or "".
     """
 
     cost: Cost
@@ -512,7 +534,7 @@ class TimedCost:
 class AlgorithmChoice:
     """The algorithm and protocol that NCCL runs, and its estimate of the time in microseconds.
 
-    `tuned` is set if a rule of the user's tuner decided; `n_channels` may then be the tuner's
+    `tuned` is set if a rule of the user's tuner decided; then `n_channels` may be the tuner's
     number.
     """
 
@@ -537,12 +559,15 @@ def cost_entry(
 
 
 def timed_costs(comm: Communicator, call: TunedCall) -> tuple[TimedCost, ...]:
-    """Return the cost table of the call's function, with the times for its size."""
+    """Return the cost table of a call's function, with the times for its size."""
     return tuple(_timed_cost(comm, call, cost) for cost in _costs_of(comm, call.function))
 
 
 def _costs_of(comm: Communicator, function: Function) -> tuple[Cost, ...]:
+    """Return the cost table of a function, from the communicator's cache if it is there."""
+
     def all_entries() -> tuple[Cost, ...]:
+        """Return all entries of the cost table."""
         both = product(ALGORITHMS, PROTOCOLS)
         return tuple(cost_entry(comm, function, *entry) for entry in both)
 
@@ -571,7 +596,8 @@ def choose(comm: Communicator, call: TunedCall) -> AlgorithmChoice:
 
 
 def _rings(comm: Communicator, call: TunedCall) -> AlgorithmChoice:
-    """Rings with their fastest protocol, to which versions before 2.24 fall back.
+    """Return rings with their fastest protocol, which versions before 2.24 use if nothing else can
+    run.
 
     Before 2.22 this may be a protocol that NCCL_PROTO or the rules of LL128 forbid.
     """
@@ -594,7 +620,7 @@ def _rings(comm: Communicator, call: TunedCall) -> AlgorithmChoice:
 def _tuned(
     comm: Communicator, call: TunedCall, timed: Sequence[TimedCost]
 ) -> AlgorithmChoice | None:
-    """The choice of the first tuner rule that fits the call, if that can run."""
+    """Return the choice of the first tuner rule that fits the call, if that can run; else None."""
     actual = (comm.n_nodes, comm.n_ranks, call.n_pipe_ops, int(call.registered))
     fitting = (rule for rule in comm.tuner if rule.fits(call.function, call.nbytes, actual))
     rule = next(fitting, None)
@@ -609,9 +635,7 @@ def _tuned(
 
 
 def fallback_reason(comm: Communicator, call: TunedCall) -> str:
-    """Return what NCCL does if nothing that the user admits can run the call; "" if something
-    can.
-    """
+    """Return what NCCL does if nothing that the user admits can run a call; "" if something can."""
     if comm.n_ranks == 1 or comm.facts.bad_choice == "refuse":
         return ""
     if _admitted_algorithms(comm, call.function) != comm.settings.algorithms.get(call.function):
@@ -636,7 +660,7 @@ def time_us(comm: Communicator, call: TunedCall, cost: Cost) -> float:
 
 
 def _timed_cost(comm: Communicator, call: TunedCall, cost: Cost) -> TimedCost:
-    """An entry with its time, or why it is disabled for this call."""
+    """Return an entry with its time for a call, or with the reason why it is disabled for it."""
     disabled = cost.disabled
     adds_up = call.function != "AllGather"
     switched = cost.algorithm in ("NVLS", "NVLSTree")
@@ -648,7 +672,7 @@ def _timed_cost(comm: Communicator, call: TunedCall, cost: Cost) -> TimedCost:
 
 
 def _correction(comm: Communicator, call: TunedCall, cost: Cost) -> float:
-    """The factor on the bandwidth of trees at middle sizes."""
+    """Return the factor on the bandwidth of trees, which is below 1 for middle sizes."""
     table = TREE_CORRECTION[cost.protocol]
     step = (call.nbytes >> 6).bit_length() - 1
     if call.function != "AllReduce" or step < 0:
@@ -661,7 +685,9 @@ def _correction(comm: Communicator, call: TunedCall, cost: Cost) -> float:
 
 
 def _on_plateau(comm: Communicator, call: TunedCall, cost: Cost) -> bool:
-    """Whether NCCL raises the latency: it has observed that rings over the network then take
+    """Return whether NCCL raises the latency of an entry for a call.
+
+    It does so for rings over the network from some size on, because it has observed that they take
     longer.
     """
     ring = (cost.algorithm, cost.protocol) == ("Ring", "Simple")
@@ -673,8 +699,10 @@ def _on_plateau(comm: Communicator, call: TunedCall, cost: Cost) -> bool:
 
 
 def _reasons(comm: Communicator, timed: tuple[TimedCost, ...]) -> str:
-    """The rules that forbid what the user admits, without those that hold on any machine if
-    possible.
+    """Return one text with the reasons why NCCL cannot run any algorithm and protocol that the user
+    admits.
+
+    Reasons that hold on any machine are only included if there are no others.
     """
     settings = comm.settings
     reasons = dict[str, bool]()
@@ -723,6 +751,7 @@ def tuner_text(rules: Iterable[TunerRule]) -> str:
 
 
 def _line(rule: TunerRule) -> str:
+    """Return a rule as a line of the CSV file."""
     cells = [
         rule.function.lower(),
         rule.least_bytes,
@@ -764,7 +793,7 @@ def parse_tuner(text: str, source: str = "<tuner>") -> tuple[TunerRule, ...]:
 
 
 def _value(cell: str, names: tuple[str, ...]) -> str | int:
-    """A cell as one of the names, or as a whole number."""
+    """Return a cell as one of `names`, or as a whole number if there are no names."""
     by_name = {name.casefold(): name for name in names}
     written = cell.replace("_", "").casefold()
     if written in by_name:
@@ -787,7 +816,7 @@ PCI_BUS = 12.0  # GB/s of a ring up to which half of the threads suffice
 
 @dataclass(frozen=True)
 class LaunchSize:
-    """The blocks (channels) of one call, and the threads of each."""
+    """The number of blocks (channels) of one call, and the number of threads of each."""
 
     n_channels: int
     n_threads: int
@@ -814,7 +843,9 @@ def launch(
 def _nccl_launch(
     comm: Communicator, nbytes: int, algorithm: Algorithm, protocol: Protocol
 ) -> LaunchSize:
-    """NCCL's channels and threads: small calls get few."""
+    """Return the channels and threads that NCCL uses for a call of `nbytes`: few for small
+    calls.
+    """
     threads = most_threads(comm, algorithm, protocol)
     if algorithm in ("NVLS", "NVLSTree"):
         within = comm.n_nodes > 1 and algorithm == "NVLS"
@@ -850,7 +881,9 @@ def most_threads(comm: Communicator, algorithm: Algorithm, protocol: Protocol) -
 
 
 def bytes_per_thread(comm: Communicator, algorithm: Algorithm, protocol: Protocol) -> int:
-    """Return the bytes of the call per thread below which NCCL uses fewer threads."""
+    """Return the bytes of a call for each thread below which NCCL uses fewer channels and
+    threads.
+    """
     if algorithm in ("CollNetDirect", "CollNetChain"):
         return 512
     if protocol == "LL":
@@ -861,7 +894,11 @@ def bytes_per_thread(comm: Communicator, algorithm: Algorithm, protocol: Protoco
 def _collnet_channels(
     comm: Communicator, nbytes: int, channels: int, threads: int, threshold: int
 ) -> int:
-    """Channels of CollNetDirect: reduced in bands of 16, 8, 4, 2 and 1 with falling thresholds."""
+    """Return the channels of CollNetDirect for a call of `nbytes`, at most `channels`.
+
+    They are reduced in bands of 16, 8, 4, 2 and 1 with falling thresholds (bytes of the call for
+    each thread and head).
+    """
     heads = max(1, comm.n_heads)
     for band in (16, 8, 4, 2, 1):
         while channels > band and nbytes < channels * threads * heads * threshold:

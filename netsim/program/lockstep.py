@@ -1,14 +1,14 @@
 """Ranks that keep step: each sends one message and receives one, step after step.
 
 In textbook algorithms such as pairwise exchange every rank sends one message per step, and only the
-end waits for what arrives. As long as all ranks keep step, a link that carries all messages of a
-step at full rate slows nobody. So ranks may be taken for equal although their messages cross
-different links with different latencies, if
+end waits for the data that arrives. As long as all ranks keep step, a link that carries all
+messages of a step at full rate slows nobody. So ranks may be treated as equal although their
+messages cross different links with different latencies, if
 
-1. in every step everyone sends one message and receives one,
-2. all messages of a step are as fast together as each alone, and as fast as each other,
-3. the links of all steps are in levels (first link of a route, second, ...): those of a level have
-   one bandwidth and carry equally much, and every route goes from level to level,
+1. in every step each rank sends one message and receives one,
+2. all messages of a step are as fast together as each alone, and all equally fast,
+3. the links of all steps are in levels (first link of a route, second, ...): the links of a level
+have one bandwidth and carry equally much, and every route goes from level to level,
 4. everything else that ranks do makes them one class (`partition.py`), and crosses no such link.
 """
 
@@ -40,8 +40,9 @@ ROUNDING = 1e-9
 class Lockstep:
     """The classes of ranks that keep step.
 
-    `rate` is that of messages in the slowest step (bytes/s), `spread` by how many seconds the
-    latencies of any two messages may differ."""
+    - `rate`: the rate of messages in the slowest step, in bytes/s.
+    - `spread`: the largest difference between the latencies of two messages, in seconds.
+    """
 
     partition: Partition
     rate: float
@@ -51,10 +52,12 @@ class Lockstep:
 def find_lockstep(
     skeleton: Skeleton, steps: Sequence[Step], placement: Placement
 ) -> Lockstep | None:
-    """The classes of ranks that keep step on a topology; None if they may not keep step.
+    """Return the classes of ranks that keep step on a topology; None if they may not keep step.
 
-    `skeleton` is everything that they do besides; `steps` are some of the steps, with one among
-    them whose routes are all as long as the longest."""
+    - `skeleton`: everything that ranks do besides these steps.
+    - `steps`: some of the steps, by their senders and receivers. All routes of at least one of them
+      must have the length of the longest route of all steps.
+    """
     topology, device = placement
     if topology.changes or not steps or not _is_one_message_each(steps, skeleton.ranks):
         return None
@@ -79,11 +82,14 @@ def find_lockstep(
 
 @dataclass(frozen=True, slots=True)
 class _StepLoad:
-    """The messages of one step, all at once.
+    """The load that the messages of one step put on links, all at once.
 
-    `rate` is that of each message, `soonest` and `latest` the least and greatest latency. `wire`
-    has the links of each route in order, those of message i from `ptr[i]` on; `load` is by link the
-    number of messages that it carries (a fraction where a message is divided)."""
+    - `rate`: the rate of each message, in bytes/s.
+    - `soonest`, `latest`: the least and the greatest latency of a message, in seconds.
+    - `ptr`, `wire`: message i crosses the links `wire[ptr[i]:ptr[i + 1]]`, in order.
+    - `load`: by link, the number of messages that it carries (a fraction where a message is
+      divided).
+    """
 
     rate: float
     soonest: float
@@ -94,7 +100,7 @@ class _StepLoad:
 
 
 def _is_one_message_each(steps: Sequence[Step], ranks: int) -> bool:
-    """Whether everyone sends one message and receives one in every step."""
+    """Return whether each rank sends one message and receives one in every step."""
     ends = (end for step in steps for end in step)
     return all((np.bincount(end, minlength=ranks) == 1).all() for end in ends)
 
@@ -102,8 +108,10 @@ def _is_one_message_each(steps: Sequence[Step], ranks: int) -> bool:
 def _load_of_step(
     topology: Topology, src: NDArray[np.int32], dst: NDArray[np.int32]
 ) -> _StepLoad | None:
-    """The messages of a step; None if together they are slower than alone, or one is slower than
-    another."""
+    """Return the load of a step whose messages go from GPUs `src` to `dst`.
+
+    None if together they are slower than alone, or if one is slower than another.
+    """
     routes = topology.routes(src, dst, 0 * src)
     bandwidth = topology.links.bandwidth
     wire = topology.links.resource[routes.link]
@@ -117,10 +125,11 @@ def _load_of_step(
 
 
 def _levels(loads: Sequence[_StepLoad], bandwidth: NDArray[np.float64]) -> Levels | None:
-    """The level of every link that steps cross, -1 for all others.
+    """Return the level of every link that steps cross; -1 for all other links.
 
-    Levels come from steps whose routes are all as long as the longest. None if links of a level
-    differ, or a route does not go from level to level."""
+    Levels come from the steps all of whose routes have the length of the longest route. None if
+    links of a level differ in bandwidth or load, or if a route does not go from level to level.
+    """
     lengths = [np.diff(load.ptr) for load in loads]
     longest = max(int(length.max()) for length in lengths)
     of_longest = [
@@ -138,7 +147,7 @@ def _levels(loads: Sequence[_StepLoad], bandwidth: NDArray[np.float64]) -> Level
 
 
 def _is_even(level: Levels, values: NDArray[np.float64]) -> bool:
-    """Whether all links of a level have the same value."""
+    """Return whether all links of a level have the same value, for every level."""
     crossed = np.flatnonzero(level >= 0)
     value_of_level = np.zeros(int(level.max()) + 1)
     value_of_level[level[crossed]] = values[crossed]
@@ -146,7 +155,7 @@ def _is_even(level: Levels, values: NDArray[np.float64]) -> bool:
 
 
 def _ascends(level: Levels, load: _StepLoad) -> bool:
-    """Whether every route goes on to a higher level from link to link."""
+    """Return whether every route goes to a higher level from each link to the next."""
     levels = level[load.wire].astype(np.int64)
     is_higher = np.diff(levels) > 0
     is_higher[load.ptr[1:-1] - 1] = True  # the next route begins
@@ -154,7 +163,9 @@ def _ascends(level: Levels, load: _StepLoad) -> bool:
 
 
 def _colors_besides(coloring: Coloring, skeleton: Skeleton, placement: Placement) -> Colors:
-    """The colors of links that one rank crosses besides its steps; all ranks cross such links."""
+    """Return the colors of the links that one rank's hops in `skeleton` cross; all ranks have the
+    same.
+    """
     topology, device = placement
     parts = [np.zeros(0, np.uint64)]
     for hops in skeleton.hops:

@@ -1,7 +1,7 @@
-"""The part of a cluster that differs from others of its kind, for messages.
+"""Find the part of a cluster that differs from others of its kind, for messages.
 
-Where few ranks are equal, a message names the first part that makes them differ: a slow link, a
-change of bandwidth at some time, a slow GPU, or paths that are chosen by hash.
+If few ranks are equal, a message names the first part that makes them differ: a slow link, a change
+of bandwidth at some time, a slow GPU, or paths that are chosen by hash.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ MAX_ODD_FRACTION = 0.5
 
 
 def first_odd_part(placement: Placement) -> str:
-    """What differs from most parts of its kind, as a clause; empty if nothing does."""
+    """Return a clause on the first part that differs from most parts of its kind; empty if none
+    does.
+    """
     return next(_odd_parts(*placement), "")
 
 
 def _odd_parts(topology: Topology, device: NDArray[np.int32]) -> Iterator[str]:
+    """Yield a clause for each kind of part of which some differ from the others."""
     yield from _odd_links(topology)
     for when, link, bandwidth in topology.changes:
         name = topology.link_name(link)
@@ -41,7 +44,10 @@ def _odd_parts(topology: Topology, device: NDArray[np.int32]) -> Iterator[str]:
 
 
 def _odd_links(topology: Topology) -> Iterator[str]:
-    """Links are of one kind if they join the same kinds of nodes."""
+    """Yield a clause for each kind of link that has a rare bandwidth.
+
+    Links are of one kind if they join the same kinds of nodes.
+    """
     links = topology.links
     kinds = topology.node_kinds.astype(np.int64)
     kind = links.kind.astype(np.int64) * len(NODE_KINDS) + kinds[links.tail]
@@ -57,8 +63,11 @@ def _odd_links(topology: Topology) -> Iterator[str]:
 
 
 def _first_odd_value(values: NDArray[np.float64]) -> Iterator[tuple[int, float]]:
-    """The place of the first value that is rarest, and the value that is most frequent; nothing if
-    there is no rare one."""
+    """Yield the index of the first value that is rarest, and the most frequent value.
+
+    Nothing is yielded if the rarest value is not rarer than others, or is on half of the places or
+    more.
+    """
     unique, first, count = np.unique(values, return_index=True, return_counts=True)
     rarest = int(count.argmin())
     is_rare = count[rarest] < MAX_ODD_FRACTION * len(values) and count[rarest] < count.max()

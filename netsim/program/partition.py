@@ -1,17 +1,18 @@
 """Classes of equal members of a schedule on a topology: ranks, links, NICs, and blocks of ranks.
 
 Members of one class do the same at the same times, so one of them can be simulated for all. Classes
-are found by color refinement, as in tests whether two graphs are the same. At first every member
-has a color that says what it is: a link its bandwidth, a rank what its GPU gives. Then each round
-gives every member a new color made of its old one and the colors of all that it touches: a hop
-touches the blocks at both ends, the links of its route, the NICs and the ranks whose proxies serve
-it. When a round makes no more different colors than the one before, every two members of one color
-touch equally many members of each color (an equitable partition), and so have the same rates.
+are found by color refinement, an algorithm that also tests whether two graphs are isomorphic. At
+first every member has a color for what it is: a link for its bandwidth, a rank for the capacities
+of its GPU. Then each round gives every member a new color made of its old one and the colors of
+everything that it touches: a hop touches the blocks at both ends, the links of its route, the NICs,
+and the ranks whose proxies serve it. If a round makes no more different colors than the round
+before, every two members of one color touch equally many members of each color (an equitable
+partition), and so have the same rates.
 
-An example: a ring over 4 nodes with one rank each. Equal nodes are one class. If one node has half
-the NIC bandwidth, its two links have a color of their own at first; after a round so have the hops
-over them, then the blocks at their ends, then the hops that these send. In the end each node is at
-another distance behind the slow one, and is a class of its own.
+An example: a ring over 4 nodes with one rank each. If the nodes are equal, they are one class. If
+one node has half the NIC bandwidth, its two links have a color of their own at first. After a round
+so have the hops over them, then the blocks at the ends of these hops, then the hops that these
+blocks send. In the end each node has another distance from the slow one, and is a class of its own.
 
 Colors are 64-bit hashes: for a million members, two classes are mistaken for one with a probability
 of 1e-7.
@@ -43,7 +44,7 @@ MAX_WORK = 200_000_000
 
 
 class Placement(NamedTuple):
-    """A topology, and the device of every rank on it."""
+    """A topology, and by rank its device (GPU) there."""
 
     topology: Topology
     device: NDArray[np.int32]
@@ -60,30 +61,40 @@ class Coloring:
 
     @property
     def color_count(self) -> int:
-        """The number of different colors of blocks, ranks, links and nodes together."""
+        """The number of different colors: of blocks, of ranks, of links and of nodes, added up."""
         members = (self.blocks, self.ranks, self.wires, self.nodes)
         return sum(len(different(colors)) for colors in members)
 
 
 @dataclass(frozen=True, slots=True)
 class SaturableLinks:
-    """The links that can saturate, as a mask (`wires`), and the host of every rank (`home`).
+    """The links that can saturate, as a mask (`wires`), and by rank its node (`host`).
 
-    It is used where, besides these links, only proxies and NICs can saturate. The blocks of one
-    rank may then be in different classes."""
+    It is used if, besides these links, only proxies, NICs and SMs can saturate. The blocks of one
+    rank may then be in different classes.
+    """
 
     wires: NDArray[np.bool_]
-    home: Ints
+    host: Ints
 
 
 @dataclass(frozen=True, slots=True)
 class _Edges:
-    """All hops of a skeleton: both ends, and the links of each route, one entry per hop and link.
+    """All hops of a skeleton: both ends, and the links of each route.
 
-    `hop`, `wire` and `part` are by entry: the hop, the link, and a color of the fraction of the
-    data that crosses it. All others are by hop, -1 if there is none: the NICs through which data
-    leaves a host and arrives, the rank from which it leaves its host (`relay`), and the rank whose
-    proxy receives it where that is not the rank of its block (`served`)."""
+    By hop (-1 where there is none):
+
+    - `src`, `dst`: the blocks at both ends.
+    - `color`: a color of its label and latency.
+    - `out_nic`, `in_nic`: the NICs through which data leaves a host and arrives.
+    - `relay`: the rank from which data leaves its host.
+    - `served`: only with `SaturableLinks`: the rank whose proxy receives the data.
+
+    By entry, one for each hop and link of its route:
+
+    - `hop`, `wire`: the hop and the link.
+    - `part`: a color of the fraction of the data that crosses the link.
+    """
 
     src: Ints
     dst: Ints
@@ -109,8 +120,9 @@ def refine(
     """Refine colors until a round adds none, and return the final coloring (color refinement).
 
     Members (blocks, ranks, links, nodes) have the same final color if they and everything that they
-    touch, directly or not, look the same. None if that takes more than `max_rounds` rounds, or if
-    nothing is sent."""
+    touch, directly or indirectly, look the same. None if that takes more than `max_rounds` rounds,
+    or if nothing is sent. With `saturable`, hops touch only the links that can saturate.
+    """
     if not skeleton.hops:
         return None
     edges = _edges(skeleton, placement, saturable)
@@ -129,7 +141,7 @@ def refine(
 
 
 def is_stable(coloring: Coloring, skeleton: Skeleton, placement: Placement) -> bool:
-    """Whether one more round of refinement, with the hops of a skeleton, divides no color.
+    """Return whether one more round of refinement, with the hops of `skeleton`, divides no color.
 
     If so, members of one color remain equal under these hops.
     """
@@ -138,12 +150,17 @@ def is_stable(coloring: Coloring, skeleton: Skeleton, placement: Placement) -> b
 
 
 def hop_colors(coloring: Coloring, skeleton: Skeleton, placement: Placement) -> Colors:
-    """Return the color of every hop of a skeleton: equal if the members that hops touch have equal
-    colors."""
+    """Return the color of every hop of a skeleton.
+
+    Two hops have equal colors if the members that they touch have equal colors.
+    """
     return _hop_colors(_edges(skeleton, placement), coloring)
 
 
 def _hop_colors(edges: _Edges, coloring: Coloring) -> Colors:
+    """Return the color of every hop, made of its own color and those of the members that it
+    touches.
+    """
     hops = _mix(edges.color, coloring.blocks[edges.src], coloring.blocks[edges.dst])
     wires = _sum_by(edges.hop, mixed(coloring.wires[edges.wire] ^ edges.part), len(hops))
     hops = _mix(
@@ -165,7 +182,8 @@ def _next_coloring(
 ) -> Coloring:
     """Return the coloring after one more round of refinement.
 
-    A member's new color combines its old one with the colors of the hops that touch it."""
+    A member's new color combines its old one with the colors of the hops that touch it.
+    """
     hops = _hop_colors(edges, coloring)
     n_blocks = len(coloring.blocks)
     n_ranks = len(coloring.ranks)
@@ -176,7 +194,7 @@ def _next_coloring(
     at_rank = _sum_by(skeleton.rank, mixed(coloring.blocks), n_ranks)
     relayed = _sum_by(edges.relay, mixed(hops), n_ranks)
     if saturable is not None:  # ranks of a host differ only by what their proxies do
-        at_rank = _sum_by(saturable.home, at_rank, n_ranks)[saturable.home]
+        at_rank = _sum_by(saturable.host, at_rank, n_ranks)[saturable.host]
         relayed = _mix(relayed, _sum_by(edges.served, mixed(hops), n_ranks))
     on_wire = _sum_by(edges.wire, mixed(hops[edges.hop] ^ edges.part), len(coloring.wires))
     leaving, arriving = (
@@ -193,13 +211,14 @@ def _next_coloring(
 def _first_coloring(skeleton: Skeleton, placement: Placement) -> Coloring:
     """Return the colors before refinement, from the properties of each member alone.
 
-    These are the kind of a block, the capacities of a rank's GPU and what else distinguishes it
-    (`Skeleton.turn`), and the bandwidth of a link, its changes in time and the kinds of its
-    endpoints."""
+    These are the kind of a block, the capacities of a rank's GPU and the rank's place in the launch
+    order (`Skeleton.turn`), and the bandwidth of a link, its changes in time and the kinds of its
+    endpoints.
+    """
     topology, links = placement.topology, placement.topology.links
     kinds = topology.node_kinds.astype(np.uint64)
-    # Links that share a resource, as the routes of a multicast share their first link, have the
-    # bandwidth of that resource.
+    # Links may share a resource, as the first links of the routes of a multicast do; they have its
+    # bandwidth.
     ends = kinds[links.tail] * np.uint64(len(NODE_KINDS)) + kinds[links.head]
     wires = _mix(_bits(links.bandwidth[links.resource]), ends)
     for when, link, bandwidth in topology.changes:
@@ -216,6 +235,9 @@ def _first_coloring(skeleton: Skeleton, placement: Placement) -> Coloring:
 def _edges(
     skeleton: Skeleton, placement: Placement, saturable: SaturableLinks | None = None
 ) -> _Edges:
+    """Return the hops of a skeleton with the links of their routes; with `saturable` only with
+    these links.
+    """
     topology, device = placement
     is_nic = topology.node_kinds == NODE_KINDS.index("nic")
     rank_at = np.full(len(topology.nodes), -1)
@@ -262,7 +284,7 @@ def _edges(
 
 
 def _mix(*columns: Colors) -> Colors:
-    """Hash columns of colors to one column: rows with equal colors get equal results."""
+    """Return a hash of several columns of colors: rows with equal colors get equal results."""
     result = mixed(columns[0])
     for column in columns[1:]:
         result = mixed(result * STEP + column)
@@ -270,8 +292,11 @@ def _mix(*columns: Colors) -> Colors:
 
 
 def _sum_by(place: NDArray[np.integer], colors: Colors, size: int) -> Colors:
-    """The sum of the colors at each place (modulo 2**64), whatever their order; places below 0 do
-    not count."""
+    """Return for each place from 0 to `size` - 1 the sum of its colors modulo 2**64.
+
+    `place` is the place of each color; those with a negative place do not count. The order of
+    colors does not matter.
+    """
     total = np.zeros(size, np.uint64)
     counts = place >= 0
     np.add.at(total, place[counts], colors[counts])
@@ -284,13 +309,15 @@ def _color_at(colors: Colors, place: Ints) -> Colors:
 
 
 def _bits(values: NDArray[np.float64]) -> Colors:
+    """Return the bits of floats as integers, which serve as colors."""
     return np.ascontiguousarray(values, np.float64).view(np.uint64)
 
 
 def _rounded_bits(values: NDArray[np.float64]) -> Colors:
-    """Return colors of values, rounded to 32-bit floats.
+    """Return colors of values that are rounded to 32-bit floats.
 
-    Sums of the same terms in another order differ in the last digits, but get equal colors."""
+    Sums of the same terms in another order differ in the last digits, but get equal colors.
+    """
     return _bits(values.astype(np.float32))
 
 
@@ -306,7 +333,8 @@ def find_partition(
     """Return the classes of equal members of a skeleton on a topology.
 
     None if refinement does not finish in `max_rounds` rounds, or if the hops of one of the further
-    skeletons `checks` would divide a class."""
+    skeletons `checks` would divide a class.
+    """
     coloring = refine(skeleton, placement, max_rounds)
     if coloring is None or not all(is_stable(coloring, check, placement) for check in checks):
         return None
@@ -316,15 +344,16 @@ def find_partition(
 def find_partition_of_channels(
     skeleton: Skeleton, placement: Placement, saturable: SaturableLinks
 ) -> Partition | None:
-    """The classes of channels that differ at most in links and GPUs that can never saturate.
+    """Return the classes of channels that differ at most in links and GPUs that can never saturate.
 
-    Channels and what they share are in classes, but not ranks: those of a host begin together. None
-    if no classes are found."""
+    The ranks of a host begin together and are equal but for what their proxies do. None if
+    refinement does not finish.
+    """
     coloring = refine(skeleton, placement, MAX_ROUNDS, saturable)
     if coloring is None:
         return None
-    # A link that never saturates has only an amount of data. Within a host, all such links of a
-    # kind share the mean of their amounts.
+    # Of a link that never saturates only the amount of data matters. Inside a host, all such links
+    # of one kind get one color, so that each has the mean of their amounts.
     links = placement.topology.links
     loose = ~saturable.wires
     is_inside = loose & (links.kind < LINK_KINDS.index("nic"))
@@ -355,7 +384,9 @@ def partition_of(skeleton: Skeleton, coloring: Coloring) -> Partition:
 
 
 def equal_members(colors: Colors) -> EqualMembers:
-    """The first member of each color represents all of that color."""
+    """Return the classes of members with equal colors; the first member of each represents the
+    others.
+    """
     _, first, place, count = np.unique(
         colors, return_index=True, return_inverse=True, return_counts=True
     )
@@ -367,7 +398,8 @@ def _equal_blocks(
 ) -> dict[int, EqualMembers]:
     """Return, for each channel that is simulated, the representative of every rank's SM on it.
 
-    All blocks of a rank on one channel run on one SM. `copies` has the lanes that are simulated."""
+    All blocks of a rank on one channel run on one SM. `copies` has the lanes that are simulated.
+    """
     code = skeleton.channel.astype(np.int64) * skeleton.ranks + skeleton.rank
     sm_code, place = np.unique(code, return_inverse=True)
     equal_sms = equal_members(_sum_by(place, mixed(coloring.blocks), len(sm_code)))

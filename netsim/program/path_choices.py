@@ -8,15 +8,16 @@ from netsim.program.program import Choices
 from netsim.schedule.schedule import TRANSFER
 from netsim.topology.graph import Topology
 
-# The limit of all paths that messages choose from, which bounds memory; each route has at least two
-# in any case.
+# The most paths that messages choose from, of all routes together, which bounds memory; each route
+# has at least two in any case.
 _MOST_PATHS = 1 << 20
 
 
 def add_alternatives(
     routes: DistinctRoutes, topology: Topology, device: NDArray[np.int32]
 ) -> tuple[DistinctRoutes, NDArray[np.int32]]:
-    """Return the routes followed by their alternatives, and of each the number of its route.
+    """Return the routes followed by their alternatives, and for each the number of its original
+    route.
 
     The router offers each route up to `router.choices` alternatives (by its queue pairs). One that
     crosses the same links as an earlier one of the same route is left out.
@@ -50,9 +51,10 @@ def add_alternatives(
 def _new_alternatives(
     routes: DistinctRoutes, topology: Topology, device: NDArray[np.int32], alternatives: int
 ) -> NDArray[np.bool_]:
-    """Return, by alternative and route, whether it crosses other links than the earlier ones.
+    """Return as [alternative, route] whether it crosses other links than the route's earlier
+    alternatives.
 
-    Links are compared by the sum of a random number for each link.
+    Two sets of links are compared by the sum of a random number for each link.
     """
     random_numbers = np.random.default_rng(0).integers(1 << 62, size=len(topology.links))
     link_sums = np.zeros((alternatives, len(routes)), np.int64)
@@ -80,11 +82,10 @@ def choices_of(
     ptr: NDArray[np.int64],
     link: NDArray[np.int32],
 ) -> Choices:
-    """Return the table that messages choose paths by.
+    """Return the table by which messages choose paths.
 
-    `route_of_path` is the number of every path's route; path p crosses the links
-    `link[ptr[p]:ptr[p + 1]]`. Messages compare paths by the links that not all paths of the route
-    share.
+    `route_of_path` is the number of every path's route; path p crosses the links `link[ptr[p]:ptr[p
+    + 1]]`. Messages compare paths by the links that not all paths of the route share.
     """
     path_count = np.bincount(route_of_path, minlength=route_count)
     link_count = int(link.max(initial=0)) + 1
@@ -96,7 +97,7 @@ def choices_of(
     has_slot = is_compared[link]
     slot_of_link = np.cumsum(is_compared) - 1
     return Choices(
-        way=route_of_path,
+        route=route_of_path,
         more=route_count + np.append(0, np.cumsum(path_count - 1)),
         ptr=np.append(0, np.cumsum(has_slot))[ptr],
         slot=slot_of_link[link[has_slot]].astype(np.int32),

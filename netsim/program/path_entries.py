@@ -57,7 +57,10 @@ def pack(blocks: list[Entries], path_count: int) -> Packed:
 
 
 def _common_weight(blocks: list[Entries]) -> float | None:
-    """Return the weight of all entries if `broadcast_if_equal` has found it, else None."""
+    """Return the weight that all entries of all blocks have; None if they differ.
+
+    Only weights that `broadcast_if_equal` has made one value are recognized.
+    """
     weights = {float(w[0]) if w.strides == (0,) else None for _, _, w in blocks if len(w)}
     return weights.pop() if len(weights) == 1 else None
 

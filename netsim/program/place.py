@@ -22,7 +22,8 @@ from netsim.schedule.schedule import MARK, Schedule
 from netsim.topology.graph import LINK_KINDS, Topology
 
 _ROWS_AT_A_TIME = 1 << 18  # bounds temporary memory
-# The only resources besides wires that may saturate if `Fold.loose` is stated.
+# If `Fold.loose` is stated, only these resources may saturate, besides the wires that are not
+# loose.
 TIGHT = ("sm", "proxy", "nic_msg", WINDOW)
 CACHED_SCHEDULES = 8  # a topology caches the paths of this number of schedules,
 MOST_CACHED_ROUTES = 1 << 16  # each with at most this number of distinct routes
@@ -116,11 +117,11 @@ def _place_routes(builder: PathBuilder, routes: DistinctRoutes) -> _PlacedRoutes
 def _store_and_forward_paths(
     schedule: Schedule, path: NDArray[np.int32], placed: _PlacedRoutes
 ) -> tuple[NDArray[np.int32], Paths]:
-    """Return the path of every row and the paths for store-and-forward switching.
+    """Return the path of every row, and the paths, for store-and-forward switching.
 
     A message crosses its links one after the other, each in (bytes / capacity) seconds. Every
-    distinct pair of a path and an amount gets a path of its own, whose latency is longer by the
-    time of the amount on all links but the slowest. The wait for other messages is that of a single
+    distinct pair of a path and an amount gets a path of its own. Its latency is longer by the time
+    of the amount on all links but the slowest. Waiting for other messages is modeled on a single
     link.
     """
     paths = placed.paths

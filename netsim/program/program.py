@@ -1,7 +1,8 @@
 """The Program: a schedule placed on a topology, as arrays that engines read; and the Timeline.
 
-Links are meant in the wide sense: wires, and whatever else has a rate that rows share. A Program
-knows neither collectives nor scenarios, and holds no state of a run."""
+A link is here a wire, or anything else that has a rate which rows share. A Program knows neither
+collectives nor scenarios, and holds no state of a run.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
@@ -27,13 +28,16 @@ class PlacementError(InputError, ValueError):
 class Choices:
     """Paths that messages choose from when they start (adaptive routing).
 
-    Path p belongs to route `way[p]`, whose number is that of its first path; its further paths are
-    `more[way]` to `more[way + 1]`. On path p the messages under way are counted in the slots
-    `slot[ptr[p]:ptr[p + 1]]`, one for each link: slot s counts those of `link[s]`. Slots that are
-    `apart` belong to links that not all paths of the route share; a path is chosen by these.
+    - `route`: by path, its route; a route has the number of its first path.
+    - `more`: pointers: route r has the further paths `more[r]` to `more[r + 1]` - 1.
+    - `ptr`, `slot`: path p counts active messages in the slots `slot[ptr[p]:ptr[p + 1]]`, one for
+      each link.
+    - `apart`: by entry of `slot`, whether not all paths of the route share its link. Messages
+      compare paths by these slots.
+    - `link`: the link of each slot.
     """
 
-    way: NDArray[np.int32]
+    route: NDArray[np.int32]
     more: NDArray[np.int64]
     ptr: NDArray[np.int64]
     slot: NDArray[np.int32]
@@ -47,9 +51,15 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The distinct sets of resources that rows draw on, in CSR form. `link` and `weight` (resource
-    units per byte or work-second) hold everything a path draws on; `active` marks the entries that
-    can ever limit it. `latency` is that of one traversal."""
+    """The distinct sets of resources that rows draw on, in CSR form.
+
+    - `ptr`: path p has the entries `ptr[p]` to `ptr[p + 1]` - 1.
+    - `link`: by entry, the number of a link or other resource that the path draws on.
+    - `weight`: by entry, the units of the resource for each byte or second of work.
+    - `active`: by entry, whether the resource can ever limit the path.
+    - `latency`: by path, the seconds of one traversal.
+    - `choices`: the paths that messages choose from; None if each message has one path.
+    """
 
     ptr: NDArray[np.int64]
     link: NDArray[np.int32]
@@ -73,16 +83,17 @@ Steps = tuple[NDArray[np.float64], NDArray[np.float64]]  # times, and the value 
 class LinkTable:
     """Every resource of a Program: what it is, where, and its capacity.
 
-    - `name`, `kind`: functions of a link's number, so that no text is made for links that nobody
-      looks at. A kind is that of a wire, or the name of a resource.
+    - `name`, `kind`: functions of a link's number, so that a text is made only where it is needed.
+      A kind is that of a wire, or the name of a resource.
     - `capacity`: units a second; `latency`: seconds.
     - `changes`: (time, link, capacity), in order of time.
     - `count`: the number of equal links that each link represents; None: each represents itself.
-    - `incast`: a link at which k senders are at work has capacity ÷ (1 + incast · (k − 1)).
-    - `senders`: the link that each sender resource belongs to, by the number of the resource.
-    - `resources`: what is not a wire, in order of first use: kind, owner, index. Their numbers
-      follow those of the wires.
-    - `met`: after a run, the times at which links with senders got which capacity.
+    - `incast`: a link to which k senders send at a time has capacity ÷ (1 + incast · (k − 1)).
+    - `senders`: by number of a sender resource, the link to which it belongs.
+    - `resources`: everything that is not a wire, in order of first use: kind, owner, index. Their
+      numbers follow those of the wires.
+    - `incast_steps`: after a run, for links with several senders: the times and the capacities from
+      then on.
     """
 
     name: Callable[[int], str]
@@ -94,7 +105,7 @@ class LinkTable:
     incast: float = 0.0
     senders: Mapping[int, int] = field(default_factory=dict)
     resources: Sequence[tuple[str, int, int]] = ()
-    met: Mapping[int, Steps] = field(default_factory=dict)
+    incast_steps: Mapping[int, Steps] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.capacity)
@@ -105,10 +116,12 @@ class LinkTable:
         return len(self.capacity) - len(self.resources)
 
     def steps(self, link: int) -> Steps:
-        """The times (seconds, from 0 on) at which a link's capacity changes, and the capacities."""
+        """Return when a link's capacity changes (seconds, from 0 on), and its capacity from each
+        time on.
+        """
         changes = [(time, capacity) for time, number, capacity in self.changes if number == link]
         since, capacity = np.array([(0.0, self.capacity[link]), *changes]).T
-        return self.met.get(link, (since, capacity))
+        return self.incast_steps.get(link, (since, capacity))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +133,8 @@ class Program:
     - `paths`: the distinct sets of links that rows draw on.
     - `links`: the capacity of every link, by number, and how it changes in time.
     - `gpus`: the name of every rank's GPU.
-    - `instant`: the seconds within which everything that begins or ends has its rates solved
-      together; 0 is the exact simulation.
+    - `instant`: seconds; everything that begins or ends within this time has its rates solved
+      together. 0 is the exact simulation.
 
     `netsim.place` makes it and has an example.
     """
@@ -140,23 +153,25 @@ class Program:
         return len(self.path)
 
     def style_values(self, name: str) -> NDArray[np.float64]:
-        """One attribute of every style as numbers: latency, cap, share."""
+        """Return one attribute of every style as numbers; `name` is latency, cap or share."""
         return np.array([getattr(s, name) for s in self.schedule.styles], np.float64)
 
     @property
     def caps(self) -> NDArray[np.float64]:
-        """The highest rate of the rows of every style; a GPU does one work-second a second."""
+        """The highest rate of the rows of every style, in bytes/s; of compute at most 1 second of
+        work a second.
+        """
         styles = self.schedule.styles
         return np.array([min(s.cap, 1.0 if s.kind == COMPUTE else inf) for s in styles], np.float64)
 
     @property
     def lag_seconds(self) -> NDArray[np.float64]:
-        """Return the seconds of every lag (delay of a dependency) without path latencies."""
+        """The seconds of every lag (delay of a dependency) without path latencies."""
         return np.array([lag.seconds for lag in self.schedule.lags], np.float64)
 
     @property
     def lag_arrival(self) -> NDArray[np.int8]:
-        """Return for every lag how many path latencies of the earlier row it includes.
+        """The number of path latencies of the earlier row that each lag includes.
 
         0: the dependent row waits for the sender only; 1: until the data has arrived; 2: until the
         answer is back.
@@ -165,7 +180,9 @@ class Program:
 
     @property
     def path_latency(self) -> NDArray[np.float64]:
-        """Path latency by path number, with 0 appended for rows without a path (-1)."""
+        """The seconds of one traversal of every path, and a 0 at the end for rows without a path
+        (-1).
+        """
         latency = self.paths.latency
         if latency.strides == (0,) and len(self.path) and self.path.min() >= 0:
             return latency  # the same for all, which takes no memory
@@ -174,10 +191,18 @@ class Program:
         return latency
 
     def as_run(self, timeline: "Timeline") -> "Program":
-        """The program with the paths that messages chose, and the capacity where senders met."""
+        """Return the program as it was simulated.
+
+        It has the paths that messages chose, and the capacities of links while several senders used
+        them.
+        """
         run = self if timeline.path is None else replace(self, path=timeline.path)
         links = run.links
-        return replace(run, links=replace(links, met=_met(run, timeline))) if links.senders else run
+        return (
+            replace(run, links=replace(links, incast_steps=_incast_steps(run, timeline)))
+            if links.senders
+            else run
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,12 +229,15 @@ class Timeline:
 
     @property
     def makespan(self) -> float:
-        """The end of the last row."""
+        """The finish time of the last row, in seconds."""
         return float(self.end.max(initial=0.0))
 
 
-def _met(program: Program, timeline: Timeline) -> dict[int, Steps]:
-    """For each link at which several senders met: the times at which its capacity changed."""
+def _incast_steps(program: Program, timeline: Timeline) -> dict[int, Steps]:
+    """Return for each link that several senders used at a time when its capacity changed.
+
+    By link these are the times in seconds and the capacity from each time on.
+    """
     table = program.links
     schedule = program.schedule
     into = np.full(len(table), -1)
@@ -223,10 +251,10 @@ def _met(program: Program, timeline: Timeline) -> dict[int, Steps]:
     begin = np.minimum(timeline.start[row] + late, timeline.end[row])
     when = np.append(begin, timeline.end[row])
     more = np.repeat([1, -1], len(row))
-    senders, when, more, busy = _counted(np.append(sender, sender), when, more)
+    senders, when, more, busy = _count_under_way(np.append(sender, sender), when, more)
     first_or_last = busy == (more > 0)
     columns = (into[senders], when, more)
-    link, when, _, busy = _counted(*(column[first_or_last] for column in columns))
+    link, when, _, busy = _count_under_way(*(column[first_or_last] for column in columns))
     met = {}
     for number in different(link[busy > 1]).tolist():
         is_here = link == number
@@ -239,10 +267,13 @@ def _met(program: Program, timeline: Timeline) -> dict[int, Steps]:
     return met
 
 
-def _counted(
+def _count_under_way(
     owner: NDArray[Any], when: NDArray[np.float64], more: NDArray[Any]
 ) -> tuple[NDArray[Any], ...]:
-    """Begins (`more` 1) and ends (-1) sorted by owner and time, and how many are under way then."""
+    """Return begins and ends sorted by owner and time, and how many are under way after each.
+
+    `more` is 1 for a begin and -1 for an end. Returns owner, time, `more` and the count.
+    """
     order = np.lexsort((-more, when, owner))
     return owner[order], when[order], more[order], np.cumsum(more[order])
 
@@ -250,17 +281,17 @@ def _counted(
 COARSE = 1e-11  # relative distance of times that are one instant for adaptive routing
 
 
-# Operations: a placed schedule done several times over, one operation after the other.
-# It is kept once: only the launch by the host differs from one operation to the next.
+# A placed schedule that is executed several times, one operation after the other, is stored once:
+# operations differ only in the times of their launches by the host.
 
 
 @dataclass(frozen=True, slots=True)
 class Operations:
     """Operations back to back: one operation and the times of its launches.
 
-    `once` is one operation between its marks (see `framed`). `launched` holds the seconds at which
-    the host has launched each operation (first axis) on each rank. A rank begins an operation when
-    it has ended the one before.
+    `once` is one operation between its marks (see `framed`). `launched` has as [operation, rank]
+    the seconds at which the host has launched it. A rank begins an operation when it has ended the
+    one before.
     """
 
     once: Program
@@ -276,19 +307,19 @@ class Operations:
 
     @property
     def ends(self) -> NDArray[np.int64]:
-        """The rows that end each operation (first axis) on every rank."""
+        """The rows that end each operation on every rank, as [operation, rank]."""
         first = np.arange(1, len(self.launched) + 1)[:, None] * len(self.once)
         return first - self.ranks + np.arange(self.ranks)
 
     def unrolled(self) -> Program:
-        """One program with the rows of all operations."""
+        """Return one program with the rows of all operations."""
         schedule = unrolled(self.once.schedule, self.launched).schedule
         path = np.tile(self.once.path, len(self.launched))
         return replace(self.once, schedule=schedule, path=path)
 
 
 def operations(program: Program, times: int, launch: Launch) -> Operations:
-    """`times` operations of a program."""
+    """Return `times` operations of a program back to back, as the host launches them."""
     frame = framed(program.schedule, launch.kernel)
     nowhere = np.full(frame.ranks, -1, np.int32)
     path = np.concatenate([nowhere, program.path, nowhere])
@@ -296,15 +327,17 @@ def operations(program: Program, times: int, launch: Launch) -> Operations:
     return Operations(once, launch.times(times, frame.ranks))
 
 
-# Ranks that begin at times of their own: none of a rank's rows starts before the rank does.
-# As no row starts before a row that it follows, it is enough that every row gets this limit; which
-# rows come first on their ranks need not be known.
+# If ranks begin at different times, none of a rank's rows starts before the rank begins. Every row
+# gets this limit: it changes nothing for rows that follow other rows of the rank, so that it need
+# not be known which rows are the first.
 
 Floats = NDArray[np.float64]
 
 
 def released(program: Program, begins: Floats) -> Program:
-    """The program with rows that may start only when their ranks have begun."""
+    """Return the program with rows that may start only when their ranks begin (`begins`, in
+    seconds).
+    """
     times = earliest(program.schedule, begins)
     every = np.arange(len(times), dtype=np.int32)
     schedule = replace(program.schedule, release_row=every, release_time=times)
@@ -312,14 +345,15 @@ def released(program: Program, begins: Floats) -> Program:
 
 
 def earliest(schedule: Schedule, begins: Floats) -> Floats:
-    """The earliest start of every row in seconds, where `begins` is that of every rank."""
-    times = _last_of_ranks(schedule, begins)
+    """Return the earliest start of every row in seconds, if ranks begin at the seconds `begins`."""
+    times = _latest_begin(schedule, begins)
     held = schedule.release_row
     times[held] = np.maximum(times[held], schedule.release_time)
     return times
 
 
-def _last_of_ranks(schedule: Schedule, begins: Floats) -> Floats:
+def _latest_begin(schedule: Schedule, begins: Floats) -> Floats:
+    """Return by row the latest time at which one of its ranks begins, in seconds."""
     begins = begins[schedule.stand_in(np.arange(schedule.ranks, dtype=np.int32))]
     kinds = {style.kind for style in schedule.styles}
     if kinds.isdisjoint((MULTICAST, SWITCH_REDUCE)):
@@ -328,7 +362,7 @@ def _last_of_ranks(schedule: Schedule, begins: Floats) -> Floats:
     place, member = spelled_out(schedule.groups, np.arange(len(schedule.groups)))
     of_group = np.zeros(len(schedule.groups))
     np.maximum.at(of_group, place, begins[member])
-    # Ranks and groups side by side: at one end of rows of one kind there is a group.
+    # One end of a multicast or an in-switch reduction is a group; groups are numbered after ranks.
     both = np.concatenate([begins, of_group])
     kind = schedule.kind
     src = schedule.src + schedule.ranks * (kind == SWITCH_REDUCE)
@@ -343,9 +377,11 @@ _MOST_NAMED = 5  # rows and links that a message names
 def stalled(
     program: Program, start: Sequence[float], end: Sequence[float], now: float
 ) -> StalledError:
-    """The error for a simulation in which rows have started and no longer move.
+    """Return the error for a simulation in which rows have started and no longer move.
 
-    `start` and `end` are seconds by row, infinite if not reached; `now` is the time."""
+    `start` and `end` are seconds by row, infinite if not reached; `now` is the simulated time in
+    seconds.
+    """
     begun = np.asarray(start) < inf
     over = np.asarray(end) < inf
     stuck = np.flatnonzero(begun & ~over)
@@ -371,6 +407,9 @@ def stalled(
 
 
 def _first_names(names: list[str], total: int | None = None) -> str:
+    """Return the first names as a text, and the number of the others; `total` is the number of
+    all.
+    """
     total = len(names) if total is None else total
     more = f" and {total - _MOST_NAMED} more" if total > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more if names else "none"

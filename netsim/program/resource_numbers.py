@@ -19,7 +19,7 @@ from netsim.topology.graph import Topology
 
 WINDOW = "window"  # the bytes that a connection may have in flight, divided by its round trip
 SENDER = "sender"  # a NIC that sends over a link; it limits nothing, but senders are counted
-# Resources whose weight is in seconds, so that they give one second a second.
+# Resources whose weights are in seconds; their capacity is one second a second.
 _IN_SECONDS = ("sms", "clock", "proxy", "nic_msg", "host")
 
 
@@ -37,9 +37,11 @@ class Resources:
     _windows: dict[tuple[Any, ...], tuple[int, float]] = field(default_factory=dict)
 
     def window(self, connection: tuple[Any, ...], rate: float) -> int:
-        """Return the number of the window of a connection, whose key begins with its two GPUs.
+        """Return the number of the window of a connection; a new one gets the capacity `rate` in
+        bytes/s.
 
-        A new window gets the capacity `rate` in bytes/s.
+        A window is the bytes that a connection may have in flight, divided by its round trip. The
+        key `connection` begins with its two GPUs.
         """
         new = self.first + len(self.keys)
         number, _ = self._windows.setdefault(connection, (new, rate))

@@ -17,9 +17,9 @@ from netsim.topology.graph import NODE_KINDS, Topology
 
 @dataclass
 class ResourceUse:
-    """The use of resources by a schedule whose ranks run on the GPUs `device` of a topology.
+    """Finds which resources other than wires a schedule draws on.
 
-    `process` is the process of every rank.
+    `device` is by rank its GPU in the topology, `process` by rank its process.
     """
 
     schedule: Schedule
@@ -31,10 +31,10 @@ class ResourceUse:
     def entries(
         self, route_class: RouteClass, use: Use, numbers: Ints, src: Ints, dst: Ints, wires: Entries
     ) -> Entries:
-        """Return the entries of one use of a class for some of its routes.
+        """Return the path entries of one use (`Use`) of a class of routes, for some of its routes.
 
-        `numbers`, `src` and `dst` describe these routes, `wires` are the links that they cross, in
-        the direction of the data.
+        - `numbers`, `src`, `dst`: the numbers and the endpoints of these routes.
+        - `wires`: the links that these routes cross, in the direction of the data.
         """
         at_source = use.end == "src" or route_class.kind not in (TRANSFER, SWITCH_REDUCE)
         rank = src if at_source else dst
@@ -125,7 +125,7 @@ class ResourceUse:
         gpu_of_node[self.topology.gpu_nodes] = np.arange(len(self.topology))
         tail_gpu = gpu_of_node[self.topology.links.tail[link]]
         leaves_gpu = tail_gpu >= 0
-        # Of the reversed entries of a route the first one is its last one.
+        # np.unique returns the first index of each route: in reversed order that is its last entry.
         routes, last = np.unique(owner[leaves_gpu][::-1], return_index=True)
         last_gpus = senders.astype(np.int64)
         order = np.argsort(numbers)

@@ -38,10 +38,12 @@ class PathBuilder:
 
     @cached_property
     def _trees(self) -> SwitchTrees:
+        """The trees of multicasts and in-switch reductions."""
         return SwitchTrees(self.schedule, self.topology, self.device)
 
     @cached_property
     def _use(self) -> ResourceUse:
+        """The use of resources other than wires."""
         return ResourceUse(self.schedule, self.topology, self.resources, self.device, self.process)
 
     def paths(
@@ -56,7 +58,7 @@ class PathBuilder:
         for class_number, route_class in enumerate(routes.classes):
             numbers = order[bounds[class_number] : bounds[class_number + 1]]
             if len(numbers) > _ROUTES_AT_A_TIME:
-                # By destination, because some routers search once for each destination.
+                # Sort by destination, because some routers search once for each destination.
                 numbers = numbers[np.argsort(routes.dst[numbers], kind="stable")]
             for first in range(0, len(numbers), _ROUTES_AT_A_TIME):
                 portion = numbers[first : first + _ROUTES_AT_A_TIME]
@@ -71,7 +73,9 @@ class PathBuilder:
         latency: NDArray[np.float64],
         blocks: list[Entries],
     ) -> None:
-        """Append the entries of some routes of one class to `blocks`; write their `latency`."""
+        """Append the path entries of some routes of one class to `blocks`; write their seconds to
+        `latency`.
+        """
         src = routes.src[numbers]
         dst = routes.dst[numbers]
         wires = self._wires(route_class, numbers, src, dst, latency)
@@ -138,7 +142,8 @@ class PathBuilder:
         wires: Entries,
         rate: Floats,
     ) -> Entries:
-        """Return the windows of the connections that are slower than the NICs of their routes.
+        """Return path entries for the windows of the connections that are slower than their routes'
+        NICs.
 
         `rate` is the window of each route divided by its round trip, in bytes/s. Every channel has
         connections of its own, so the weight does not grow with `multiplicity`.
@@ -162,9 +167,11 @@ class PathBuilder:
         )
 
     def _senders(self, wires: Entries) -> Iterator[Entries]:
-        """Yield, for each link into a NIC, the NICs that send over it as entries of their routes.
+        """Yield path entries for incast: one block (routes, sender resources, weights 1) for each
+        link into a NIC.
 
-        The number of senders at work decides on the capacity of the link (`LinkTable.incast`).
+        A sender is a NIC that sends over that link. The number of active senders decides on the
+        link's capacity (`LinkTable.incast`).
         """
         owner, link, _ = wires
         links = self.topology.links

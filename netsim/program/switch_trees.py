@@ -1,10 +1,11 @@
 """Which links a row crosses that switches multicast or reduce: a tree between a GPU and a group.
 
 The switches of a node (NVSwitch) need no search: the tree is the union of the routes between the
-GPU and the members of the group. Routes through switches of the fabric (SHARP) have options that
-begin with `sharp:` (from a group to one GPU, or from one GPU to a group) or `sharp-all:` (from a
-group to all of it in one stream, which belongs to the row that reduces; the row that multicasts
-then crosses no link). The route from GPU to NIC follows, see `parse_route_options`.
+GPU and the members of the group. The names of routes through switches of the fabric (SHARP) begin
+with `sharp:` (from a group to one GPU, or from one GPU to a group) or `sharp-all:` (from a group to
+all of it in one stream). In the second case the stream belongs to the row that reduces, and the row
+that multicasts crosses no link. After the colon comes the route from GPU to NIC, see
+`parse_route_options`.
 """
 
 from functools import cached_property
@@ -27,7 +28,10 @@ BOTH_WAYS = "sharp-all"
 
 @dataclass
 class SwitchTrees:
-    """The trees of a schedule whose ranks run on the GPUs `device` of a topology."""
+    """Finds the trees of rows that switches multicast or reduce.
+
+    `device` is by rank its GPU in the topology.
+    """
 
     schedule: Schedule
     topology: Topology
@@ -50,10 +54,11 @@ class SwitchTrees:
         dst: Ints,
         latency: NDArray[np.float64],
     ) -> Entries:
-        """Return the links of the trees of some routes of a class, each with the weight 1.
+        """Return the links of the trees of some routes of a class; each link has the weight 1.
 
-        One of `src` and `dst` is the rank, the other one the group of ranks of each route. The
-        seconds to the farthest member are written to `latency` at the routes' `numbers`.
+        - `numbers`: the numbers of the routes.
+        - `src`, `dst`: the endpoints of each route: one is a rank, the other a group of ranks.
+        - `latency`: by number of the route; the seconds to the farthest member are written there.
         """
         is_multicast = route_class.kind == MULTICAST
         root = src if is_multicast else dst
@@ -70,7 +75,10 @@ class SwitchTrees:
         group: Ints,
         latency: NDArray[np.float64],
     ) -> Entries:
-        """Return the trees through switches of a node: each link carries the data once."""
+        """Return the trees through switches of a node: each link carries the data once.
+
+        `root` is the rank and `group` the group of each route; see `entries`.
+        """
         is_multicast = route_class.kind == MULTICAST
         place, member = spelled_out(self.schedule.groups, group)
         others = np.flatnonzero(member != root[place])
@@ -101,10 +109,10 @@ class SwitchTrees:
         return self._once(numbers, tree, np.concatenate([links, back_links[at_root]]))
 
     def _once(self, numbers: Ints, tree: NDArray[np.int64], links: Ints) -> Entries:
-        """Return each link of each tree once.
+        """Return each link of each tree once, with its weight.
 
-        The two directions of a half-duplex link share a capacity: if a tree crosses both, each has
-        half the weight.
+        `tree` is for each of `links` the index in `numbers` of its route. The two directions of a
+        half-duplex link share a capacity: if a tree crosses both, each has half the weight.
         """
         link_count = len(self.topology.links)
         distinct = different(tree * link_count + links)
@@ -125,7 +133,9 @@ class SwitchTrees:
         group: Ints,
         latency: NDArray[np.float64],
     ) -> Entries:
-        """Return the trees through switches of the fabric."""
+        """Return the trees through switches of the fabric; `root` and `group` are those of each
+        route.
+        """
         kind, _, options = route_class.route.partition(":")
         blocks: list[Entries] = [no_entries()]  # there may be no route of this class
         for number, rank, members in zip(numbers, root, group, strict=True):
@@ -144,7 +154,7 @@ class SwitchTrees:
     def _routes(
         self, endpoints: tuple[Ints, Ints], route_class: RouteClass
     ) -> tuple[Ints, Ints, NDArray[np.float64]]:
-        """Return the pair and the link of every hop between pairs of ranks.
+        """Return the hops of the routes between pairs of ranks: the pair and the link of each hop.
 
         The third array is the latency of each pair in seconds.
         """

@@ -29,7 +29,17 @@ from netsim.workloads.task import Task
 
 MOST_RANKS = 1024  # of NCCL's communicators; a key of more ranks takes too long to compute
 # Fields of a plan that are the same for all sizes of one algorithm, and those that are not.
-STANDING = ("node", "rings", "trees", "heads", "chains", "doors", "mechanism", "links", "routes")
+STANDING = (
+    "node",
+    "rings",
+    "trees",
+    "heads",
+    "chains",
+    "nic_routes",
+    "mechanism",
+    "links",
+    "routes",
+)
 VARYING = [f.name for f in fields(Plan) if f.compare and f.name not in STANDING]
 
 

@@ -22,11 +22,11 @@ from netsim.topology.routing import switch
 
 RUN = """
 import sys
-from netsim.engines.compiled.grouping import turn_around
+from netsim.engines.compiled.grouping import invert_dependencies
 import numpy as np
 ptr, row, lag = np.zeros(4, np.int32), np.empty(1, np.int32), np.empty(1, np.int16)
 dep = np.array([0, 0, 1], np.int32), np.array([0], np.int32), np.array([3], np.int16)
-turn_around(*dep, ptr, row, lag)
+invert_dependencies(*dep, ptr, row, lag)
 assert ptr.tolist() == [0, 1, 1, 1] and row.tolist() == [1] and lag.tolist() == [3]
 print(*sorted({"numba", "llvmlite"} & sys.modules.keys()))
 """
@@ -60,7 +60,7 @@ def test_without_a_linker_llvm_loads_what_was_kept(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_damaged_code_is_compiled_again(tmp_path: Path) -> None:
     run(tmp_path)
-    (file,) = tmp_path.rglob(f"*turn_around*.{KEPT}")
+    (file,) = tmp_path.rglob(f"*invert_dependencies*.{KEPT}")
     file.write_bytes(file.read_bytes()[:-100])
     assert run(tmp_path) == COMPILED
     assert run(tmp_path) == LOADED
@@ -223,7 +223,7 @@ def test_a_first_run_where_neither_package_nor_home_can_be_written(tmp_path: Pat
         done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=True)
         said.append(done.stdout.decode().strip())
     assert said == [COMPILED, LOADED]
-    assert len(list((tmp_path / "tmp").rglob(f"*turn_around*.{KEPT}"))) == 1
+    assert len(list((tmp_path / "tmp").rglob(f"*invert_dependencies*.{KEPT}"))) == 1
 
 
 @pytest.mark.parametrize("package", ["numba", "typer"])

@@ -87,7 +87,7 @@ def checked_run(program: Program, monkeypatch: pytest.MonkeyPatch) -> int:
         assert not violations(net), (float(net.core[0].now), violations(net))
         checked += 1
 
-    def attended(call: object, stop: object, look: object) -> int:
+    def run_in_thread(call: object, stop: object, look: object) -> int:
         return call()  # type: ignore[operator,no-any-return]
 
     class Plain:
@@ -97,7 +97,7 @@ def checked_run(program: Program, monkeypatch: pytest.MonkeyPatch) -> int:
 
     with monkeypatch.context() as patch:
         patch.setattr(engine, "settle", settle)
-        patch.setattr(engine, "attended", attended)
+        patch.setattr(engine, "run_in_thread", run_in_thread)
         patch.setattr(engine, "advance_rows", Plain)
         with suppress(StalledError):
             engine.run(program)

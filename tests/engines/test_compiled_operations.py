@@ -65,7 +65,7 @@ def test_more_operations_go_on_from_fewer(
     under_way: list[object] = []
     for number in sorted(times):
         many = operations(program, number, launch)
-        most = compiled_engine.MOST_KEPT if last_is_kept or number < max(times) else 0
+        most = compiled_engine.MAX_CONTINUED_ROWS if last_is_kept or number < max(times) else 0
         try:
             expected = compiled_engine.run_operations(many)
         except StalledError as error:
@@ -73,7 +73,7 @@ def test_more_operations_go_on_from_fewer(
                 compiled_engine.run_operations(many, under_way)
             return
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(compiled_engine, "MOST_KEPT", most)
+            patch.setattr(compiled_engine, "MAX_CONTINUED_ROWS", most)
             found = compiled_engine.run_operations(many, under_way)
         np.testing.assert_array_equal(found.end, expected.end)
         np.testing.assert_array_equal(found.start, expected.start)

@@ -6,6 +6,7 @@ import pytest
 from netsim.engines.compiled import engine, structures
 from netsim.engines.compiled.grouping import group_rows
 from netsim.engines.compiled.structures import grown, longer
+from netsim.engines.engine import give_back_memory
 from netsim.program.program import Operations
 from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import Style
@@ -35,3 +36,12 @@ def test_looks_have_a_place_for_every_seat(count: int, links: int) -> None:
 def test_room_that_the_system_refuses_is_want_of_memory() -> None:
     with pytest.raises(MemoryError):
         structures.untouched(1 << 55, np.uint8)
+
+
+def test_memory_is_given_back_when_the_compiled_engine_is_in_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(structures, "_of_glibc", lambda name, *_: calls.append(name))
+    give_back_memory()
+    assert calls == ["malloc_trim"]

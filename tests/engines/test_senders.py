@@ -61,7 +61,7 @@ def test_what_a_run_says_of_capacities_gives_the_same_run(program: Program, inca
     timeline = outcome(simpy, crowded)
     if isinstance(timeline, str):
         return
-    met = crowded.as_run(timeline).links.met
+    met = crowded.as_run(timeline).links.incast_steps
     told = [(t, n, c) for n, (when, have) in met.items() for t, c in zip(when, have, strict=True)]
     others = [change for change in crowded.links.changes if change[1] not in met]
     table = replace(crowded.links, changes=tuple(sorted([*others, *told])), senders={}, incast=0.0)

@@ -22,7 +22,7 @@ from netsim.extent.shown import are_same
 from netsim.extent.solve import solve_form
 from netsim.extent.steady_state import Recurrence
 from netsim.nccl.choice import schedule_of
-from netsim.nccl.schedules.ring import round_again
+from netsim.nccl.schedules.ring import repeat_short_chunks
 from netsim.scenario.cells import expand
 from netsim.schedule.extent import Extent
 from netsim.tasks.cluster import wishes_of
@@ -392,10 +392,10 @@ def test_rings_of_very_many_rows_are_told_by_fewer_hops_and_memory() -> None:
 
 def test_shorter_chunks_come_round_again() -> None:
     count = np.array([[9] * 10, [5] * 8 + [2, 0]])
-    found = round_again(count, 4)
+    found = repeat_short_chunks(count, 4)
     assert found.tolist() == [[9] * 10, [5, 5, 2, 0, 5, 5, 2, 0, 2, 0]]
-    assert (round_again(count, 10) == count).all()
-    assert (round_again(count[:1], 4) == count[:1]).all()
+    assert (repeat_short_chunks(count, 10) == count).all()
+    assert (repeat_short_chunks(count[:1], 4) == count[:1]).all()
 
 
 @pytest.mark.slow

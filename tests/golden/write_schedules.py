@@ -123,7 +123,7 @@ def collnet(heads: int, nodes: int, local: int) -> dict[str, Any]:
     return {
         "heads": heads_of(nodes, local, heads),
         "chains": chains_of(nodes, local),
-        "doors": ("net",) * max(heads, 2),
+        "nic_routes": ("net",) * max(heads, 2),
         "chunk": 64,
     }
 

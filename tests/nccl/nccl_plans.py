@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 
 from netsim.collectives.collective import Collective
-from netsim.nccl.connect import NodePlace, Tree, children_of, double_binary_tree, planted, seats_of
+from netsim.nccl.connect import (
+    NodePlace,
+    Tree,
+    children_of,
+    double_binary_tree,
+    seats_of,
+    tree_of_ranks,
+)
 from netsim.nccl.constants import ByProtocol, LinkCost, Mechanism, NetworkCost
 from netsim.nccl.schedules.plan import Plan, Work
 from netsim.schedule.extent import Extent
@@ -58,7 +65,7 @@ def channel_tree(
     orders: Sequence[Sequence[int]], pattern: int, places: Sequence[NodePlace]
 ) -> Tree:
     """The tree of one channel over all ranks; `orders` are each node's ranks in chain order."""
-    return planted(seats_of(orders, map(len, orders)), pattern, children_of(places))
+    return tree_of_ranks(seats_of(orders, map(len, orders)), pattern, children_of(places))
 
 
 def contiguous_nodes(nodes: int, local: int) -> tuple[range, ...]:

@@ -6,7 +6,13 @@ from dataclasses import replace
 import pytest
 
 from netsim.nccl.communicator import Channel, ChannelGraph
-from netsim.nccl.connect import ChannelLayout, double_binary_tree, laid_out, seats_of, worst_graph
+from netsim.nccl.connect import (
+    ChannelLayout,
+    double_binary_tree,
+    layout_of_channels,
+    seats_of,
+    worst_graph,
+)
 from netsim.nccl.facts import facts_of
 from tests.nccl.nccl_nodes import node_of, searched_communicator
 from tests.nccl.nccl_plans import channel_tree, contiguous_nodes
@@ -30,7 +36,9 @@ def mixed_layout(
     """Rings and trees over the ranks of `nodes`, each node with its own graphs."""
     seats = seats_of(nodes, zip(map(id, rings), map(id, trees), strict=True))
     kinds = [(rings[node], trees[node]) for node in seats.first]
-    return laid_out([ring for ring, _ in kinds], [tree for _, tree in kinds], seats, n_channels)
+    return layout_of_channels(
+        [ring for ring, _ in kinds], [tree for _, tree in kinds], seats, n_channels
+    )
 
 
 def orders(config: str, kind: str, *, networked: bool) -> list[str]:

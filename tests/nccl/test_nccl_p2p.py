@@ -46,7 +46,7 @@ def test_rounds_match_and_meet_everyone_once(facts, sizes):
         for met in (sends, receives):
             assert sorted(met.tolist()) == list(range(first))
         for peer in range(first):
-            assert found.met(np.array(rank), np.array(rank), np.array(peer)) == peer
+            assert found.peers_in_round(np.array(rank), np.array(rank), np.array(peer)) == peer
 
 
 def sends_of(nodes, facts, rank: int) -> list[int]:

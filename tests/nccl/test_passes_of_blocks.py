@@ -31,7 +31,7 @@ def touched(schedule: Schedule) -> float:
 
 def plan_of(algorithm: str, nodes: int, local: int, **given: object) -> Plan:
     ranks = tuple(tuple(range(node * local, (node + 1) * local)) for node in range(nodes))
-    places = {"chains": (ranks, ranks), "heads": ranks, "doors": ("net",) * 4}
+    places = {"chains": (ranks, ranks), "heads": ranks, "nic_routes": ("net",) * 4}
     return small_plan(algorithm, "Simple", nodes, local, COUNT, **places, **given)
 
 

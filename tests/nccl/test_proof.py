@@ -28,7 +28,7 @@ def ring(name: str, protocol: str, nodes: int, local: int, count: int) -> tuple[
 
 
 def summed(algorithm: str, **given: object) -> tuple[Collective, Plan]:
-    values = {"chunk": 64, "heads": heads_of(3, 2, 2), "doors": ("net",) * 2, **given}
+    values = {"chunk": 64, "heads": heads_of(3, 2, 2), "nic_routes": ("net",) * 2, **given}
     if algorithm == "Tree":
         values["chunk"] = 0
     plan = small_plan(

@@ -32,7 +32,7 @@ def test_chains_and_switches_sum_up(nodes, local, direct):
         plan = small_plan(
             *("CollNetChain", "Simple", nodes, local, count),
             chains=chains_of(nodes, local),
-            doors=("net", "net"),
+            nic_routes=("net", "net"),
             direct=direct,
         )
         checked(Collective("all_reduce", nodes * local, count, 4, in_place=in_place), plan)
@@ -48,7 +48,7 @@ def test_heads_and_switches_sum_up(nodes, local, direct):
             plan = small_plan(
                 *("CollNetDirect", "Simple", nodes, local, count),
                 heads=heads_of(nodes, local, heads),
-                doors=("net",) * heads,
+                nic_routes=("net",) * heads,
                 direct=direct,
                 chunk=64,
             )
@@ -65,7 +65,7 @@ def test_switches_of_nodes_and_of_the_network_sum_up(nodes, local, registered):
             plan = small_plan(
                 *("NVLS", "Simple", nodes, local, count),
                 heads=heads_of(nodes, local, heads),
-                doors=("net",) * heads,
+                nic_routes=("net",) * heads,
                 registered=registered,
                 chunk=64,
             )
@@ -85,7 +85,7 @@ def test_blocks_go_through_the_network(algorithm, name, nodes, local, quick):
         plan = small_plan(
             *(algorithm, "Simple", nodes, local, count),
             heads=heads_of(nodes, local, local),
-            doors=("net",) * local,
+            nic_routes=("net",) * local,
             registered=quick,
             direct=quick,
             chunk=64,
@@ -103,7 +103,7 @@ def test_what_waits_for_the_network_is_noticed(monkeypatch, algorithm, forgotten
         *(algorithm, "Simple", 3, 2, 17 * 256),
         heads=heads_of(3, 2, 2),
         chains=chains_of(3, 2),
-        doors=("net", "net"),
+        nic_routes=("net", "net"),
         chunk=64,
     )
     with pytest.raises((RaceError, VerificationError)):

@@ -12,7 +12,7 @@ from netsim.engines.engine import simulate
 from netsim.nccl.choice import schedule_of, with_blocks
 from netsim.nccl.constants import MECHANISMS, ByProtocol, LinkCost
 from netsim.nccl.schedules.plan import Plan, Work
-from netsim.nccl.schedules.ring import evened
+from netsim.nccl.schedules.ring import with_equal_chunks
 from netsim.nccl.split import split_over_channels
 from netsim.program.place import place
 from netsim.schedule.extent import Extent
@@ -126,12 +126,12 @@ def test_rings_whose_last_chunks_are_empty_do_what_they_should(ranks, protocol, 
 def test_empty_chunks_are_shared_by_all_where_a_few_hops_tell():
     works = (Work(0, 0, 48, 1024, 64), Work(1, 48, 32, 1024, 64))
     plan, c = small_plan("Ring", "LL", 1, 8, 80, work=works), collective("all_reduce", 8, 80)
-    even, off = evened(c, plan)
+    even, off = with_equal_chunks(c, plan)
     assert [(work.count, work.last) for work in even.work] == [(64, 0)] * 2  # whole lines
     assert off == pytest.approx(1.0)  # 256 / 128 - 1, and no less than 1 - 80 / 128
-    assert evened(c, even) == (even, 0.0)
+    assert with_equal_chunks(c, even) == (even, 0.0)
     apart = replace(plan, work=(works[0], replace(works[1], count=16)))
-    assert [work.count for work in evened(c, apart)[0].work] == [64, 32]
+    assert [work.count for work in with_equal_chunks(c, apart)[0].work] == [64, 32]
 
 
 def call(name: str, nbytes: int, protocol: str, **given: object) -> tuple[Collective, Plan]:

@@ -200,7 +200,7 @@ def test_ranks_meet_others_in_the_same_round(sizes: tuple[int, ...]) -> None:
     for version in (Version(2, 19), Version(2, 25), Version(2, 29)):
         rounds = rounds_of(nodes, facts_of(version))
         src, dst, rank = (one.ravel() for one in np.indices((sum(sizes),) * 3))
-        met = rounds.met(rank, src, dst)
+        met = rounds.peers_in_round(rank, src, dst)
         assert (rounds.numbers(rank, met) == rounds.numbers(src, dst)).all()
 
 

@@ -127,7 +127,7 @@ def test_chains_are_repeated_over_all_channels():
     found = job(CLUSTERS["collnet"], variables=WISHES["collnet"])
     searched = min(node.view.collnet_chain.n_channels for node in found.nodes)
     chains = found.wiring.chains
-    assert len(chains.ranks) == len(chains.doors) == found.comm.n_channels
+    assert len(chains.ranks) == len(chains.nic_routes) == found.comm.n_channels
     for channel, ranks in enumerate(chains.ranks):
         for node, own in zip(found.nodes, ranks, strict=True):
             gpus = node.view.collnet_chain.channels[channel % searched].gpus

@@ -91,7 +91,7 @@ def test_what_bounds_is_named_and_both_engines_agree(work: str) -> None:
     found, program, _ = explained_run(ready, 4 * MIB)  # type: ignore[arg-type]
     assert found["bound_by"] == rows[1].bound_by
     assert found["links"][0]["class"] == "incast on NIC ingress"
-    assert len(program.links.met) == 3
+    assert len(program.links.incast_steps) == 3
 
 
 @pytest.mark.parametrize(

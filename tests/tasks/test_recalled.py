@@ -242,7 +242,7 @@ def test_every_part_of_a_plan_tells_calls_apart() -> None:
     seen = [outcome.plan_key(plan)]
     other = {
         "algorithm": "Tree", "protocol": "LL", "node": (0, 1), "work": (1,), "rings": [(1, 0)],
-        "trees": (1,), "heads": ((1,),), "chains": (((1,),),), "doors": ("a",), "transfers": 1,
+        "trees": (1,), "heads": ((1,),), "chains": (((1,),),), "nic_routes": ("a",), "transfers": 1,
         "mechanism": 1, "link": "pcie", "links": {(0, 1): "shm"}, "routes": {(0, 0, 1): "pxn"},
         "direct": True, "registered": True, "slots": 4, "slot_bytes": 9, "far": "pxn",
         "n_channels": 3, "cached": True, "crowded": True,

@@ -1,4 +1,4 @@
-"""The compiled engine: its event loop, and how a Program is set up for it, run and watched."""
+"""The compiled engine: its event loop, and how a Program is prepared for it and simulated."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -25,7 +25,7 @@ from netsim.program.program import COARSE, Choices, Operations, Program, Timelin
 
 __all__ = ["Simulator", "is_ready", "run", "run_operations", "tight_entries"]
 
-INSTANT = 1e-14  # what lies within this of the earliest event belongs to its instant
+INSTANT = 1e-14  # events within this fraction of the earliest time belong to its instant
 DONE, STALLED, STOPPED, PAUSED, MORE_SEATS, MORE_ALARMS = range(6)
 
 
@@ -36,8 +36,12 @@ def advance_rows(
     future: structures.Future,
     options: structures.PathChoices,
 ) -> int:
-    """Simulate on to the end, or until there is not enough room; why it stopped. All state lies in
-    the arguments: a call takes up exactly where the last one left off."""
+    """Simulate until the end, or until memory is too small, or until it is stopped; return the
+    reason.
+
+    The reason is DONE, STALLED, STOPPED, PAUSED, MORE_SEATS or MORE_ALARMS. The arguments hold the
+    entire state, so that the next call continues where this one has returned.
+    """
     core = net.core[0]
     waiting = options.waiting
     while core.stop == 0:
@@ -70,7 +74,11 @@ def _next_instant(
     future: structures.Future,
     options: structures.PathChoices,
 ) -> bool:
-    """Go to the earliest of all events, and collect what belongs to its instant."""
+    """Go to the earliest event, and process all events of its instant; return whether there was
+    one.
+
+    Events are changes of capacities, alarms of rows, and the ends of flows.
+    """
     core = net.core[0]
     ends = future.ends
     alarms = future.alarms
@@ -94,7 +102,7 @@ def _next_instant(
     node = structures.next_due(alarms, 1, core.horizon)
     while node > 0 and core.stop == 0:
         alarms[node] = inf
-        _ring(rows, core, future.alarm_row, node - (len(alarms) >> 1))
+        _end_alarm(rows, core, future.alarm_row, node - (len(alarms) >> 1))
         node = structures.next_due(alarms, node, core.horizon)
     node = structures.next_due(ends, 1, core.horizon)
     while node > 0 and core.stop == 0:
@@ -105,7 +113,7 @@ def _next_instant(
             when = structures.next_end(rows, seat)
             row = structures.leave(rows, seat)
             _count(options, row, -1.0)
-            when = max(now, when, _moves(rows, core, row)) if core.instant > 0.0 else now
+            when = max(now, when, _move_time(rows, core, row)) if core.instant > 0.0 else now
             _finish(rows, core, row, when)
         mark_dirty(net, place)
         node = structures.next_due(ends, node, core.horizon)
@@ -119,7 +127,8 @@ def _begin(
     future: structures.Future,
     options: structures.PathChoices,
 ) -> None:
-    """Take the next row that is ready: start it, or set an alarm for when it begins to move bytes.
+    """Take the next row that is ready: start it, or set an alarm for the time when its bytes begin
+    to move.
 
     A row that shares no link runs at a known rate, so its finish time is computed at once.
     """
@@ -138,7 +147,7 @@ def _begin(
         _finish(rows, core, row, moves + amount / style.cap)
     elif moves > core.horizon:
         _set_alarm(core, future.alarms, future.alarm_row, row, moves)
-    elif len(options.taken) > 0 and path >= 0 and _others(options, path) > 0:
+    elif len(options.taken) > 0 and path >= 0 and _alternatives(options, path) > 0:
         structures.put_in(options.waiting, row, 0.0)
     else:
         _join(rows, net, options, row, group)
@@ -154,7 +163,7 @@ def _join(
 ) -> None:
     """Let a row take part in the sharing of links, in a seat of its group.
 
-    If it begins to move bytes later within this instant, it is put on the list of `_join_later`.
+    If its bytes begin to move later within this instant, it is put on the list of `_join_later`.
     """
     core = net.core[0]
     place = seat_for(net, group)
@@ -162,17 +171,17 @@ def _join(
     _count(options, row, 1.0)
     if core.instant == 0.0:
         rows.start[row] = min(rows.start[row], core.now)
-    elif _moves(rows, core, row) > core.now:
+    elif _move_time(rows, core, row) > core.now:
         rows.child[row], rows.waits[row], core.later = place, core.later, row
         return
-    _sit(rows, net, row, place, 0.0)
+    _add_flow(rows, net, row, place, 0.0)
 
 
 @InnerFunction
-def _sit(
+def _add_flow(
     rows: structures.RowColumns, net: structures.Net, row: int, place: int, more: float
 ) -> None:
-    """Add a row to the flows of a seat, with work of amount / share plus `more`."""
+    """Add a row to the flows of seat number `place`, with work of amount / share plus `more`."""
     core = net.core[0]
     seat = net.seats[place]
     amount = rows.amount[rows.piece[row if row < core.span else row % core.span]]
@@ -180,18 +189,20 @@ def _sit(
 
 
 @InnerFunction
-def _moves(rows: structures.RowColumns, core: structures.Records, row: int) -> float:
-    """When a row begins to move its bytes."""
+def _move_time(rows: structures.RowColumns, core: structures.Records, row: int) -> float:
+    """Return the time in seconds at which the bytes of a row begin to move: its start plus its
+    latency.
+    """
     once = row if row < core.span else row % core.span
     return float(rows.start[row] + rows.styles[rows.style[once]].latency)
 
 
 @InnerFunction
 def _join_later(rows: structures.RowColumns, net: structures.Net, ends: structures.Agenda) -> None:
-    """Seat the rows that begin to move their bytes after the beginning of this instant.
+    """Add the rows whose bytes begin to move after the beginning of this instant to their seats.
 
     They get bandwidth from the beginning of the instant on. So that they finish at the right time,
-    their work grows by what they would move until their own beginning: level * seconds.
+    their work grows by what they would move before their bytes begin to move: level * seconds.
     """
     core = net.core[0]
     while core.later >= 0 and core.stop == 0:
@@ -200,32 +211,35 @@ def _join_later(rows: structures.RowColumns, net: structures.Net, ends: structur
         core.later = rows.waits[row]
         rows.child[row] = 0
         level = net.seats[place].level
-        more = (_moves(rows, core, row) - core.now) * level if level < inf else 0.0
-        _sit(rows, net, row, place, more)
+        more = (_move_time(rows, core, row) - core.now) * level if level < inf else 0.0
+        _add_flow(rows, net, row, place, more)
         structures.put(ends, place, structures.next_end(rows, net.seats[place]))
 
 
 @InnerFunction
-def _others(options: structures.PathChoices, path: int) -> int:
-    """The number of paths that a message may choose from, besides the first of them (`path`)."""
-    way = options.way[path]
-    return int(options.more[way + 1] - options.more[way])
+def _alternatives(options: structures.PathChoices, path: int) -> int:
+    """Return the number of paths that a message may choose from, besides the first of them
+    (`path`).
+    """
+    route = options.route[path]
+    return int(options.more[route + 1] - options.more[route])
 
 
 @InnerFunction
 def _choose(
     rows: structures.RowColumns, net: structures.Net, options: structures.PathChoices
 ) -> None:
-    """Choose the path of the next waiting row and start it: the path on which `_fullest` is least,
-    the first of equal ones.
+    """Choose the path of the next waiting row and start the row.
+
+    It takes the path on which `_fullest` is least, and of equal ones the first.
     """
     core = net.core[0]
     row = options.waiting[1].number
     structures.take_out(options.waiting, row)
-    best = options.way[options.taken[row]]
+    best = options.route[options.taken[row]]
     least = _fullest(options, best)
     first = options.more[best]
-    for path in range(first, first + _others(options, best)):
+    for path in range(first, first + _alternatives(options, best)):
         full = _fullest(options, path)
         if full < least:
             best = path
@@ -237,9 +251,10 @@ def _choose(
 
 @InnerFunction
 def _fullest(options: structures.PathChoices, path: int) -> float:
-    """The largest number of messages per rate (s/B) on a link of a path, with one more message.
+    """Return the largest ratio of messages to capacity (s/B) of the links of a path.
 
-    Links that all the alternative paths share do not count.
+    The messages are those that are active on the link, and one more. Links that all the alternative
+    paths share do not count.
     """
     full = 0.0
     for k in range(options.ptr[path], options.ptr[path + 1]):
@@ -260,6 +275,7 @@ def _count(options: structures.PathChoices, row: int, more: float) -> None:
 
 @InnerFunction
 def _finish(rows: structures.RowColumns, core: structures.Records, row: int, end: float) -> None:
+    """Set the finish time of a row, and put the row on the list of finished rows."""
     rows.end[row] = end
     rows.waits[row] = core.over
     core.over = row
@@ -267,25 +283,30 @@ def _finish(rows: structures.RowColumns, core: structures.Records, row: int, end
 
 @InnerFunction
 def _end(rows: structures.RowColumns, core: structures.Records, taken: NDArray[np.int32]) -> None:
-    """Take the next finished row, and report its finish time to the rows that wait for it."""
+    """Take the next finished row, and report its finish time to the rows that wait for it.
+
+    `taken` is by row the path that it has chosen; empty if there is no choice of paths.
+    """
     row = core.over
     core.over = rows.waits[row]
     core.done += 1
     once = row if row < core.span else row % core.span
     path = taken[row] if len(taken) > 0 else rows.path[once]
     end = rows.end[row]
-    way = rows.path_latency[path]
+    latency = rows.path_latency[path]
     for k in range(rows.next_ptr[once], rows.next_ptr[once + 1]):
         lag = rows.lags[rows.next_lag[k]]
         after = rows.next_row[k] + (row - once)
-        _tell(rows, core, after, end + (lag.seconds + way * lag.arrival))
+        _meet_dependency(rows, core, after, end + (lag.seconds + latency * lag.arrival))
     mark = once - (core.span - core.marks)
     if mark >= 0 and row + core.marks < len(rows.start):  # the next operation of a rank
-        _tell(rows, core, row + core.marks, end)
+        _meet_dependency(rows, core, row + core.marks, end)
 
 
 @InnerFunction
-def _tell(rows: structures.RowColumns, core: structures.Records, row: int, start: float) -> None:
+def _meet_dependency(
+    rows: structures.RowColumns, core: structures.Records, row: int, start: float
+) -> None:
     """Record that one dependency of a row is met and that the row starts at `start` or later.
 
     After its last dependency the row joins the list of ready rows.
@@ -301,6 +322,9 @@ def _tell(rows: structures.RowColumns, core: structures.Records, row: int, start
 def _set_alarm(
     core: structures.Records, alarms: structures.Agenda, alarm_row: Any, row: int, when: float
 ) -> None:
+    """Let a row become ready again at the time `when` (seconds); the alarm gets the first free
+    place.
+    """
     place = core.free_alarm
     if place >= 0:
         core.free_alarm = alarm_row[place]
@@ -312,10 +336,10 @@ def _set_alarm(
 
 
 @InnerFunction
-def _ring(
+def _end_alarm(
     rows: structures.RowColumns, core: structures.Records, alarm_row: Any, place: int
 ) -> None:
-    """Free an alarm that is due; its row joins the list of ready rows and then moves its bytes."""
+    """Free the place of an alarm whose time has come; its row joins the list of ready rows."""
     row = alarm_row[place]
     alarm_row[place] = core.free_alarm
     core.free_alarm = place
@@ -323,14 +347,20 @@ def _ring(
     core.ready = row
 
 
-# Machine code in a thread of its own, while this one hears the user and tells how far it is.
-# Python can act on Ctrl-C only between calls, and one call may simulate for minutes.
+# Machine code runs in a thread of its own, while the main thread reports progress. Python can react
+# to Ctrl-C only between calls, and one call may simulate for minutes.
 
-LOOK = 0.1  # seconds between two looks at the outside world
+LOOK = 0.1  # seconds between two reports of progress
 
 
-def attended(call: Callable[[], int], stop: Callable[[], None], look: Callable[[], None]) -> int:
-    """The answer of a call; `look()` is called now and then, and `stop()` on interruption."""
+def run_in_thread(
+    call: Callable[[], int], stop: Callable[[], None], look: Callable[[], None]
+) -> int:
+    """Run `call` in another thread and return its result.
+
+    Meanwhile `look()` is called every `LOOK` seconds. On an interruption (Ctrl-C) `stop()` is
+    called, and the interruption is raised when the thread has ended.
+    """
     answers: list[int] = []
     thread = Thread(target=lambda: answers.append(call()))
     thread.start()
@@ -350,9 +380,9 @@ Floats = NDArray[np.float64]
 Progress = Callable[[int, int, float], None]
 
 _PLACES = 1 << 10  # seats and alarms to begin with
-MANY = 1_000_000  # rows for which memory that is freed is worth keeping
-MOST_KEPT = 20_000_000  # rows of operations on which more may follow: of more, none do
-BRIEF = 5000  # rows that are simulated before anybody could interrupt
+MIN_ROWS_TO_KEEP_MEMORY = 1_000_000  # rows for which memory that is freed is worth keeping
+MAX_CONTINUED_ROWS = 20_000_000  # rows of operations on which more may follow: of more, none do
+MAX_UNWATCHED_ROWS = 5000  # rows that are simulated before anybody could interrupt
 
 
 @dataclass(frozen=True)
@@ -368,63 +398,75 @@ class Simulator:
         progress: Progress | None = None,
         instant: float | None = None,
     ) -> Timeline:
-        """The Timeline if ranks begin at these times; `progress` hears rows done, rows and now.
-        `instant`: another than the program's."""
+        """Simulate the program and return its Timeline.
+
+        - `begins`: the times at which ranks begin, in seconds; by default all begin at 0.
+        - `progress`: is called now and then with the rows that are done, all rows, and the
+          simulated time.
+        - `instant`: the length of an instant in seconds; by default that of the program.
+        """
         program = self.program if instant is None else replace(self.program, instant=instant)
-        run = _Run(Operations(program, np.zeros((1, 0))), self._laid, begins)
-        run.onward(progress)
+        run = _Run(Operations(program, np.zeros((1, 0))), self._prepared, begins)
+        run.simulate(progress)
         return run.timeline
 
     @cached_property
-    def _laid(self) -> "_Laid":
-        return _laid_out(self.program)
+    def _prepared(self) -> "_Prepared":
+        """The groups and dependencies of the program."""
+        return _prepare(self.program)
 
 
 def run(program: Program, *, progress: Progress | None = None) -> Timeline:
-    """Simulate a program once."""
+    """Simulate a program once; `progress` is called now and then with rows done, all rows, and the
+    time.
+    """
     return Simulator(program).timeline(progress=progress)
 
 
 def is_ready() -> bool:
-    """Whether nothing is to be compiled any more."""
+    """Return whether the event loop has been compiled, so that a run compiles nothing."""
     return advance_rows.is_ready
 
 
 def run_operations(many: Operations, under_way: "list[_Run] | None" = None) -> Timeline:
-    """Simulate operations in a row: the times of the rows of each, one after the other. More of
-    those that are `under_way` go on from where the first rank had ended the last of them."""
-    run = under_way.pop().longer(many) if under_way else _Run(many, _laid_out(many.once))
-    if len(many) >= MOST_KEPT:
+    """Simulate operations back to back; return the times of the rows of each, one after the other.
+
+    `under_way` holds at most one run of fewer of these operations; it is continued from the time at
+    which the first rank had finished its last operation, and is replaced by the new run.
+    """
+    run = under_way.pop().longer(many) if under_way else _Run(many, _prepare(many.once))
+    if len(many) >= MAX_CONTINUED_ROWS:
         structures.trim_memory()
     elif under_way is not None:
         run.keep()
         under_way.append(run)
-    run.onward()
+    run.simulate()
     return run.timeline
 
 
-class _Laid(NamedTuple):
-    """What runs of a program have in common."""
+class _Prepared(NamedTuple):
+    """What does not change between runs of a program."""
 
     grouping: Grouping
     followers: Followers
 
 
-def _laid_out(program: Program) -> _Laid:
-    if len(program) >= MANY:
+def _prepare(program: Program) -> _Prepared:
+    """Return the groups and the followers of a program's rows."""
+    if len(program) >= MIN_ROWS_TO_KEEP_MEMORY:
         structures.keep_freed_memory()
-    return _Laid(group_rows(program), followers_of(program.schedule))
+    return _Prepared(group_rows(program), followers_of(program.schedule))
 
 
 CHANGING = ("start", "end", "waits", "child")  # columns of rows
 
 
 class _Run:
-    """A simulation under way. All its state is what `advance_rows` is given."""
+    """A simulation in progress. The arguments of `advance_rows` hold its entire state."""
 
-    def __init__(self, many: Operations, laid: _Laid, begins: Floats | None = None) -> None:
-        self.many, self.laid, grouping = many, laid, laid.grouping
-        self.rows = _rows(many, laid, begins)
+    def __init__(self, many: Operations, prepared: _Prepared, begins: Floats | None = None) -> None:
+        self.many, self.prepared, grouping = many, prepared, prepared.grouping
+        self.rows = _rows(many, prepared, begins)
         ready, free = _list_free_rows(self.rows)
         places = _places(min(free, len(grouping.groups) - 1))
         self.net, self.future = _net(many.once, grouping, places), _future(many, grouping, places)
@@ -432,20 +474,25 @@ class _Run:
         core["ready"], core["span"], core["marks"] = ready, len(many.once), many.launched.shape[1]
         core["pause"] = len(many)
 
-    def onward(self, progress: Progress | None = None) -> None:
-        """Simulate on to the end, or a pause."""
+    def simulate(self, progress: Progress | None = None) -> None:
+        """Simulate until the end or a pause.
+
+        `progress` is called now and then with the rows that are done, all rows, and the simulated
+        time.
+        """
         many = self.many
-        grouping = self.laid.grouping
+        grouping = self.prepared.grouping
         core = self.net.core[0]
 
         def look() -> None:
+            """Report progress."""
             if progress is not None:
                 progress(int(core["done"]), len(many), float(core["now"]))
 
         stop = partial(core.__setitem__, "stop", 1)
         while True:
             call = advance_rows.ready(self.rows, self.net, self.future, self.options)
-            state = call() if len(many) < BRIEF else attended(call, stop, look)
+            state = call() if len(many) < MAX_UNWATCHED_ROWS else run_in_thread(call, stop, look)
             if state == MORE_SEATS:
                 if _has_caps(grouping):
                     self.net = self.net._replace(looks=structures.longer(self.net.looks))
@@ -460,7 +507,7 @@ class _Run:
 
     @property
     def timeline(self) -> Timeline:
-        """The times of its rows, once they are over."""
+        """The times of all rows, once they have finished."""
         taken = self.options.taken
         return Timeline(self.rows.start, self.rows.end, taken if len(taken) else None)
 
@@ -472,7 +519,7 @@ class _Run:
         """
         core = self.net.core
         core["pause"] = len(self.many) - core["marks"]
-        self.onward()
+        self.simulate()
         core["pause"] = len(self.many)
         first = int((self.rows.end < 0).argmax())
         columns = [getattr(self.rows, name)[first:].copy() for name in CHANGING]
@@ -481,7 +528,7 @@ class _Run:
 
     def longer(self, many: Operations) -> "_Run":
         """Return a run of more operations that continues from the saved state."""
-        run = _Run(many, self.laid)
+        run = _Run(many, self.prepared)
         (first, columns, net, future, options) = self.saved
         for name, column in zip(CHANGING, columns, strict=True):
             getattr(run.rows, name)[: len(self.many)] = getattr(self.rows, name)
@@ -496,14 +543,19 @@ class _Run:
 
 
 def _places(seats: int) -> int:
-    """The number of places (a power of 4) in the agenda of next finish times for `seats` seats.
+    """Return the number of places (a power of 4) in the agenda of next finish times for `seats`
+    seats.
 
-    The queue `looks` has as many entries for seats, after those for links.
+    The queue `looks` has this number of entries for seats, after those for links.
     """
     return structures.places_for(max(seats, _PLACES))
 
 
-def _rows(many: Operations, laid: _Laid, begins: Floats | None) -> structures.RowColumns:
+def _rows(many: Operations, prepared: _Prepared, begins: Floats | None) -> structures.RowColumns:
+    """Return the columns of rows before the start of a run.
+
+    `begins` are the times at which ranks begin, in seconds; None: all begin at 0.
+    """
     program = many.once
     schedule = many.once.schedule
     times, marks = many.launched.shape
@@ -518,7 +570,7 @@ def _rows(many: Operations, laid: _Laid, begins: Floats | None) -> structures.Ro
     waits.reshape(times, -1)[1:, :marks] += 1
     styles = np.zeros(len(schedule.styles), structures.STYLE)
     styles["latency"], styles["cap"] = program.style_values("latency"), program.caps
-    styles["kind"] = laid.grouping.kind
+    styles["kind"] = prepared.grouping.kind
     lags = np.zeros(len(schedule.lags), structures.LAG)
     lags["seconds"], lags["arrival"] = program.lag_seconds, program.lag_arrival
     return structures.RowColumns(
@@ -529,19 +581,22 @@ def _rows(many: Operations, laid: _Laid, begins: Floats | None) -> structures.Ro
         end=np.full(len(many), -1.0),
         waits=waits,
         child=structures.untouched(len(many), np.int32),
-        next_ptr=laid.followers.ptr,
-        next_row=laid.followers.row,
-        next_lag=laid.followers.lag,
+        next_ptr=prepared.followers.ptr,
+        next_row=prepared.followers.row,
+        next_lag=prepared.followers.lag,
         styles=styles,
         lags=lags,
         amount=schedule.pieces.amount,
         path_latency=program.path_latency,
-        group=laid.grouping.group,
+        group=prepared.grouping.group,
     )
 
 
 def _net(program: Program, grouping: Grouping, places: int) -> structures.Net:
-    """The initial links, groups and seats: no row is active. Unused seats take no memory."""
+    """Return the initial links, groups and seats: no row is active. Unused seats take no memory.
+
+    `places` is the number of seats for which the queue `looks` has room.
+    """
     core = np.zeros(1, structures.CORE)
     for name in ("ready", "over", "free_seat", "free_alarm", "later", "dirty", "moved"):
         core[name] = structures.NOBODY
@@ -561,6 +616,11 @@ def _net(program: Program, grouping: Grouping, places: int) -> structures.Net:
 
 
 def _crowds(senders: Mapping[int, int], grouping: Grouping) -> structures.Records:
+    """Return the records that incast needs of links: capacities with one sender, and whose senders
+    they are.
+
+    `senders` maps a link to the link that it sends into. Without senders there are no records.
+    """
     crowds = np.zeros(len(grouping.links) + 1 if senders else 0, structures.CROWD)
     if senders:  # the last place is for those that nothing comes from
         crowds["healthy"][:-1], crowds["into"] = grouping.links["capacity"], structures.NOBODY
@@ -569,11 +629,15 @@ def _crowds(senders: Mapping[int, int], grouping: Grouping) -> structures.Record
 
 
 def _has_caps(grouping: Grouping) -> bool:
+    """Return whether any kind of row has a highest rate."""
     return bool(np.isfinite(grouping.limits["cap"]).any())
 
 
 def _future(many: Operations, grouping: Grouping, places: int) -> structures.Future:
-    """The initial agendas: changes of capacity, then a sentinel at infinity; `places` for seats."""
+    """Return the initial agendas of ends and alarms, which are empty, and the changes of capacity.
+
+    The changes end with a sentinel at infinity. `places` is the number of places for seats.
+    """
     slots = np.full(len(grouping.number), structures.NOBODY)
     choices = many.once.paths.choices
     if choices is not None:
@@ -592,11 +656,13 @@ def _future(many: Operations, grouping: Grouping, places: int) -> structures.Fut
 
 
 def _options(many: Operations) -> structures.PathChoices:
-    """The paths that messages may choose from, before any has chosen; empty without choices."""
+    """Return the paths that messages may choose from, before any has chosen; empty without
+    choices.
+    """
     none = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64)
     paths = many.once.paths.choices or Choices(*none, none[0], np.zeros(0, bool), none[1])
     rows = 0 if many.once.paths.choices is None else len(many)
-    fixed = paths.way, paths.more, paths.ptr, paths.slot, paths.apart
+    fixed = paths.route, paths.more, paths.ptr, paths.slot, paths.apart
     slots = np.zeros(len(paths.link), structures.SLOT)
     slots["capacity"] = many.once.links.capacity[paths.link]
     taken = np.tile(many.once.path, len(many.launched))[:rows].astype(np.int32)
@@ -604,16 +670,19 @@ def _options(many: Operations) -> structures.PathChoices:
 
 
 def _list_free_rows(rows: structures.RowColumns) -> tuple[int, int]:
-    """Link the rows that wait for nothing, in row order; the first of them, and their number."""
+    """Link the rows that wait for nothing into a list in row order; return the first, and their
+    number.
+    """
     free = np.flatnonzero(rows.waits == 0).astype(np.int32)
     rows.waits[free] = np.append(free[1:], np.int32(structures.NOBODY))
     return int(free[0]) if len(free) else structures.NOBODY, len(free)
 
 
 def _stalled(program: Program, rows: structures.RowColumns, now: float) -> Exception:
-    """The error for a simulation in which some rows can never finish.
+    """Return the error for a simulation in which some rows can never finish.
 
-    Rows that wait for an unfinished row count as not started.
+    Rows that wait for an unfinished row count as not started. `now` is the simulated time in
+    seconds.
     """
     schedule = program.schedule
     end = np.where(rows.end < 0, inf, rows.end)

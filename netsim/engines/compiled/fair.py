@@ -1,18 +1,20 @@
 """Fair levels after an instant: weighted max-min, solved only where something can have changed.
 
-The levels of all seats are known from before. A change is followed upwards in one sweep: links are
-looked at in the order of the level at which something happens on them.
+`structures.py` defines seats and levels. The levels of all seats are known from before. A change is
+followed in one sweep of a level that rises from 0: links are examined in the order of the level at
+which something happens on them.
 
 - A link that becomes full at a level stops all seats that rise on it at that level, and lowers the
   settled seats above it: they have grown at the expense of smaller ones.
-- A full link that is found with room left at its old level is full no more: the settled seats that
-  it alone held back rise again.
-- A seat that is touched by neither keeps its level. So every seat ends at its cap or with a full
-  link on which no level is higher, which is the condition of optimality, and a change spreads only
+- A link that was full at its old level and now has room there is full no more: the settled seats
+  that it alone held back rise again.
+- A seat that neither happens to keeps its level. So every seat ends at its cap or with a full link
+  on which no level is higher, which is the condition of optimality, and a change spreads only
   through full links.
 
-Whatever changes on a link while the sweep is at level x changes nothing below x; therefore no link
-has to be gone back to."""
+Whatever changes on a link while the sweep is at level x changes nothing below x; therefore the
+sweep never goes back.
+"""
 
 from math import inf
 
@@ -27,7 +29,10 @@ CLOSE = 1e-9  # so are these, if the link's capacity cannot tell them apart
 
 @InnerFunction
 def sweep(net: structures.Net) -> None:
-    """Follow all changes that were noted since the last solution."""
+    """Examine links and rising seats in the order of their levels, until none is left in `looks`.
+
+    Afterwards every seat that was changed has its new level, unless nothing limits it.
+    """
     while net.looks[1].level < inf and net.core[0].stop == 0:
         level = net.looks[1].level
         number = net.looks[1].number
@@ -43,7 +48,7 @@ def sweep(net: structures.Net) -> None:
 
 @InnerFunction
 def look_at(net: structures.Net, link: int, level: float) -> None:
-    """See to it that a link is looked at when the sweep comes to a level, or before."""
+    """Put a link on the queue of links to examine, at `level` or below."""
     net.links[link].exact = 0
     if structures.level_of(net.looks, link) > level:
         structures.put_in(net.looks, link, level)
@@ -51,7 +56,10 @@ def look_at(net: structures.Net, link: int, level: float) -> None:
 
 @InnerFunction
 def rise(net: structures.Net, place: int) -> None:
-    """Take back what a seat was given, and let it rise until something stops it."""
+    """Let seat number `place` rise: take its present bandwidth back from its links.
+
+    Its level is not known until a link or its cap stops it.
+    """
     seat = net.seats[place]
     core = net.core[0]
     group = net.groups[seat.group]
@@ -73,8 +81,11 @@ def rise(net: structures.Net, place: int) -> None:
 
 @InnerFunction
 def _add_rising(link: structures.Records, weight: float) -> None:
-    """Add to what rises, to twice the precision: shares may differ by more than a float holds, and
-    the small ones go on when the large ones have stopped."""
+    """Add a weight to the capacity that the rising seats of a link use per unit of level.
+
+    The sum has twice the precision of a float: shares may differ by more than a float holds, and
+    seats of small shares continue when those of large shares have stopped.
+    """
     total = link.rising + weight
     added = total - link.rising
     link.rest += (link.rising - (total - added)) + (weight - added)
@@ -83,12 +94,15 @@ def _add_rising(link: structures.Records, weight: float) -> None:
 
 @InnerFunction
 def _rising(link: structures.Records) -> float:
+    """Return the capacity that the rising seats of a link use per unit of level."""
     return float(link.rising + link.rest)
 
 
 @InnerFunction
 def move(net: structures.Net, place: int) -> None:
-    """Bring a seat up to date before its level changes, and list it as moved."""
+    """Set the clock of seat number `place` to the present before its level changes; list it as
+    moved.
+    """
     seat = net.seats[place]
     core = net.core[0]
     structures.advance(seat, core.now)
@@ -99,7 +113,10 @@ def move(net: structures.Net, place: int) -> None:
 
 @InnerFunction
 def _visit(net: structures.Net, number: int, now: float) -> None:
-    """Decide what happens on a link when the sweep comes to a level."""
+    """Decide what happens on link `number` when the sweep is at the level `now`.
+
+    The link is full there, is full no more, or is examined again at a higher level.
+    """
     link = net.links[number]
     free = link.capacity - link.used
     slack = link.capacity * (EQUAL + 4e-16 * link.count)
@@ -130,7 +147,12 @@ def _visit(net: structures.Net, number: int, now: float) -> None:
 
 @InnerFunction
 def _water_level(net: structures.Net, number: int, low: float, slack: float) -> float:
-    """The level, at least `low`, at which a link is full once all above are lowered to it."""
+    """Return the level (at least `low`) at which link `number` is full if all seats above it are
+    lowered.
+
+    It is infinite if the link does not become full. `slack` is the capacity (bytes/s) that counts
+    as rounding.
+    """
     link = net.links[number]
     reached = net.core[0].level
     level = low
@@ -165,7 +187,9 @@ def _water_level(net: structures.Net, number: int, low: float, slack: float) -> 
 
 @InnerFunction
 def _fill(net: structures.Net, number: int, level: float) -> None:
-    """A link is full at a level: stop who rises on it, lower who is above."""
+    """Make link `number` full at a level: stop the seats that rise on it, lower those above the
+    level.
+    """
     link = net.links[number]
     structures.take_out(net.looks, number)
     link.level = level
@@ -184,7 +208,7 @@ def _fill(net: structures.Net, number: int, level: float) -> None:
 
 @InnerFunction
 def _open(net: structures.Net, number: int) -> None:
-    """A link is full no more: let those rise that it held back."""
+    """Make a link that was full at a level full no more: let the seats rise that it held back."""
     link = net.links[number]
     level = link.level
     net.core[0].level = max(net.core[0].level, level)
@@ -201,7 +225,7 @@ def _open(net: structures.Net, number: int) -> None:
 
 @InnerFunction
 def _stop(net: structures.Net, place: int, level: float) -> None:
-    """A rising seat has reached its level."""
+    """Fix the level of seat number `place`, which was rising."""
     seat = net.seats[place]
     seat.level = level
     seat.state = structures.STOPPED
@@ -222,7 +246,10 @@ def _stop(net: structures.Net, place: int, level: float) -> None:
 
 @InnerFunction
 def _lower(net: structures.Net, place: int, number: int, level: float) -> None:
-    """A settled seat has to give way; that may leave room on other links that were full."""
+    """Lower seat number `place` to the level at which link `number` is full.
+
+    Its other links that were full are examined again, because they may have room now.
+    """
     seat = net.seats[place]
     move(net, place)
     for k in range(net.groups[seat.group].first, net.groups[seat.group + 1].first):
@@ -238,7 +265,10 @@ def _lower(net: structures.Net, place: int, number: int, level: float) -> None:
 
 @InnerFunction
 def seat_for(net: structures.Net, group: int) -> int:
-    """The seat of a group, up to date for one more flow."""
+    """Return the number of a group's seat, with its clock at the present so that a flow can join.
+
+    A group without a seat gets a free one.
+    """
     place = net.groups[group].seat
     core = net.core[0]
     if place < 0:
@@ -269,7 +299,7 @@ def seat_for(net: structures.Net, group: int) -> int:
 
 @InnerFunction
 def mark_dirty(net: structures.Net, place: int) -> None:
-    """List a seat whose flows change in this instant."""
+    """Put seat number `place` on the list of seats whose flows change in this instant."""
     seat = net.seats[place]
     core = net.core[0]
     if seat.next == structures.UNLISTED:
@@ -279,7 +309,9 @@ def mark_dirty(net: structures.Net, place: int) -> None:
 
 @InnerFunction
 def settle(rows: structures.RowColumns, net: structures.Net, ends: structures.Agenda) -> None:
-    """At the end of an instant: solve for the new levels, and note when flows will end."""
+    """End an instant: solve for the new levels, and set in `ends` when the next flow of each seat
+    ends.
+    """
     core = net.core[0]
     place = core.dirty
     while place >= 0 and core.stop == 0:
@@ -308,7 +340,10 @@ def settle(rows: structures.RowColumns, net: structures.Net, ends: structures.Ag
 
 @InnerFunction
 def _seek_level(net: structures.Net, place: int) -> None:
-    """Do what a change in the number of flows calls for."""
+    """Take the next seat from the list of seats whose flows have changed.
+
+    Without flows it is freed; else it gets its level at once if that is possible, or rises.
+    """
     seat = net.seats[place]
     core = net.core[0]
     core.dirty = seat.next
@@ -323,8 +358,11 @@ def _seek_level(net: structures.Net, place: int) -> None:
 
 @InnerFunction
 def _at_cap(net: structures.Net, place: int) -> bool:
-    """Whether a seat goes at its cap, as before if it had flows, and leaves room on all its links:
-    then nobody else notices what changes on it."""
+    """Set seat number `place` to its cap if that leaves room on all its links; return whether it
+    does.
+
+    If it had flows before, they must have been at their cap. Then no other seat changes.
+    """
     seat = net.seats[place]
     draws = range(net.groups[seat.group].first, net.groups[seat.group + 1].first)
     cap = net.kinds[net.groups[seat.group].kind].cap
@@ -349,7 +387,9 @@ def _at_cap(net: structures.Net, place: int) -> bool:
 
 @InnerFunction
 def _settle_alone(net: structures.Net, place: int) -> bool:
-    """The level of a seat that shares no link with others, if that is so."""
+    """Set the level of seat number `place` if it shares no link with other seats; return whether
+    so.
+    """
     seat = net.seats[place]
     draws = range(net.groups[seat.group].first, net.groups[seat.group + 1].first)
     level = net.kinds[net.groups[seat.group].kind].cap
@@ -375,7 +415,7 @@ def _settle_alone(net: structures.Net, place: int) -> bool:
 
 @InnerFunction
 def resize(net: structures.Net, number: int, more: int) -> None:
-    """Add `more` senders to a link (-1: no link); incast lowers its capacity."""
+    """Add `more` senders to link `number` (-1: no link); incast then changes its capacity."""
     if number >= 0:
         crowd = net.crowds[number]
         crowd.senders += more
@@ -386,6 +426,7 @@ def resize(net: structures.Net, number: int, more: int) -> None:
 
 @InnerFunction
 def _enter_links(net: structures.Net, place: int) -> None:
+    """List seat number `place` as a member of all its links."""
     group = net.seats[place].group
     for k in range(net.groups[group].first, net.groups[group + 1].first):
         link = net.links[net.draws[k].link]
@@ -400,7 +441,9 @@ def _enter_links(net: structures.Net, place: int) -> None:
 
 @InnerFunction
 def _leave_links(net: structures.Net, place: int) -> None:
-    """Take a seat off its links; the last member of each moves to the place that is free now."""
+    """Remove seat number `place` from all its links; a link's last member moves to the free
+    place.
+    """
     seat = net.seats[place]
     for k in range(net.groups[seat.group].first, net.groups[seat.group + 1].first):
         number = net.draws[k].link

@@ -1,4 +1,6 @@
-"""Rows as the compiled engine sees them: equal ones in groups, links that can fill, followers."""
+"""How a program is prepared for the compiled engine: groups of equal rows, links that can
+saturate.
+"""
 
 from math import inf
 from typing import NamedTuple
@@ -25,9 +27,11 @@ BEHIND = np.dtype(
 
 
 class Traffic(NamedTuple):
-    """The demand of all paths on links, as input of `find_behind`.
+    """The demand of all paths on links, as input of `deactivate_protected`.
 
-    - `files`: the number of files (see below) of every (path, kind); `limits` are the kinds.
+    - `files`: the number of files of every (path, kind); a file is a sequence of rows that wait for
+      each other.
+    - `limits`: the kinds: distinct pairs of share and cap.
     - `ptr`, `link`, `weight`, `active`: the entries of each path, as in `Paths`.
     - `least`, `most`: the smallest and largest capacity of each link over time, in bytes/s.
     - `behind`: by link, sums for the one link that is being examined; zero between two links.
@@ -45,10 +49,13 @@ class Traffic(NamedTuple):
 
 
 @CompiledFunction
-def find_behind(traffic: Traffic, doubtful: NDArray[np.int64], owner: NDArray[np.int32]) -> int:
+def deactivate_protected(
+    traffic: Traffic, doubtful: NDArray[np.int64], owner: NDArray[np.int32]
+) -> int:
     """Deactivate path entries of links that cannot saturate because tighter links limit the load.
 
-    `doubtful` are the numbers of entries to examine, sorted by link; `owner` are their paths.
+    `doubtful` are the numbers of the entries to examine, sorted by link; `owner` are the paths that
+    they belong to. Always returns 0.
 
     One link is examined after the other, and only entries that are still active count as limits. So
     the last link that is left out is protected by links that stay, and each earlier one by links
@@ -67,8 +74,7 @@ def find_behind(traffic: Traffic, doubtful: NDArray[np.int64], owner: NDArray[np
             load += _unbounded(traffic, doubtful[i], owner[i])
         for i in range(first, last):
             load += _bounded(traffic, owner[i])
-        # A link that is dead at some time is never left out, whatever little draws on it: its rows
-        # have to wait.
+        # A link that is dead at some time always stays, because its rows have to wait.
         if traffic.least[number] > 0.0 and load <= traffic.least[number] * (1 - ROOM):
             for i in range(first, last):
                 traffic.active[doubtful[i]] = False
@@ -77,13 +83,13 @@ def find_behind(traffic: Traffic, doubtful: NDArray[np.int64], owner: NDArray[np
 
 
 @InnerFunction
-def _note(traffic: Traffic, entry: int, way: int) -> None:
+def _note(traffic: Traffic, entry: int, path: int) -> None:
     """Add a path's demand on the link of `entry` to `behind` of the path's other active links.
 
-    `passes` becomes the most that such a link lets through to the link of `entry`, in bytes/s.
+    `passes` of these links becomes the most bytes/s that they let through to the link of `entry`.
     """
-    demand = _demand(traffic, entry, way)
-    for k in range(traffic.ptr[way], traffic.ptr[way + 1]):
+    demand = _demand(traffic, entry, path)
+    for k in range(traffic.ptr[path], traffic.ptr[path + 1]):
         if traffic.active[k] and k != entry:
             entry_behind = traffic.behind[traffic.link[k]]
             relative_weight = traffic.weight[entry] / traffic.weight[k]
@@ -94,19 +100,21 @@ def _note(traffic: Traffic, entry: int, way: int) -> None:
 
 
 @InnerFunction
-def _unbounded(traffic: Traffic, entry: int, way: int) -> float:
-    """The demand (bytes/s) of a path on the link of `entry`, unless another link reduces it.
+def _unbounded(traffic: Traffic, entry: int, path: int) -> float:
+    """Return the demand (bytes/s) of a path on the link of `entry`, or 0 if another link reduces
+    it.
 
-    In that case 0; the demand is then added to `chosen` of the link that reduces the total most.
+    In the second case the demand is added to `chosen` of the path's link that reduces the total
+    most.
     """
     best = -1
     gain = 0.0
-    for k in range(traffic.ptr[way], traffic.ptr[way + 1]):
+    for k in range(traffic.ptr[path], traffic.ptr[path + 1]):
         entry_behind = traffic.behind[traffic.link[k]]
         if traffic.active[k] and k != entry and entry_behind.all - entry_behind.passes > gain:
             best = traffic.link[k]
             gain = entry_behind.all - entry_behind.passes
-    demand = _demand(traffic, entry, way)
+    demand = _demand(traffic, entry, path)
     if best < 0:
         return demand
     traffic.behind[best].chosen += demand
@@ -114,13 +122,13 @@ def _unbounded(traffic: Traffic, entry: int, way: int) -> float:
 
 
 @InnerFunction
-def _bounded(traffic: Traffic, way: int) -> float:
-    """The load (bytes/s) that the chosen links of a path let through.
+def _bounded(traffic: Traffic, path: int) -> float:
+    """Return the load (bytes/s) that the links chosen for a path (`_unbounded`) let through.
 
-    Each link's sums are cleared once they are read, so that several paths count it once.
+    The sums of each link are cleared once they are read, so that several paths count it once.
     """
     load = 0.0
-    for k in range(traffic.ptr[way], traffic.ptr[way + 1]):
+    for k in range(traffic.ptr[path], traffic.ptr[path + 1]):
         entry_behind = traffic.behind[traffic.link[k]]
         load += min(entry_behind.chosen, entry_behind.passes)
         entry_behind.all = 0.0
@@ -130,33 +138,40 @@ def _bounded(traffic: Traffic, way: int) -> float:
 
 
 @InnerFunction
-def _demand(traffic: Traffic, entry: int, way: int) -> float:
-    """The most that all files of a path can draw on the link of `entry`, in bytes/s."""
+def _demand(traffic: Traffic, entry: int, path: int) -> float:
+    """Return the most bytes/s that all files of a path together can draw on the link of `entry`."""
     demand = 0.0
     kinds = len(traffic.limits)
     for kind in range(kinds):
-        count = traffic.files[(way + 1) * kinds + kind]
+        count = traffic.files[(path + 1) * kinds + kind]
         if count > 0:
             rate = traffic.limits[kind].cap * traffic.limits[kind].share
-            for k in range(traffic.ptr[way], traffic.ptr[way + 1]):
+            for k in range(traffic.ptr[path], traffic.ptr[path + 1]):
                 if traffic.active[k]:
                     rate = min(rate, traffic.most[traffic.link[k]] / traffic.weight[k])
             demand += count * traffic.weight[entry] * rate
     return demand
 
 
-# Resources that can never saturate, which engines need not look at.
-# Rows of one path that each wait for the one before are a *file*: only one of them moves at a time.
+# Resources that can never saturate, which engines need not examine.
+# Rows of one path that each wait for the row before are a *file*: only one of them moves at a time.
 # The most that a resource ever has to carry is the sum over the files of its paths, each at its
-# highest rate. A resource with that capacity slows no row.
-# Nor can a resource saturate if a tighter one before it lets less through (`find_behind`).
+# highest rate. A resource with at least that capacity slows no row.
+# Nor can a resource saturate if a tighter one on the paths lets less through
+# (`deactivate_protected`).
 
 FULL = 1e-12  # fraction by which a capacity may be too small, if caps alone limit the load
 _TABLE = 1 << 20  # cells that a table by (path, kind) may always have
 
 
-def relieved(program: Program, kind: NDArray[np.int32], limits: Records) -> NDArray[np.bool_]:
-    """The entries of all paths that can limit a row."""
+def active_entries(program: Program, kind: NDArray[np.int32], limits: Records) -> NDArray[np.bool_]:
+    """Return for each entry of a path (a resource that it draws on) whether it can limit a row.
+
+    - `kind`: by style, the number of its kind (share and cap).
+    - `limits`: the kinds.
+
+    If the table of files would be too large, or paths are chosen at run time, it is `Paths.active`.
+    """
     paths = program.paths
     schedule = program.schedule
     links = program.links
@@ -167,7 +182,7 @@ def relieved(program: Program, kind: NDArray[np.int32], limits: Records) -> NDAr
     active = paths.active.copy()
     files = np.zeros(cells, np.int32)
     fillable = np.zeros(len(links), np.bool_)
-    find_relieved(
+    deactivate_ample(
         schedule.style,
         program.path,
         schedule.dep_ptr,
@@ -193,7 +208,7 @@ def relieved(program: Program, kind: NDArray[np.int32], limits: Records) -> NDAr
         traffic = Traffic(
             files, limits, paths.ptr, paths.link, paths.weight, least, most, behind, active
         )
-        find_behind(traffic, doubtful, owners_of(paths.ptr)[doubtful])
+        deactivate_protected(traffic, doubtful, owners_of(paths.ptr)[doubtful])
     return active
 
 
@@ -210,8 +225,9 @@ def _count_files(
 ) -> None:
     """Count the files of every (path, kind) into `files`.
 
-    A row continues the file of a row that it waits for, if that has the same path and kind and no
-    other row continues it yet; otherwise it begins a file."""
+    A row continues the file of a row that it waits for, if that row has the same path and kind and
+    no other row continues it yet (`followed`). Otherwise the row begins a file.
+    """
     for row in range(len(style)):
         cell = (path[row] + 1) * kind_count + kind[style[row]]
         files[cell] += 1
@@ -234,8 +250,11 @@ def _highest_rate(
     most: NDArray[np.float64],
     active: NDArray[np.bool_],
 ) -> float:
-    """The highest rate of a row whose path has the entries from `begin` to `end`: its cap, or what
-    the tightest active resource of the path can carry, whichever is less."""
+    """Return the highest rate (bytes/s) of a row whose path has the entries from `begin` to `end`.
+
+    It is the row's cap, or what the tightest active resource of the path can carry, whichever is
+    less.
+    """
     rate = cap
     for k in range(begin, end):
         if active[k]:
@@ -244,7 +263,7 @@ def _highest_rate(
 
 
 @CompiledFunction
-def find_relieved(
+def deactivate_ample(
     style: NDArray[np.int32],
     path: NDArray[np.int32],
     dep_ptr: NDArray[np.int32],
@@ -267,17 +286,27 @@ def find_relieved(
 
     If only caps limit the rows of a link, its load may equal its capacity. If other links limit
     them, the load must stay below it, so that the link that is left out cannot be the limiting one
-    itself. `fillable` becomes true for links that a single row can fill.
+    itself.
+
+    - `style`, `path`: of every row; `kind`: of every style.
+    - `ptr`, `link`, `weight`, `active`: the entries of each path, as in `Paths`.
+    - `least`, `most`: the smallest and largest capacity of each link over time, in bytes/s.
+    - `followed`, `files`, `load`, `capped`: working memory by row, (path, kind), link and link.
+    - `fillable`: becomes true for links that a single row can saturate.
+
+    Always returns 0.
     """
     _count_files(style, path, dep_ptr, dep_row, kind, len(limits), followed, files)
     for cell in range(len(limits), len(files)):
         if files[cell] == 0:
             continue
-        way = cell // len(limits) - 1
+        path_number = cell // len(limits) - 1
         limit = limits[cell % len(limits)]
         cap = limit.cap * limit.share
-        rate = _highest_rate(cap, ptr[way], ptr[way + 1], link, weight, most, active)
-        for k in range(ptr[way], ptr[way + 1]):
+        rate = _highest_rate(
+            cap, ptr[path_number], ptr[path_number + 1], link, weight, most, active
+        )
+        for k in range(ptr[path_number], ptr[path_number + 1]):
             if active[k]:
                 load[link[k]] += files[cell] * weight[k] * rate if rate < inf else inf
                 capped[link[k]] &= rate == cap
@@ -294,11 +323,18 @@ _CHUNK = 1 << 22  # rows treated at a time, to bound temporary memory
 
 
 class Grouping(NamedTuple):
-    """Groups, what they draw on and the links they use, numbered in order of first use.
+    """The groups of a program, and the links that they use, numbered in the order of first use.
 
-    `limits` are the distinct (share, cap), `kind` which of them a style has. `group` holds the
-    number of every (path, kind), or of every row if `kinds` is 0; NOBODY where nothing is drawn on.
-    `number` is that of every link of the program, NOBODY if it is not used."""
+    Rows of one group draw on the same links with the same weights, share and cap.
+
+    - `limits`: the distinct kinds: pairs of share and cap.
+    - `groups`, `draws`, `links`, `members`: the records that `structures.py` describes.
+    - `number`: by link of the program, its number in `links`; NOBODY if no group uses it.
+    - `group`: the group of every (path, kind), or of every row if `kinds` is 0; NOBODY if the rows
+      draw on nothing.
+    - `kind`: by style, the number of its kind.
+    - `kinds`: the number of kinds, or 0.
+    """
 
     limits: Records
     groups: Records
@@ -312,11 +348,11 @@ class Grouping(NamedTuple):
 
 
 def group_rows(program: Program) -> Grouping:
-    """Find the groups of a program."""
+    """Return the groups of a program's rows."""
     limits, kind = _kinds(program)
     keys, table, kinds = _keys(program, kind, len(limits))
     paths = program.paths
-    active = relieved(program, kind, limits)
+    active = active_entries(program, kind, limits)
     groups = np.empty(len(keys) + 1, GROUP)
     draws = np.empty(_most_draws(paths, keys, len(limits)), DRAW)
     number = np.full(len(program.links), NOBODY, np.int32)
@@ -354,12 +390,17 @@ def group_rows(program: Program) -> Grouping:
 
 
 def tight_entries(program: Program) -> NDArray[np.bool_]:
-    """The entries of all paths that can ever limit a row."""
+    """Return for each entry of a path (a resource that it draws on) whether it can ever limit a
+    row.
+    """
     limits, kind = _kinds(program)
-    return relieved(program, kind, limits)
+    return active_entries(program, kind, limits)
 
 
 def _kinds(program: Program) -> tuple[Records, NDArray[np.int32]]:
+    """Return the distinct kinds (share, and cap / share) of a program, and by style which it
+    has.
+    """
     pairs = np.stack([program.style_values("share"), program.caps], axis=1).reshape(-1, 2)
     distinct, place = np.unique(pairs, axis=0, return_inverse=True)
     limits = np.zeros(len(distinct), KIND)
@@ -368,7 +409,10 @@ def _kinds(program: Program) -> tuple[Records, NDArray[np.int32]]:
 
 
 def _most_draws(paths: Paths, keys: NDArray[np.int64], kinds: int) -> int:
-    """How many draws the groups of all keys can have together."""
+    """Return an upper bound of the number of draws of all groups together.
+
+    `keys` are the values (path + 1) · kinds + kind that occur.
+    """
     if kinds == 1:
         return len(paths.link)
     return int(np.append(np.diff(paths.ptr), 0)[keys // kinds - 1].sum())
@@ -377,8 +421,12 @@ def _most_draws(paths: Paths, keys: NDArray[np.int64], kinds: int) -> int:
 def _keys(
     program: Program, kind: NDArray[np.int32], kinds: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
-    """The distinct values of (path + 1) · kinds + kind. With them a table by such values, and
-    `kinds`; or, where that would be large, the place among the values by row, and 0."""
+    """Return the distinct keys (path + 1) · kinds + kind of rows, a table, and a number of kinds.
+
+    Usually the table has a place for each possible key, and the number is `kinds`. If that table
+    would be too large, the second result is by row the index of its key among the distinct keys,
+    and the third is 0.
+    """
     cells = (len(program.paths) + 1) * kinds
     if kinds == 1:
         return np.arange(cells), np.empty(cells, np.int32), 1
@@ -387,10 +435,10 @@ def _keys(
         seen = np.zeros(cells, bool)
         for first in range(0, len(program), _CHUNK):
             seen[_chunk(program, kind, kinds, first)] = True
-        if choices is not None:  # what one path of a way is taken by may take any
-            of_way = np.zeros((len(choices.more) - 1, kinds), bool)
-            np.logical_or.at(of_way, choices.way, seen.reshape(-1, kinds)[1:])
-            seen[kinds:] = of_way[choices.way].ravel()
+        if choices is not None:  # a row that may take one path of a route may take all of them
+            chosen = np.zeros((len(choices.more) - 1, kinds), bool)
+            np.logical_or.at(chosen, choices.route, seen.reshape(-1, kinds)[1:])
+            seen[kinds:] = chosen[choices.route].ravel()
         return np.flatnonzero(seen), np.full(cells, -1, np.int32), kinds
     keys, place = np.unique(_chunk(program, kind, kinds, 0, len(program)), return_inverse=True)
     return keys, place.astype(np.int32), 0
@@ -399,6 +447,7 @@ def _keys(
 def _chunk(
     program: Program, kind: NDArray[np.int32], kinds: int, first: int, size: int = _CHUNK
 ) -> NDArray[np.int64]:
+    """Return the keys (path + 1) · kinds + kind of `size` rows from row `first` on."""
     rows = slice(first, first + size)
     path = program.path[rows].astype(np.int64) + 1
     return path * kinds + kind[program.schedule.style[rows]]
@@ -407,6 +456,11 @@ def _chunk(
 def _spread(
     table: NDArray[np.int32], keys: NDArray[np.int64], of_key: NDArray[np.int32], kinds: int
 ) -> NDArray[np.int32]:
+    """Return the group of every key (or of every row if `kinds` is 0), from those of the distinct
+    keys.
+
+    `of_key` are the groups of the distinct `keys`; `table` comes from `_keys`.
+    """
     if kinds == 0:
         return of_key[table]
     table[keys] = of_key
@@ -414,6 +468,11 @@ def _spread(
 
 
 def _links(program: Program, number: NDArray[np.int32], count: NDArray[np.int32]) -> Records:
+    """Return the records of the links that groups use.
+
+    `number` is by link of the program its record (or NOBODY), `count` by record the number of
+    groups.
+    """
     links = np.zeros(len(count), LINK)
     kept_links = np.flatnonzero(number >= 0)
     links["capacity"][number[kept_links]] = program.links.capacity[kept_links]
@@ -423,15 +482,17 @@ def _links(program: Program, number: NDArray[np.int32], count: NDArray[np.int32]
 
 
 @InnerFunction
-def _mixed(code: int, more: int) -> int:
-    """A hash of two numbers in which every bit of them counts."""
+def _mix_hash(code: int, more: int) -> int:
+    """Return a hash of two numbers that depends on every bit of both."""
     code = (code ^ more) * 0x1F58_D5CB_4E6D_9B35
     return code ^ (code >> 29)
 
 
 @InnerFunction
-def _same(groups: Records, draws: Records, group: int, start: int, end: int, kind: int) -> bool:
-    """Whether a group is of a kind, with the draws from `start` to `end`."""
+def _is_same_group(
+    groups: Records, draws: Records, group: int, start: int, end: int, kind: int
+) -> bool:
+    """Return whether a group has this kind, and the same draws as those from `start` to `end`."""
     there = groups[group]
     if there.kind != kind or groups[group + 1].first - there.first != end - start:
         return False
@@ -459,10 +520,19 @@ def form_groups(
     of_key: NDArray[np.int32],
     sizes: NDArray[np.int64],
 ) -> int:
-    """Write down the group of every key once; `sizes` are those of groups, draws and links.
+    """Fill in the groups of all keys; keys with the same kind and draws share a group.
 
-    `seen` is a hash table of group numbers + 1 (open addressing), `count` becomes the groups of
-    every link."""
+    - `keys`: values (path + 1) · kinds + kind.
+    - `ptr`, `link`, `weight`, `active`: the entries of each path, as in `Paths`.
+    - `seen`: a hash table of group numbers + 1 (open addressing).
+    - `groups`, `draws`: become the records of the groups and what they draw on.
+    - `number`: becomes by link of the program its number among the links in use.
+    - `count`: becomes by link in use the number of groups that draw on it.
+    - `of_key`: becomes by key its group; NOBODY if the path has no active entry.
+    - `sizes`: become the number of groups, of draws and of links in use.
+
+    Always returns 0.
+    """
     group_count = 0
     size = 0
     used = 0
@@ -482,12 +552,12 @@ def form_groups(
                     used += 1
                 draws[end].link = number[link[k]]
                 draws[end].weight = weight[k] * limits[kind].share
-                code = _mixed(code + link[k], int(weight[k] * 1024.0))
+                code = _mix_hash(code + link[k], int(weight[k] * 1024.0))
                 end += 1
         if end == size:
             continue
         slot = code & (len(seen) - 1)
-        while seen[slot] > 0 and not _same(groups, draws, seen[slot] - 1, size, end, kind):
+        while seen[slot] > 0 and not _is_same_group(groups, draws, seen[slot] - 1, size, end, kind):
             slot = (slot + 1) & (len(seen) - 1)
         if seen[slot] == 0:
             for k in range(size, end):
@@ -504,7 +574,9 @@ def form_groups(
 
 
 class Followers(NamedTuple):
-    """Who waits for row i: `row[ptr[i]:ptr[i + 1]]`, each with the number of its lag."""
+    """The rows that wait for row i: `row[ptr[i]:ptr[i + 1]]`, and for each of them the number of
+    its lag.
+    """
 
     ptr: NDArray[np.int32]
     row: NDArray[np.int32]
@@ -512,19 +584,19 @@ class Followers(NamedTuple):
 
 
 def followers_of(schedule: Schedule) -> Followers:
-    """The followers of every row, in row order."""
+    """Return the followers of every row of a schedule, in row order."""
     rows = len(schedule)
     edges = len(schedule.dep_row)
     followers = Followers(
         np.zeros(rows + 2, np.int32), np.empty(edges, np.int32), np.empty(edges, np.int16)
     )
     if edges:
-        turn_around(schedule.dep_ptr, schedule.dep_row, schedule.dep_lag, *followers)
+        invert_dependencies(schedule.dep_ptr, schedule.dep_row, schedule.dep_lag, *followers)
     return followers
 
 
 @CompiledFunction
-def turn_around(
+def invert_dependencies(
     dep_ptr: NDArray[np.int32],
     dep_row: NDArray[np.int32],
     dep_lag: NDArray[np.int16],
@@ -534,7 +606,8 @@ def turn_around(
 ) -> int:
     """Fill in `ptr`, `row` and `lag` of Followers from the dependencies, by a counting sort.
 
-    While rows are filled in, ptr[i + 1] is the place of the next follower of row i.
+    While rows are filled in, ptr[i + 1] is the place of the next follower of row i. Always returns
+    0.
     """
     for k in range(len(dep_row)):
         ptr[dep_row[k] + 2] += 1

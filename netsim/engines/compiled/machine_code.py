@@ -25,7 +25,7 @@ from netsim.base.files import write_bytes
 from netsim.base.startup import version_of
 
 _SPEED = 3  # the highest level of optimization
-# Functions that machine code may call: those of the C library, which any process has.
+# The functions of the C library that machine code may call; every process has them.
 _LIBRARY_FUNCTIONS = {"memcpy", "memset", "memmove", "fmod", "pow"}
 
 _engines: list[Any] = []  # these own the code
@@ -33,12 +33,12 @@ _engines: list[Any] = []  # these own the code
 
 @cache
 def _llvm() -> Any:
-    """Import LLVM only when needed: the import takes longer than a small run."""
+    """Return LLVM's module. It is imported only when needed: that takes longer than a small run."""
     return import_module("llvmlite.binding")
 
 
 def assemble(text: str) -> Any:
-    """Return LLVM's module of optimized machine code for a text in LLVM's language.
+    """Return optimized machine code, as a module of LLVM, for a text in LLVM's language.
 
     Only the entry is called from outside. All other functions are marked as internal, so that LLVM
     may inline them and need not pass arguments that they do not use (some seventy words).
@@ -55,12 +55,14 @@ def assemble(text: str) -> Any:
 
 
 def library_of(module: Any) -> bytes | None:
-    """Return the code as a shared library; None without a linker that can be used."""
+    """Return the code of LLVM's module as a shared library; None if no linker can be used."""
     return link(bytes(_target(library=True).emit_object(module)))
 
 
 def link(code: bytes) -> bytes | None:
-    """Link position-independent code to a shared library; None if that is not possible."""
+    """Link position-independent code to a shared library; return its bytes, or None if that
+    fails.
+    """
     linker = shutil.which("ld")
     if linker is None or sys.platform != "linux":
         return None
@@ -74,7 +76,7 @@ def link(code: bytes) -> bytes | None:
 
 
 def load_object(code: bytes) -> int:
-    """Load an object; return the address of its entry."""
+    """Load an object file into this process; return the address of its entry."""
     engine = _llvm().create_mcjit_compiler(_llvm().parse_assembly(""), _target())
     engine.add_object_file(_llvm().object_file.ObjectFileRef.from_data(code))
     engine.finalize_object()
@@ -83,11 +85,12 @@ def load_object(code: bytes) -> int:
 
 
 def processor() -> str:
-    """Return the name and features of the processor, as LLVM knows them."""
+    """Return the name and the features of the processor, as LLVM names them."""
     return f"{_llvm().get_host_cpu_name()} {_llvm().get_host_cpu_features().flatten()}"
 
 
 def _target(*, library: bool = False) -> Any:
+    """Return LLVM's description of this machine; with `library` for position-independent code."""
     _llvm().initialize_native_target()
     _llvm().initialize_native_asmprinter()
     return (
@@ -114,14 +117,20 @@ _DIGEST = 16
 _PRIVATE = 0o700
 _CPUINFO = "/proc/cpuinfo"
 _FIRST = 8192  # bytes of the file that describe the first processor
-# The lines of the file that describe what LLVM distinguishes processors by, on x86 and on ARM.
+# Beginnings of the lines of that file in which processors differ for LLVM, on x86 and on ARM.
 _PROCESSOR_LINES = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
 
 _libraries: list[ctypes.CDLL] = []
 
 
 def machine_code(name: str, kind: str, translate: Callable[[], str]) -> int:
-    """Return the address of a function for arguments of a kind; it is loaded or compiled."""
+    """Return the address of a compiled function; it is loaded if it is stored, else compiled and
+    stored.
+
+    - `name`: the name of the function.
+    - `kind`: a description of the kinds of its arguments.
+    - `translate`: returns the function in LLVM's language.
+    """
     folder = cache_folder()
     place = None if folder is None else folder / f"{_stem(name)}-{_short(kind)}"
     address = None if place is None else _stored_address(place)
@@ -135,16 +144,20 @@ def machine_code(name: str, kind: str, translate: Callable[[], str]) -> int:
 
 
 def _stem(name: str) -> str:
+    """Return the first part of the names of files with the code of a function."""
     return f"{name}-{_short(_surroundings())}"
 
 
 def _short(text: str) -> str:
+    """Return a digest of a text as hexadecimal digits."""
     return blake2b(text.encode(), digest_size=_DIGEST).hexdigest()
 
 
 def _stored_address(place: Path) -> int | None:
-    """Return the address of stored code, loaded as a library or as an object; None if there is
-    none.
+    """Return the address of stored code, loaded as a library or as an object; None if nothing is
+    stored.
+
+    `place` is the path of the files without their suffix.
     """
     address = _load_library(place.with_name(f"{place.name}.so"))
     if address is not None:
@@ -154,7 +167,10 @@ def _stored_address(place: Path) -> int | None:
 
 
 def _keep(place: Path, code: bytes, library: bytes | None) -> None:
-    """Store code if possible; the object only if the library cannot be loaded."""
+    """Store code in files if possible; the object only if the library cannot be loaded.
+
+    `place` is the path of the files without their suffix.
+    """
     with suppress(InputError):
         if library is not None:
             file = place.with_name(f"{place.name}.so")
@@ -165,6 +181,7 @@ def _keep(place: Path, code: bytes, library: bytes | None) -> None:
 
 
 def _load_library(file: Path) -> int | None:
+    """Load a shared library; return the address of its entry, or None if that fails."""
     if _read(file) is None:
         return None
     try:
@@ -177,6 +194,9 @@ def _load_library(file: Path) -> int | None:
 
 
 def _read(file: Path) -> bytes | None:
+    """Return the code in a file; None if it cannot be read or does not match the digest at its
+    end.
+    """
     try:
         content = file.read_bytes()
     except OSError:
@@ -187,11 +207,16 @@ def _read(file: Path) -> bytes | None:
 
 
 def _digest(code: bytes) -> bytes:
+    """Return a digest of some code."""
     return blake2b(code, digest_size=_DIGEST).digest()
 
 
 @cache
 def _surroundings() -> str:
+    """Return a text that differs whenever stored code must not be used.
+
+    It depends on the sources of this package, on versions, the system and the processor.
+    """
     digest = blake2b(digest_size=_DIGEST)
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
@@ -200,7 +225,9 @@ def _surroundings() -> str:
 
 
 def _processor() -> str:
-    """Describe the processor as Linux does, or else as LLVM does, which takes longer."""
+    """Return a description of the processor: as Linux has it, else as LLVM does, which takes
+    longer.
+    """
     try:
         with open(
             _CPUINFO, "rb", buffering=0
@@ -214,11 +241,15 @@ def _processor() -> str:
 
 @cache
 def cache_folder() -> Path | None:
-    """Return the first folder that can be written; None if there is none, and nothing is stored."""
+    """Return the first folder for machine code that can be written; None if there is none.
+
+    Without a folder no code is stored.
+    """
     return next((folder for folder in _candidates() if _usable(folder)), None)
 
 
 def _candidates() -> Iterator[Path]:
+    """Yield the folders in which machine code may be stored, the preferred one first."""
     numba_folder = os.environ.get("NUMBA_CACHE_DIR")
     if numba_folder:
         yield Path(numba_folder) / "netsim"
@@ -228,6 +259,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def _user_cache() -> Path:
+    """Return the folder for the user's caches, as the operating system defines it."""
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or "~\\AppData\\Local").expanduser()
     if sys.platform == "darwin":
@@ -236,11 +268,14 @@ def _user_cache() -> Path:
 
 
 def _user() -> int:
+    """Return the user's number (uid); 0 on systems without such numbers."""
     return os.getuid() if hasattr(os, "getuid") else 0
 
 
 def _usable(folder: Path) -> bool:
-    """Whether we can write to a folder and nobody else can: the code in it will be executed."""
+    """Return whether we can write to a folder and nobody else can: the code in it will be
+    executed.
+    """
     try:
         folder.mkdir(_PRIVATE, parents=True, exist_ok=True)
         owner = folder.lstat()
@@ -258,7 +293,8 @@ def _usable(folder: Path) -> bool:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Without reference counting, which would take most of the time of short functions.
+# Options of numba: reference counting is off, because it would take most of the time of short
+# functions.
 _OPTIONS = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True}
 
 
@@ -275,6 +311,7 @@ class InnerFunction(Generic[P, R]):
 
     @cached_property
     def _compiled(self) -> Any:
+        """The function, which numba compiles when compiled code refers to it."""
         return import_module("numba").njit(self.function, no_cfunc_wrapper=True, **_OPTIONS)
 
     @property
@@ -284,7 +321,10 @@ class InnerFunction(Generic[P, R]):
 
 
 class CompiledFunction(Generic[P]):
-    """Decorator of a function of integers, arrays and tuples of arrays that returns an integer."""
+    """Decorator of a function that runs as machine code.
+
+    Its arguments are integers, arrays, and tuples of arrays, and it returns an integer.
+    """
 
     def __init__(self, function: Callable[P, int]) -> None:
         self.function = function
@@ -296,11 +336,14 @@ class CompiledFunction(Generic[P]):
         return self.ready(*args, **kwargs)()
 
     def ready(self, *args: P.args, **kwargs: P.kwargs) -> Callable[[], int]:
-        """Return the call with these arguments, compiled but not yet executed."""
+        """Return a function that makes the call with these arguments; its code is compiled by
+        then.
+        """
         assert not kwargs
         code = self._code(args)
 
         def call() -> int:
+            """Run the machine code, and return its result."""
             result = ctypes.c_int64()
             error = ctypes.c_void_p()
             if status := code(ctypes.byref(result), ctypes.byref(error), *_words(args)):
@@ -318,9 +361,11 @@ class CompiledFunction(Generic[P]):
 
     @property
     def _name(self) -> str:
+        """The name of the function with its module."""
         return f"{self.function.__module__}.{self.function.__name__}"
 
     def _code(self, args: tuple[Any, ...]) -> Callable[..., int]:
+        """Return the machine code for arguments of these kinds, as a function of words."""
         kind = repr(tuple(map(_kind, args)))
         if kind not in self._ready:
             address = machine_code(self._name, kind, lambda: self._translate(args))
@@ -330,7 +375,7 @@ class CompiledFunction(Generic[P]):
         return self._ready[kind]
 
     def _translate(self, args: tuple[Any, ...]) -> str:
-        """The function in LLVM's language."""
+        """Return the function in LLVM's language, for arguments of these kinds."""
         numba = import_module("numba")
         function = numba.njit(self.function, no_cfunc_wrapper=True, **_OPTIONS)
         signature = tuple(_numba_type(numba, arg) for arg in args)
@@ -341,7 +386,10 @@ class CompiledFunction(Generic[P]):
 
 
 def _kind(arg: Any) -> object:
-    """What the code depends on in an argument; arrays that are only read may have any strides."""
+    """Return what machine code depends on in an argument, such as the type of an array's elements.
+
+    Arrays that are only read may have any strides.
+    """
     if isinstance(arg, tuple):
         return tuple(map(_kind, arg))
     if isinstance(arg, np.ndarray):
@@ -350,6 +398,7 @@ def _kind(arg: Any) -> object:
 
 
 def _numba_type(numba: Any, arg: Any) -> Any:
+    """Return numba's type of an argument."""
     if isinstance(arg, tuple):
         return numba.types.NamedTuple([_numba_type(numba, item) for item in arg], type(arg))
     if isinstance(arg, np.ndarray):
@@ -359,8 +408,9 @@ def _numba_type(numba: Any, arg: Any) -> Any:
 
 
 def _words(arg: Any) -> Iterator[int]:
-    """An argument as compiled code takes it; an array is (0, 0, size, item size, address,
-    shape, strides).
+    """Yield the words with which compiled code takes an argument.
+
+    An array is (0, 0, size, item size, address, shape, strides).
     """
     if isinstance(arg, tuple):
         for item in arg:

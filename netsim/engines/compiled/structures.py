@@ -1,12 +1,14 @@
 """The state of the compiled engine: records for links, groups and seats, columns for rows.
 
-Flows of one *group* have equal links, weights, share and cap. So they always have the same rate and
-are solved as one. A group with active flows occupies a *seat*, which is free again when the last
-flow has ended. The state thus grows with the number of concurrent groups, not with the program.
+A flow is a row that shares links. Flows of one *group* have equal links, weights, share and cap, so
+they always have the same rate and are solved as one. A group with active flows occupies a *seat*,
+which is free again when its last flow has ended. So the state grows with the number of groups that
+are active at a time, not with the program.
 
 A *level* is rate / share, which max-min fairness equalizes. The *clock* of a seat is the integral
 of its level over time: a flow that joins when the clock shows c ends when it shows c + amount /
-share, however the rate changes meanwhile.
+share, however the rate changes meanwhile. A seat is *rising* while rates are solved and its new
+level is not known yet.
 """
 
 import ctypes
@@ -39,9 +41,9 @@ LINK = np.dtype(
 # Of a link: its capacity with one sender, the link whose sender it is (or NOBODY), active senders.
 CROWD = np.dtype([("healthy", "f8"), ("into", "i4"), ("senders", "i4")], align=True)
 KIND = np.dtype([("share", "f8"), ("cap", "f8")], align=True)  # the cap as a level
-# Of a group: the first of its draws; its seat, or NOBODY if none of its flows is active.
+# Of a group: its kind; the first of its draws; its seat, or NOBODY if none of its flows is active.
 GROUP = np.dtype([("kind", "i4"), ("first", "i4"), ("seat", "i4")], align=True)
-# Of a draw: its weight on the link, per unit of level; where the link lists the seat.
+# Of a draw: the link; its weight there, per unit of level; its index in `members`.
 DRAW = np.dtype([("weight", "f8"), ("link", "i4"), ("place", "i4")], align=True)
 MEMBER = np.dtype([("seat", "i4"), ("draw", "i4")], align=True)
 SEAT = np.dtype(
@@ -89,7 +91,7 @@ CORE = np.dtype(
     align=True,
 )
 
-# the end of a list, and an entry that is in no list
+# The end of a list, and the state of an entry that is in no list.
 NOBODY = -1
 UNLISTED = -2
 
@@ -98,15 +100,18 @@ SETTLED, RISING, STOPPED = range(3)
 
 
 class RowColumns(NamedTuple):
-    """The program by row, style, piece and lag, and the timeline as it is filled in.
+    """The program by row, style, piece and lag, and the timeline while it is filled in.
 
     If there are several operations, the program is that of the first, and the timeline is that of
     all.
 
-    `start` is the latest readiness known so far. `end` is negative while a row is not finished: -1
-    or, while it shares links, minus its finish on the clock of its seat; a row of known rate has
-    its end at once. `waits` counts the rows that a row waits for, and later links it into lists.
-    `child` is its first child in the heap of a seat, plus 1.
+    - `start`: the earliest start time known so far, in seconds.
+    - `end`: the finish time in seconds. It is negative while the row has not finished: -1, or,
+      while it shares links, minus the value of its seat's clock at which it ends.
+    - `waits`: the number of rows that a row waits for; after that, the next row of a list.
+    - `child`: the row's first child in the heap of its seat, plus 1.
+    - `next_ptr`, `next_row`, `next_lag`: the followers of each row (`grouping.Followers`).
+    - `group`: the group of each (path, kind), or of each row.
     """
 
     style: NDArray[np.int32]
@@ -129,6 +134,9 @@ class RowColumns(NamedTuple):
 class Net(NamedTuple):
     """The links, groups and seats: the state from which fair rates are solved.
 
+    - `core`: the one record of the engine's scalars.
+    - `kinds`: the distinct pairs of share and cap.
+    - `members`: by link, the seats on it.
     - `seats`: one for each group of equal flows that has an active flow (see above).
     - `looks`: a queue, by level, of what can stop seats from rising while rates are solved: links,
       with the level at which each must be checked for saturation, and rising seats (numbered after
@@ -148,7 +156,13 @@ class Net(NamedTuple):
 
 
 class Future(NamedTuple):
-    """Agendas of the next end of every seat and of rows (alarms), and changes of capacity."""
+    """The events to come.
+
+    - `ends`: an agenda: by seat, the time at which its next flow ends.
+    - `alarms`: an agenda: by alarm, the time at which the bytes of a row begin to move.
+    - `alarm_row`: the row of each alarm; of a free alarm, the next free one.
+    - `changes`: changes of capacities, by time.
+    """
 
     ends: NDArray[np.float64]
     alarms: NDArray[np.float64]
@@ -157,13 +171,14 @@ class Future(NamedTuple):
 
 
 class PathChoices(NamedTuple):
-    """What messages choose their path from, in the form of `Choices`.
+    """The paths that messages choose from, in the form of `program.Choices`.
 
-    `taken` is the path of every row of all operations; empty if there is no choice. `slots` counts
-    active messages on links, `waiting` is a queue of rows that choose in this instant.
+    - `taken`: the path of every row of all operations; empty if there is no choice.
+    - `slots`: the number of active messages on each link, and its capacity.
+    - `waiting`: a queue of the rows that choose in this instant.
     """
 
-    way: NDArray[np.int32]
+    route: NDArray[np.int32]
     more: NDArray[np.int64]
     ptr: NDArray[np.int64]
     slot: NDArray[np.int32]
@@ -173,17 +188,17 @@ class PathChoices(NamedTuple):
     waiting: Records
 
 
-# Agendas: which entry is next, as a tournament tree over a fixed number of places.
-# With n places (a power of 4), `tree[n + i]` is the time of place i, `tree[1]` is the earliest of
-# all, and every node k between is the earliest of its four children, from `tree[4 * k]` on. A
-# change stops climbing where it changes nothing, so that each of many equal times costs a few
-# steps, however large the tree.
+# An agenda has a time for each of a fixed number of places, and the earliest of them: a tournament
+# tree. With n places (a power of 4), `tree[n + i]` is the time of place i, `tree[1]` is the
+# earliest of all, and every node k between is the earliest of its four children, from `tree[4 * k]`
+# on. A change ends at the first node that it does not change, so that each of many equal times
+# costs a few steps, however large the tree.
 
 Agenda = NDArray[np.float64]
 
 
 def places_for(count: int) -> int:
-    """The number of places of an agenda for `count` entries: a power of 4.
+    """Return the number of places of an agenda for `count` entries: a power of 4.
 
     >>> places_for(5)
     16
@@ -195,13 +210,13 @@ def places_for(count: int) -> int:
 
 
 def empty_agenda(count: int) -> Agenda:
-    """An agenda with at least `count` places, all without a time."""
+    """Return an agenda with at least `count` places, all at infinity."""
     return np.full(2 * places_for(count), inf)
 
 
 @InnerFunction
 def put(tree: Agenda, place: int, when: float) -> None:
-    """Set the time of a place; infinity removes it."""
+    """Set the time of a place in an agenda; infinity removes it."""
     node = (len(tree) >> 1) + place
     tree[node] = when
     node >>= 2
@@ -217,8 +232,8 @@ def put(tree: Agenda, place: int, when: float) -> None:
 def next_due(tree: Agenda, node: int, horizon: float) -> int:
     """Return the next leaf node whose time is not after the horizon; 0 if there is none.
 
-    To visit all that is due, begin at node 1, take the time of each returned node, and go on from
-    it. The tree is in order again at the end.
+    To visit all leaves that are due, begin at node 1, set the time of each returned node to
+    infinity, and continue from it. The tree is in order again at the end.
     """
     leaves = len(tree) >> 1
     while tree[node] > horizon:
@@ -235,7 +250,7 @@ def next_due(tree: Agenda, node: int, horizon: float) -> int:
 
 @InnerFunction
 def _earliest(tree: Agenda, first: int) -> float:
-    """The earliest time of four nodes."""
+    """Return the earliest time of four nodes, from node `first` on."""
     a = tree[first]
     b = tree[first + 1]
     c = tree[first + 2]
@@ -257,9 +272,9 @@ def grown(tree: Agenda) -> Agenda:
     return wide
 
 
-# A queue of few numbers among many: a heap of those that have a level, and the place of each number
-# in it. Its cost depends on the numbers in it, that of an agenda on all places. Of equal levels,
-# the lowest number comes first.
+# A queue holds few of many numbers, sorted by level: a heap, and the place of each number in it.
+# The cost of a change depends on the count of numbers in the heap, where that of an agenda depends
+# on all its places. Of equal levels, the lowest number comes first.
 
 Queue = Any  # records: entry i of the heap, from 1 on, and the place in it of number i
 # The `number` of entry 0 counts the entries; the `place` is 0 for a number that is not in the heap.
@@ -267,14 +282,16 @@ ENTRY = np.dtype([("level", "f8"), ("number", "i4"), ("place", "i4")], align=Tru
 
 
 def empty_queue(numbers: int) -> Queue:
-    """An empty queue for the numbers 0 … `numbers` - 1."""
+    """Return an empty queue for the numbers 0 … `numbers` - 1."""
     queue = np.zeros(numbers + 2, ENTRY)
     queue["level"][1] = inf
     return queue
 
 
 def longer(queue: Queue) -> Queue:
-    """Return the same queue for four times the numbers, the factor by which an agenda grows."""
+    """Return the same queue with room for four times the numbers, the factor by which an agenda
+    grows.
+    """
     wide = np.zeros(4 * len(queue), ENTRY)
     wide[: len(queue)] = queue
     return wide
@@ -282,14 +299,14 @@ def longer(queue: Queue) -> Queue:
 
 @InnerFunction
 def level_of(queue: Queue, number: int) -> float:
-    """Return the level of a number; infinite if it is not in the queue."""
+    """Return the level of a number in a queue; infinite if it is not in the queue."""
     place = queue[number].place
     return float(queue[place].level) if place > 0 else inf
 
 
 @InnerFunction
 def put_in(queue: Queue, number: int, level: float) -> None:
-    """Set the level of a number."""
+    """Set the level of a number in a queue; a number that is not in the queue is added."""
     place = queue[number].place
     if place == 0:
         queue[0].number += 1
@@ -302,7 +319,7 @@ def put_in(queue: Queue, number: int, level: float) -> None:
 
 @InnerFunction
 def take_out(queue: Queue, number: int) -> None:
-    """Remove a number if it is in the queue."""
+    """Remove a number from a queue, if it is there."""
     place = queue[number].place
     if place == 0:
         return
@@ -322,14 +339,14 @@ def take_out(queue: Queue, number: int) -> None:
 
 @InnerFunction
 def _before(queue: Queue, place: int, number: int, level: float) -> bool:
-    """Whether the entry at a place comes before a number with a level."""
+    """Return whether the entry at a place of the heap comes before a number with a level."""
     there = queue[place]
     return bool(there.level < level or (there.level == level and there.number < number))
 
 
 @InnerFunction
 def _rise(queue: Queue, place: int, number: int, level: float) -> None:
-    """Insert a number into the heap at a place or above."""
+    """Insert a number into the heap at a place or nearer to the top."""
     while place > 1 and not _before(queue, place >> 1, number, level):
         _move(queue, place >> 1, place)
         place >>= 1
@@ -338,7 +355,7 @@ def _rise(queue: Queue, place: int, number: int, level: float) -> None:
 
 @InnerFunction
 def _sink(queue: Queue, place: int, number: int, level: float) -> None:
-    """Insert a number into the heap at a place or below."""
+    """Insert a number into the heap at a place or farther from the top."""
     count = queue[0].number
     while 2 * place <= count:
         child = 2 * place
@@ -353,21 +370,22 @@ def _sink(queue: Queue, place: int, number: int, level: float) -> None:
 
 @InnerFunction
 def _move(queue: Queue, here: int, there: int) -> None:
+    """Copy the entry at the place `here` of the heap to the place `there`."""
     _set(queue, there, queue[here].number, queue[here].level)
 
 
 @InnerFunction
 def _set(queue: Queue, place: int, number: int, level: float) -> None:
+    """Write a number and its level to a place of the heap."""
     queue[place].level = level
     queue[place].number = number
     queue[number].place = place
 
 
-# The flows of a seat, ordered by their end on its clock: a pairing heap in the columns of rows.
-# Flows of equal length join in the order in which they end, which costs nothing; other orders cost
-# the logarithm of their number. While a row is active, its columns are used for the heap: `end`
-# holds its finish, `waits` its next sibling and `child` its first child. So the heap needs no
-# memory of its own.
+# The flows of a seat are ordered by their end on its clock, in a pairing heap. If flows join in the
+# order in which they end, as those of equal size do, that costs nothing; in any other order it
+# costs the logarithm of their number. While a row is a flow, its columns hold the heap: `end` the
+# value of the clock at which it ends, `waits` its next sibling, `child` its first child.
 
 
 @InnerFunction
@@ -389,7 +407,7 @@ def leave(rows: RowColumns, seat: Records) -> int:
 
 @InnerFunction
 def next_end(rows: RowColumns, seat: Records) -> float:
-    """Return the time at which the next flow of a seat ends, at its present level."""
+    """Return the time in seconds at which the next flow of a seat ends, at its present level."""
     left = -rows.end[seat.root] - seat.clock
     if seat.level == inf or left <= 0.0:
         return float(seat.since)
@@ -398,7 +416,7 @@ def next_end(rows: RowColumns, seat: Records) -> float:
 
 @InnerFunction
 def advance(seat: Records, now: float) -> None:
-    """Set the clock of a seat to the present."""
+    """Set the clock of a seat to the time `now`."""
     if now > seat.since and seat.level < inf:
         seat.clock += seat.level * (now - seat.since)
     seat.since = now
@@ -406,7 +424,7 @@ def advance(seat: Records, now: float) -> None:
 
 @InnerFunction
 def _meld(rows: RowColumns, a: int, b: int) -> int:
-    """Join two heaps; return the row that ends first."""
+    """Join the heaps with the roots `a` and `b`; return the root that ends first."""
     if rows.end[b] > rows.end[a]:  # negative: b finishes first
         a, b = b, a
     rows.waits[b] = rows.child[a] - 1
@@ -416,7 +434,10 @@ def _meld(rows: RowColumns, a: int, b: int) -> int:
 
 @InnerFunction
 def _without_root(rows: RowColumns, root: int) -> int:
-    """Meld the children in pairs, then the pairs from the last to the first."""
+    """Return the root of a heap after `root` has been removed.
+
+    The children are melded in pairs, then the pairs from the last to the first.
+    """
     pairs = NOBODY
     child = rows.child[root] - 1
     while child >= 0:
@@ -436,7 +457,7 @@ def _without_root(rows: RowColumns, root: int) -> int:
     return heap
 
 
-# as <malloc.h> numbers them
+# Numbers of the options of mallopt, as <malloc.h> defines them.
 _TRIM_THRESHOLD = -1
 _MMAP_MAX = -4
 _NEVER = -1
@@ -453,19 +474,24 @@ def keep_freed_memory() -> None:
 
 
 def trim_memory() -> None:
-    """Return freed memory to the system: what comes next is larger than any hole that it left."""
+    """Return freed memory to the system, if the C library can (glibc).
+
+    It is called when the arrays to come are larger than any hole that freed arrays have left.
+    """
     _of_glibc("malloc_trim", 0)
 
 
 def _of_glibc(name: str, *arguments: int) -> None:
+    """Call a function of the C library, if there is one of that name."""
     function = getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
     if function is not None:
         function(*arguments)
 
 
 def untouched(count: int, dtype: DTypeLike) -> NDArray[Any]:
-    """Return zeros that take memory only when written; numpy's may be recycled, and cleared
-    first.
+    """Return an array of zeros whose pages take memory only when they are written.
+
+    Numpy's zeros may instead reuse freed memory and clear it at once.
     """
     size = max(1, count * np.dtype(dtype).itemsize)
     private = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}

@@ -1,13 +1,13 @@
-"""Which channels of a plan are written, and how many equal ones each of them represents.
+"""Which channels of a plan are written, and how many equal channels each of them represents.
 
 Channels are equal in two ways. Those with the same amount of data in the same chunks, over the same
-ranks in the same order, have the same rows: they become one row with a multiplicity
-(`Extent.merges_channels`). And where the blocks of two channels are of the same classes
-(`Extent.partition`), both do the same on different GPUs: one is written, with copies.
+ranks in the same order, have the same rows: they are written once, with a multiplicity
+(`Extent.merges_channels`). If the blocks of two channels belong to the same classes
+(`Extent.partition`), the channels do the same on different GPUs: one is written, and has copies.
 
-An example: 16 channels over 4 different rings, whose parts are equal, are 4 distinct channels of
-multiplicity 4. If their rings leave the nodes through different but equal NICs, one of the 4 is
-written, and has 4 copies.
+Example: 16 channels over 4 different rings, all with the same amount of data, are 4 distinct
+channels of multiplicity 4. If the 4 rings leave the nodes through different but equal NICs, one of
+them is written, with 4 copies.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,14 @@ from netsim.schedule.partition import Partition
 
 @dataclass(frozen=True, slots=True)
 class WrittenChannel:
-    """A channel whose rows are written.
+    """A channel whose rows are written, and the channels that it represents.
 
-    It represents `multiplicity` channels over the same ranks, and `copies` of these on different
-    GPUs. `number` is its place among the distinct channels: the lane of the skeleton
-    (`skeletons.py`)."""
+    - `work`: its part of the collective.
+    - `multiplicity`: the number of channels with the same rows, over the same ranks.
+    - `copies`: the number of distinct channels, over different GPUs, that it represents.
+    - `number`: its index among the distinct channels, which is its lane in the skeleton
+      (`skeletons.py`).
+    """
 
     work: Work
     multiplicity: int = 1
@@ -38,9 +41,11 @@ class WrittenChannel:
 def distinct_channels(
     plan: Plan, keys: Mapping[int, object], extent: Extent
 ) -> list[WrittenChannel]:
-    """One channel for each different amount of data and key, in the order of channels.
+    """Return one channel for each distinct pair of key and amount of data, in the order of
+    channels.
 
-    `keys` says by channel what else must be equal: the order of ranks and their routes."""
+    `keys` has for each channel what has to be equal besides the amount: the ranks and their routes.
+    """
     if not extent.merges_channels:
         return [WrittenChannel(work, number=number) for number, work in enumerate(plan.work)]
     groups = grouped(plan.work, lambda work: (keys[work.channel], work.count, work.chunk))
@@ -53,7 +58,10 @@ def distinct_channels(
 def written_channels(
     plan: Plan, keys: Mapping[int, object], extent: Extent
 ) -> list[WrittenChannel]:
-    """The channels that are written; each of the others is equal to one of them."""
+    """Return the channels whose rows are written; every other channel is equal to one of them.
+
+    `keys`: see `distinct_channels`.
+    """
     channels = distinct_channels(plan, keys, extent)
     if extent.partition is None:
         return channels
@@ -71,10 +79,13 @@ def written_places(
     nodes: Sequence[Sequence[int]],
     partition: Partition | None,
 ) -> dict[int, int]:
-    """The places in a node that are written, and how many places each represents.
+    """Return the places in a node whose rows are written, and how many places each of them
+    represents.
 
-    `nodes` has the ranks, or the heads, of every node. Two places are equal if on every node their
-    blocks are of one class. Nodes of different sizes are written in full."""
+    `nodes` has the ranks, or the heads, of every node; a place is an index into these. Two places
+    are equal if on every node their blocks belong to one class. If nodes have different sizes, all
+    places are written.
+    """
     sizes = {len(ranks) for ranks in nodes}
     if partition is None or len(sizes) > 1:
         return dict.fromkeys(range(max(sizes)), 1)

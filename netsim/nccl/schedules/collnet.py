@@ -3,9 +3,10 @@
 NCCL: `src/transport/coll_net.cc`; `src/device/all_reduce.h` (`NCCL_ALGO_COLLNET_DIRECT`,
 `NCCL_ALGO_COLLNET_CHAIN`, `NCCL_ALGO_NVLS`).
 
-The heads of all nodes with the same number form a group. A head copies its data to a FIFO from
-which its proxy sends, the switches reduce the data of all heads of the group, and the sum arrives
-in a FIFO of every head while the data is still being sent. There it stays until a block reads it.
+Head number h of each node and those of the same number on all other nodes form a group. A head
+copies its data to a FIFO from which its proxy sends. The switches reduce the data of all heads of
+the group, and the sum arrives in a FIFO of every head while data is still being sent. There it
+stays until a block reads it.
 """
 
 from collections.abc import Sequence
@@ -22,26 +23,33 @@ from netsim.nccl.schedules.channels import distinct_channels
 from netsim.nccl.schedules.nvls import SwitchedNodes, loop_segments, switch_keys, switch_kind
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.primitives import FREE, Members, Pass, PlannedChannel, RowKind
-from netsim.nccl.schedules.writing import Lines, Output, Segments, Turn, chunk_table, remembered
+from netsim.nccl.schedules.writing import (
+    Output,
+    PassWriter,
+    Segments,
+    WrittenLoop,
+    cached_loop,
+    chunk_table,
+)
 from netsim.nccl.split import ALIGNMENT
 from netsim.schedule import schedule
 from netsim.schedule.extent import ALL, Extent
 from netsim.schedule.schedule import COPY, IN, IN_ORDER, OUT, SCRATCH, SWITCH_REDUCE, Lag, Schedule
 
-# Options of routes through switches that reduce; the options of the route to a NIC follow.
+# Prefixes of names of routes through switches that reduce; the name of the route from a head to its
+# NIC follows.
 STREAMED = "sharp-all:"  # from all heads to the root of the tree and back to all in one stream
 SINGLE = "sharp:"  # from all heads to one, or from one head to all
-# The most channels whose data NCCL's proxies give to the network as one operation.
-GROUP = int(value("collnet.group"))
+GROUP = int(value("collnet.group"))  # most channels whose data is one operation of the network
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One network operation of a group of heads.
+    """One operation of the network on a group of heads.
 
     - `moved`: the row that moves the data.
     - `handed`: the row at whose end the result has arrived.
-    - `lag`: the lag from that end until a block may use the result.
+    - `lag`: the lag from the end of `handed` until a block may use the result.
     """
 
     moved: int
@@ -51,85 +59,104 @@ class Operation:
 
 @dataclass(frozen=True)
 class Network:
-    """The network operations of one channel."""
+    """Adds the network's operations of one channel to its rows (`writer`)."""
 
-    lines: Lines
+    writer: PassWriter
 
     def sum(
-        self, group: int, heads: Sequence[int], sub: int, filled_by: Sequence[int], door: str
+        self, group: int, heads: Sequence[int], sub: int, filled_by: Sequence[int], nic_route: str
     ) -> Operation:
-        """Add the operation that reduces one sub of all heads of a group, for all of them.
+        """Add the operation that reduces one sub of all heads of a group and returns the sum to all
+        heads.
 
-        The rows `filled_by` copy the data to the heads' FIFOs; `door` is the route to the NIC.
+        - `group`: the number of the group of these heads.
+        - `filled_by`: the rows that copy the heads' data to their FIFOs.
+        - `nic_route`: the name of the route from a head to its NIC.
         """
-        lines = self.lines
+        writer = self.writer
         lead = heads[0]
-        move = self._moves(SWITCH_REDUCE, STREAMED + door)
-        hand = RowKind(self._style(schedule.MULTICAST, STREAMED + door, FREE))
-        moved = lines.woven.row(move, group, lead, sub)
-        handed = lines.woven.row(hand, lead, group, sub)
-        lines.woven.after(handed, moved, self._arrival)
-        lines.woven.after(moved, handed, IN_ORDER, lines.slots)
+        move = self._moves(SWITCH_REDUCE, STREAMED + nic_route)
+        hand = RowKind(self._style(schedule.MULTICAST, STREAMED + nic_route, FREE))
+        moved = writer.body.row(move, group, lead, sub)
+        handed = writer.body.row(hand, lead, group, sub)
+        writer.body.after(handed, moved, self._arrival)
+        writer.body.after(moved, handed, IN_ORDER, writer.slots)
         self._give(moved, filled_by)
-        lines.done("network", lead, [moved])
+        writer.done("network", lead, [moved])
         return Operation(moved, handed)
 
-    def share(self, group: int, head: int, filled_by: int, door: str, base: int) -> Operation:
-        """Add the operation that sends the block of one head to all heads of its group.
+    def multicast_block(
+        self, group: int, head: int, filled_by: int, nic_route: str, base: int
+    ) -> Operation:
+        """Add the operation that multicasts the block of one head to all heads of its group.
 
-        The row `filled_by` copies the block to the head's FIFO. The block begins `base` elements
-        from the first block.
+        - `group`: the number of the group.
+        - `filled_by`: the row that copies the block to the head's FIFO.
+        - `nic_route`: the name of the route from the head to its NIC.
+        - `base`: the elements before this block in the buffer of all blocks.
         """
-        kind = self._moves(schedule.MULTICAST, SINGLE + door)
-        moved = self.lines.woven.row(kind, head, group, head, base=base)
+        kind = self._moves(schedule.MULTICAST, SINGLE + nic_route)
+        moved = self.writer.body.row(kind, head, group, head, base=base)
         return self._single(head, moved, [filled_by])
 
-    def collect(
-        self, group: int, head: int, filled_by: Sequence[int], door: str, base: int
+    def reduce_block(
+        self, group: int, head: int, filled_by: Sequence[int], nic_route: str, base: int
     ) -> Operation:
-        """Add the operation that reduces the block of one head from the FIFOs of all heads.
+        """Add the operation that reduces the block of one head from the FIFOs of all heads of its
+        group.
 
-        The rows `filled_by` copy the heads' parts of the block to their FIFOs. The block begins
-        `base` elements from the first block.
+        - `group`: the number of the group.
+        - `filled_by`: the rows that copy the heads' contributions to their FIFOs.
+        - `nic_route`: the name of the route from the head to its NIC.
+        - `base`: the elements before this block in the buffer of all blocks.
         """
-        kind = self._moves(SWITCH_REDUCE, SINGLE + door)
-        moved = self.lines.woven.row(kind, group, head, head, base=base)
+        kind = self._moves(SWITCH_REDUCE, SINGLE + nic_route)
+        moved = self.writer.body.row(kind, group, head, head, base=base)
         return self._single(head, moved, filled_by)
 
     def _single(self, head: int, moved: int, filled_by: Sequence[int]) -> Operation:
-        """Return the operation of one head, whose row `moved` waits for the rows `filled_by`."""
+        """Return the operation of one head whose data the row `moved` moves, after the rows
+        `filled_by`.
+        """
         self._give(moved, filled_by)
-        self.lines.done("network", head, [moved])
+        self.writer.done("network", head, [moved])
         return Operation(moved, moved, self._arrival)
 
     def take(self, operation: Operation, rows: Sequence[int]) -> None:
-        """Let rows read the result from a FIFO; the next operation on that slot waits for them."""
-        woven = self.lines.woven
-        credit = self.lines.channel.plan.mechanism.network.credit
+        """Let `rows` read the result of an operation from a FIFO.
+
+        The operation that uses the same slot of the FIFO next waits for these rows.
+        """
+        body = self.writer.body
+        credit = self.writer.channel.plan.mechanism.network.credit
         for row in rows:
-            woven.after(row, operation.handed, operation.lag)
-            woven.after(operation.moved, row, Lag(credit, arrival=False), self.lines.slots)
+            body.after(row, operation.handed, operation.lag)
+            body.after(operation.moved, row, Lag(credit, arrival=False), self.writer.slots)
 
     def _give(self, moved: int, filled_by: Sequence[int]) -> None:
-        """Let an operation wait for the rows that fill the FIFOs, and free the slots at its end."""
-        channel = self.lines.channel
-        woven = self.lines.woven
+        """Let the operation's row `moved` wait for the rows that fill the FIFOs, and free their
+        slots.
+        """
+        channel = self.writer.channel
+        body = self.writer.body
         for row in filled_by:
-            woven.after(moved, row, replace(channel.noticed, arrival=True))
-            woven.after(row, moved, channel.local_credit, self.lines.slots)
+            body.after(moved, row, replace(channel.noticed, arrival=True))
+            body.after(row, moved, channel.local_credit, self.writer.slots)
 
     @property
     def _arrival(self) -> Lag:
         """The lag from the end of an operation's traffic until a block may use the result."""
-        network = self.lines.channel.plan.mechanism.network
+        network = self.writer.channel.plan.mechanism.network
         return Lag(network.reduction + network.delivery.simple)
 
     def _moves(self, kind: int, route: str) -> RowKind:
-        """Return the kind of the row that moves the data: proxies post it and NICs send it.
+        """Return the kind of row that moves an operation's data; proxies post it and NICs send it.
 
-        Proxies share an operation among up to `GROUP` channels, and so its cost.
+        `kind` is `SWITCH_REDUCE` or `MULTICAST`, `route` the name of the route. Proxies give the
+        data of up to `GROUP` channels to the network as one operation, so that channels share its
+        cost.
         """
-        channel = self.lines.channel
+        channel = self.writer.channel
         network = channel.plan.mechanism.network
         end = "dst" if kind == SWITCH_REDUCE else "src"
         style = self._style(kind, route, schedule.Use("hbm", end, 2.0))
@@ -141,25 +168,24 @@ class Network:
         return RowKind(style, tuple(cost for cost in costs if cost[2] > 0))
 
     def _style(self, kind: int, route: str, use: schedule.Use) -> schedule.Style:
-        """Return the style of a row between FIFOs of heads."""
+        """Return the style of a row that moves data between the FIFOs of heads."""
         return schedule.Style(
             kind,
             src_buffer=SCRATCH,
             dst_buffer=SCRATCH,
             route=route,
             uses=(use,),
-            **self.lines.channel.tags,
+            **self.writer.channel.tags,
         )
 
 
-# NVLS over several nodes whose network reduces: NVSwitches reduce in nodes, the switches of the
-# network between them. Each head reads the sum of its node through NVSwitch, gives it to the
-# network, and stores the sum of all nodes, which comes back, through NVSwitch in all GPUs of its
-# node.
+# NVLS over several nodes: NVSwitch reduces inside nodes, the switches of the network between them.
+# Each head reads the sum of its node through NVSwitch and gives it to the network. The network
+# returns the sum of all nodes, and the head multicasts it to all GPUs of its node.
 
 
 def nvls_network(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
-    """Return an AllReduce with NVLS in nodes and a reducing network between them."""
+    """Return an AllReduce with NVLS inside nodes and a reducing network between them."""
     output = Output(collective, extent=extent, keep=False)
     inside = [output.builder.group(ranks) for ranks in plan.nodes]
     across = [output.builder.group(same) for same in zip(*plan.heads, strict=True)]
@@ -168,42 +194,46 @@ def nvls_network(collective: Collective, plan: Plan, extent: Extent = ALL) -> Sc
         members = primitives.members_of(plan, distinct, plan.nodes, extent)
         cut = loop_segments(collective, distinct.work, heads, plan.slots, ALIGNMENT)
 
-        def turn(members: Members = members) -> Turn:
-            lines = Lines(members.channel, heads, plan.slots, by_sub=members.by_sub)
-            joined = _Joined(lines, plan, plan.nodes, inside, members, across=across)
-            return Turn(lines.woven, joined.all())
+        def write_loop(members: Members = members) -> WrittenLoop:
+            """Write one loop of a channel."""
+            writer = PassWriter(members.channel, heads, plan.slots, by_sub=members.by_sub)
+            joined = _NvlsOverNetwork(writer, plan, plan.nodes, inside, members, across=across)
+            return WrittenLoop(writer.body, joined.all())
 
         key = (*members.key, heads, plan.slots, len(plan.work))
-        output.add(remembered(collective, plan, key, turn), cut)
+        output.add(cached_loop(collective, plan, key, write_loop), cut)
     return output.close()
 
 
 @dataclass
-class _Joined(SwitchedNodes):
-    """Nodes that are connected by the reducing switches of the network.
+class _NvlsOverNetwork(SwitchedNodes):
+    """Writes one loop of NVLS on one channel, over nodes that a reducing network connects.
 
-    `across` are the groups of heads of all nodes with the same number.
+    `across`: for each number of a head, the group of the heads that have it on their nodes.
     """
 
     across: list[int] | None = None
 
     def all(self) -> tuple[list[int], list[int]]:
-        """Add all rows of a loop; return the ranks and rows that end it."""
-        network = Network(self.lines)
+        """Add all rows of a loop.
+
+        Returns the rows that end it: a list of their ranks, and a list of the rows.
+        """
+        network = Network(self.writer)
         numbers = range(len(self.nodes))
         assert self.across is not None
         gives = [self.copies("give", node) for node in numbers]
         for h, group in enumerate(self.across):
             node_sums = [self.sum(node, h, gives[node]) for node in numbers]
             heads = [self.head(node, h) for node in numbers]
-            done = network.sum(group, heads, h, node_sums, self.plan.doors[h])
+            done = network.sum(group, heads, h, node_sums, self.plan.nic_routes[h])
             for node in numbers:
                 row = self.store(node, h)
                 network.take(done, [row])
-                self.lines.done("store", self.head(node, h), [row])
+                self.writer.done("store", self.head(node, h), [row])
         for node in numbers:
             self.hand_out(node)
-        return self.lines.close()
+        return self.writer.close()
 
 
 # CollNetChain: a chain reduces in each node, the switches of the network reduce between nodes, and
@@ -215,9 +245,9 @@ CHAIN_SHARE = value("share.of_a_way")  # fraction of a block's threads for each 
 
 
 def collnet_chain(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
-    """Return an AllReduce over the chains of all channels."""
+    """Return an AllReduce with CollNetChain, over all channels."""
     output = Output(collective, extent=extent)
-    keys = {w.channel: (plan.chains[w.channel], plan.doors[w.channel]) for w in plan.work}
+    keys = {w.channel: (plan.chains[w.channel], plan.nic_routes[w.channel]) for w in plan.work}
     for distinct in distinct_channels(plan, keys, extent):
         work = distinct.work
         channel = PlannedChannel(plan, work.channel, distinct.multiplicity)
@@ -225,108 +255,127 @@ def collnet_chain(collective: Collective, plan: Plan, extent: Extent = ALL) -> S
         table = chunk_table(work, collective.element_bytes)
         cut = writing.segments(plan, collective.element_bytes, table, threads=CHAIN_SHARE)
         group = output.builder.group([order[0] for order in nodes])
-        joined = (nodes, group, plan.doors[work.channel])
+        joined = (nodes, group, plan.nic_routes[work.channel])
 
-        def turn(
+        def write_loop(
             channel: PlannedChannel = channel,
             cut: Segments = cut,
             joined: tuple[tuple[tuple[int, ...], ...], int, str] = joined,
-        ) -> Turn:
-            lines = Lines(channel, cut.subs, cut.slots, cut.first_chunk)
-            return Turn(lines.woven, _Chains(lines, *joined).all())
+        ) -> WrittenLoop:
+            """Write one chunk of a channel."""
+            writer = PassWriter(channel, cut.subs, cut.slots, cut.first_chunk)
+            return WrittenLoop(writer.body, _Chains(writer, *joined).all())
 
         key = (*joined, *channel.key, cut.subs, cut.slots, cut.first_chunk, len(plan.work))
-        output.add(remembered(collective, plan, key, turn), cut)
+        output.add(cached_loop(collective, plan, key, write_loop), cut)
     return output.close()
 
 
 @dataclass
 class _Chains:
-    """One channel while the rows of one chunk are written.
+    """Writes one chunk of CollNetChain on one channel.
 
-    - `nodes`: the chain of every node, beginning with its head.
+    - `nodes`: the chain of every node: its ranks, head first.
     - `group`: the number of the group of all heads.
-    - `door`: the route to the NIC.
+    - `nic_route`: the name of the route from a head to its NIC.
     """
 
-    lines: Lines
+    writer: PassWriter
     nodes: tuple[tuple[int, ...], ...]
     group: int
-    door: str
+    nic_route: str
 
     def all(self) -> tuple[list[int], list[int]]:
-        """Add all rows of a chunk; return the ranks and rows that end it."""
-        network = Network(self.lines)
+        """Add all rows of a chunk.
+
+        Returns the rows that end it: a list of their ranks, and a list of the rows.
+        """
+        network = Network(self.writer)
         heads = [order[0] for order in self.nodes]
-        for sub in range(self.lines.subs):
+        for sub in range(self.writer.subs):
             node_sums = [self._up(order, sub) for order in self.nodes]
-            done = network.sum(self.group, heads, sub, node_sums, self.door)
+            done = network.sum(self.group, heads, sub, node_sums, self.nic_route)
             for order in self.nodes:
                 network.take(done, self._down(order, sub))
-        return self.lines.close()
+        return self.writer.close()
 
     def _up(self, order: tuple[int, ...], sub: int) -> int:
-        """Add the rows that reduce along a chain, from its last rank on; return the head's row."""
+        """Add the rows that reduce a sub along a node's chain `order`, from its last rank to its
+        head.
+
+        Returns the row by which the head puts the sum of the node into the FIFO of the network.
+        """
         below: tuple[int, int] | None = None
         for upper, rank in reversed(list(pairwise(order))):
             buffer = SCRATCH if below else IN
             made = Pass(
                 buffer, SCRATCH, schedule.REDUCE_INPUT, 2 if below else 1, threads=CHAIN_SHARE
             )
-            row = self.lines.send((rank, upper), sub, made)
-            self._took(row, below, sub, "up", rank)
+            row = self.writer.send((rank, upper), sub, made)
+            self._append_pass(row, below, sub, "up", rank)
             below = (rank, upper)
         buffer = SCRATCH if below else IN
         head = order[0]
         made = Pass(buffer, SCRATCH, COPY, 2 if below else 1, 1, threads=CHAIN_SHARE)
-        row = self.lines.woven.row(self.lines.channel.local(made), head, head, sub)
-        self._took(row, below, sub, "up", head)
+        row = self.writer.body.row(self.writer.channel.local(made), head, head, sub)
+        self._append_pass(row, below, sub, "up", head)
         return row
 
     def _down(self, order: tuple[int, ...], sub: int) -> list[int]:
-        """Add the rows that send the result down a chain; return the head's rows."""
-        lines = self.lines
+        """Add the rows that send the result of a sub down a node's chain `order`; return the head's
+        rows.
+        """
+        writer = self.writer
         head = order[0]
         if len(order) == 1:
             made = Pass(SCRATCH, OUT, COPY, 1, 1, threads=CHAIN_SHARE)
-            rows = [lines.woven.row(lines.channel.local(made), head, head, sub)]
+            rows = [writer.body.row(writer.channel.local(made), head, head, sub)]
         else:
-            # One pass stores and sends, so that the copy costs nothing in addition.
-            free = lines.channel.merge(OUT, COPY)
-            rows = [lines.woven.row(free, head, head, sub)]
-            rows.append(self._hand(order, 0, SCRATCH, sub))
-        lines.done("down", head, rows)
+            # One pass stores and sends, so that storing costs nothing in addition.
+            free = writer.channel.merge(OUT, COPY)
+            rows = [writer.body.row(free, head, head, sub)]
+            rows.append(self._send_result(order, 0, SCRATCH, sub))
+        writer.done("down", head, rows)
         for place, rank in enumerate(order[1:], 1):
             last = rank == order[-1]
-            row = self._store(rank, sub) if last else self._hand(order, place, OUT, sub)
-            self._took(row, (order[place - 1], rank), sub, "down", rank)
+            row = self._store(rank, sub) if last else self._send_result(order, place, OUT, sub)
+            self._append_pass(row, (order[place - 1], rank), sub, "down", rank)
         return rows
 
-    def _hand(self, order: tuple[int, ...], place: int, buffer: int, sub: int) -> int:
-        """Add a row that sends the result to the next rank of a chain.
+    def _send_result(self, order: tuple[int, ...], place: int, buffer: int, sub: int) -> int:
+        """Add a row by which the rank at `place` of a chain sends the result to the next rank;
+        return it.
 
-        The next rank gets it in its output, or, if it is the last one and without `plan.direct`, in
-        a FIFO.
+        The next rank gets the result in its output; only the last one gets it in a FIFO, unless
+        `plan.direct` is set. `buffer` is where the sender reads it.
         """
         hop = (order[place], order[place + 1])
-        stored = hop[1] != order[-1] or self.lines.channel.plan.direct
+        stored = hop[1] != order[-1] or self.writer.channel.plan.direct
         made = Pass(buffer, OUT if stored else SCRATCH, COPY, 1, 1, threads=CHAIN_SHARE)
-        return self.lines.send(hop, sub, made)
+        return self.writer.send(hop, sub, made)
 
     def _store(self, rank: int, sub: int) -> int:
-        """Add the row by which the last rank of a chain has the result in its output."""
-        channel = self.lines.channel
-        woven = self.lines.woven
-        if channel.plan.direct:
-            return woven.row(channel.wait(), rank, rank, -1)
-        kind = channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=CHAIN_SHARE))
-        return woven.row(kind, rank, rank, sub)
+        """Add the row by which the last rank of a chain gets the result in its output; return it.
 
-    def _took(self, row: int, hop: tuple[int, int] | None, sub: int, lane: str, rank: int) -> None:
-        """Append a row to a lane; it waits for the data of the hop and empties its slot, if any."""
+        With `plan.direct` the result is there already, and the row only waits.
+        """
+        channel = self.writer.channel
+        body = self.writer.body
+        if channel.plan.direct:
+            return body.row(channel.wait(), rank, rank, -1)
+        kind = channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=CHAIN_SHARE))
+        return body.row(kind, rank, rank, sub)
+
+    def _append_pass(
+        self, row: int, hop: tuple[int, int] | None, sub: int, lane: str, rank: int
+    ) -> None:
+        """Append a row of `rank` as the next pass of a lane.
+
+        It waits for the sub's data of `hop` and frees the slot; None: it waits for nothing.
+        """
         if hop is not None:
-            self.lines.take([row], hop, sub)
-        self.lines.done(lane, rank, [row])
+            self.writer.take([row], hop, sub)
+        self.writer.done(lane, rank, [row])
 
 
 # CollNetDirect: every rank sends each head of its node a part of its data, heads reduce their part
@@ -339,7 +388,9 @@ SUM_SHARE = value("share.of_a_sum")  # fraction of a block's threads in the grou
 
 
 def collnet_direct(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
-    """Return an AllReduce in which heads reduce in nodes, and the network between them."""
+    """Return an AllReduce with CollNetDirect: heads reduce in nodes, and the network between
+    nodes.
+    """
     output = Output(collective, extent=extent, keep=False)
     nodes = plan.nodes
     groups = [output.builder.group(same) for same in zip(*plan.heads, strict=True)]
@@ -349,92 +400,97 @@ def collnet_direct(collective: Collective, plan: Plan, extent: Extent = ALL) -> 
         cut = loop_segments(collective, work, heads, plan.slots, ALIGNMENT)
         channel = PlannedChannel(plan, work.channel, distinct.multiplicity)
 
-        def turn(channel: PlannedChannel = channel) -> Turn:
-            lines = Lines(channel, heads, plan.slots)
-            return Turn(lines.woven, _Heads(lines, plan, nodes, groups).all())
+        def write_loop(channel: PlannedChannel = channel) -> WrittenLoop:
+            """Write one loop of a channel."""
+            writer = PassWriter(channel, heads, plan.slots)
+            return WrittenLoop(writer.body, _Heads(writer, plan, nodes, groups).all())
 
         key = (*channel.key, heads, plan.slots, len(plan.work))
-        output.add(remembered(collective, plan, key, turn), cut)
+        output.add(cached_loop(collective, plan, key, write_loop), cut)
     return output.close()
 
 
 @dataclass
 class _Heads:
-    """One channel of CollNetDirect while the rows of a loop are written.
+    """Writes one loop of CollNetDirect on one channel.
 
-    `groups` are the numbers of the groups of heads of all nodes with the same number.
+    `groups`: for each number of a head, the group of the heads that have it on their nodes.
     """
 
-    lines: Lines
+    writer: PassWriter
     plan: Plan
     nodes: list[tuple[int, ...]]
     groups: list[int]
 
     def all(self) -> tuple[list[int], list[int]]:
-        """Add all rows of a loop; return the ranks and rows that end it."""
-        network = Network(self.lines)
+        """Add all rows of a loop.
+
+        Returns the rows that end it: a list of their ranks, and a list of the rows.
+        """
+        network = Network(self.writer)
         numbers = range(len(self.nodes))
         for node in numbers:
             self._scatter(node)
-        for h in range(self.lines.subs):
+        for h in range(self.writer.subs):
             node_sums = [self._reduce(node, h) for node in numbers]
             heads = [self.plan.heads[node][h] for node in numbers]
-            done = network.sum(self.groups[h], heads, h, node_sums, self.plan.doors[h])
+            done = network.sum(self.groups[h], heads, h, node_sums, self.plan.nic_routes[h])
             for node in numbers:
                 others = _others(self.nodes[node], heads[node])
-                rows = _handed(self.lines, heads[node], others, h)
+                rows = _store_and_send(self.writer, heads[node], others, h)
                 network.take(done, rows)
         for node in numbers:
             self._store(node)
-        return self.lines.close()
+        return self.writer.close()
 
     def _scatter(self, node: int) -> None:
-        """Add the rows by which the ranks of a node send each head its part."""
+        """Add the rows by which each rank of a node sends every head its part."""
         for rank in self.nodes[node]:
             rows = []
             heads = [(h, head) for h, head in enumerate(self.plan.heads[node]) if head != rank]
             for h, head in heads:
-                # The data of the first rank is reduced with that of the head, of others merged.
+                # The data of the first rank is added to the head's own on arrival; the data of the
+                # other ranks is added by rows of the head (`PassWriter.merge`).
                 first = _others(self.nodes[node], head)[0] == rank
                 op = schedule.REDUCE_INPUT if first else COPY
                 made = Pass(IN, SCRATCH, op, threads=self.plan.mechanism.copy_share / len(heads))
-                rows.append(self.lines.send((rank, head), h, made))
+                rows.append(self.writer.send((rank, head), h, made))
             if rows:
-                self.lines.done("scatter", rank, rows)
+                self.writer.done("scatter", rank, rows)
 
     def _reduce(self, node: int, h: int) -> int:
         """Add the rows by which head number `h` of a node reduces its part; return the last row."""
-        lines = self.lines
+        writer = self.writer
         head = self.plan.heads[node][h]
         others = _others(self.nodes[node], head)
         merges: list[int] = []
         for rank in others[1:]:
-            merge = lines.merge(head, h, [(others[0], head), (rank, head)])
+            merge = writer.merge(head, h, [(others[0], head), (rank, head)])
             if merges:
-                lines.woven.after(merge, merges[-1], IN_ORDER)
+                writer.body.after(merge, merges[-1], IN_ORDER)
             merges.append(merge)
         buffer = SCRATCH if others else IN
         made = Pass(buffer, SCRATCH, COPY, 1 + len(others), 1, threads=SUM_SHARE)
-        row = lines.woven.row(lines.channel.local(made), head, head, h)
+        row = writer.body.row(writer.channel.local(made), head, head, h)
         for rank in others:
-            lines.take([row], (rank, head), h)
+            writer.take([row], (rank, head), h)
         if merges:
-            lines.woven.after(row, merges[-1], IN_ORDER)
-        lines.done("reduce", head, [row])
+            writer.body.after(row, merges[-1], IN_ORDER)
+        writer.done("reduce", head, [row])
         return row
 
     def _store(self, node: int) -> None:
-        """Add the rows by which every rank reads the parts of the other heads from its FIFOs."""
+        """Add the rows by which every rank of a node reads the other heads' parts of the result."""
         heads = self.plan.heads[node]
         for rank in self.nodes[node]:
             others = [(h, head) for h, head in enumerate(heads) if head != rank]
-            rows = [_taken(self.lines, (head, rank), h, len(others)) for h, head in others]
+            rows = [_read_part(self.writer, (head, rank), h, len(others)) for h, head in others]
             if rows:
-                self.lines.done("store", rank, rows)
+                self.writer.done("store", rank, rows)
 
 
-def _handed(
-    lines: Lines,
+def _store_and_send(
+    writer: PassWriter,
     head: int,
     others: Sequence[int],
     sub: int,
@@ -442,12 +498,15 @@ def _handed(
     base: int = 0,
     is_in_place: bool = False,
 ) -> list[int]:
-    """Add the rows by which a head stores a part of the result and sends it to `others`.
+    """Add the rows by which a head stores part `sub` of the result and sends it to the ranks
+    `others`.
 
-    It sends into their FIFOs, or with `plan.direct` into their outputs. With `is_in_place` the part
-    is in the head's output already. Returns the rows.
+    It sends into their FIFOs, or with `plan.direct` into their outputs. Returns the rows.
+
+    - `base`: elements added to the part's offset.
+    - `is_in_place`: whether the part is in the head's output already.
     """
-    channel = lines.channel
+    channel = writer.channel
     direct = channel.plan.direct
     share = channel.plan.mechanism.copy_share
     segment = sub
@@ -458,27 +517,34 @@ def _handed(
         kind = channel.merge(OUT, COPY)
     else:
         kind = channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=share))
-    rows = [lines.woven.row(kind, head, head, segment, base=base)]
+    rows = [writer.body.row(kind, head, head, segment, base=base)]
     made = Pass(SCRATCH, OUT if direct else SCRATCH, COPY, 1, 1, len(others), share)
-    rows += [lines.send((head, rank), sub, made, base=base) for rank in others]
-    lines.done("hand", head, rows)
+    rows += [writer.send((head, rank), sub, made, base=base) for rank in others]
+    writer.done("hand", head, rows)
     return rows
 
 
-def _taken(lines: Lines, hop: tuple[int, int], sub: int, parts: int, base: int = 0) -> int:
-    """Add the row by which a rank reads one of `parts` parts of the result from a FIFO.
+def _read_part(
+    writer: PassWriter, hop: tuple[int, int], sub: int, parts: int, base: int = 0
+) -> int:
+    """Add the row by which a rank copies part `sub` of the result from a FIFO to its output; return
+    it.
 
-    With `plan.direct` the part is in its output already, and the row only waits. Returns the row.
+    With `plan.direct` the part is in its output already, and the row only waits.
+
+    - `hop`: the head that sent the part, and the rank.
+    - `parts`: the number of parts that the rank's threads copy at the same time.
+    - `base`: elements added to the part's offset.
     """
-    share = lines.channel.plan.mechanism.copy_share
+    share = writer.channel.plan.mechanism.copy_share
     made = Pass(SCRATCH, OUT, COPY, 1, 1, threads=share / parts)
-    kind = lines.channel.local(made)
+    kind = writer.channel.local(made)
     segment = sub
-    if lines.channel.plan.direct:
-        kind = lines.channel.wait()
+    if writer.channel.plan.direct:
+        kind = writer.channel.wait()
         segment = -1
-    row = lines.woven.row(kind, hop[1], hop[1], segment, base=base)
-    lines.take([row], hop, sub)
+    row = writer.body.row(kind, hop[1], hop[1], segment, base=base)
+    writer.take([row], hop, sub)
     return row
 
 
@@ -487,14 +553,14 @@ def _others(ranks: Sequence[int], head: int) -> list[int]:
     return [rank for rank in ranks if rank != head]
 
 
-# AllGather and ReduceScatter with a network that multicasts and reduces: NVLS and CollNetDirect.
-# Every rank is a head. Blocks of data move between the heads of all nodes with the same number, and
-# between a head and the ranks of its node: with NVLS through NVSwitch, with CollNetDirect in passes
-# from one to the other.
+# AllGather and ReduceScatter with NVLS and CollNetDirect, over a network that multicasts and
+# reduces. Every rank is a head. Blocks of data move between heads that have the same number on
+# their nodes, and between a head and the ranks of its node: with NVLS through NVSwitch, with
+# CollNetDirect by passes of the GPUs' own blocks of threads.
 
 
 def network_blocks(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
-    """Return an AllGather or ReduceScatter with NVLS or CollNetDirect."""
+    """Return an AllGather or ReduceScatter with NVLS or CollNetDirect over several nodes."""
     switched = plan.algorithm == "NVLS"
     keep = not switched and collective.name == "all_gather"
     output = Output(collective, extent=extent, keep=keep)
@@ -505,17 +571,18 @@ def network_blocks(collective: Collective, plan: Plan, extent: Extent = ALL) -> 
         work = distinct.work
         channel = PlannedChannel(plan, work.channel, distinct.multiplicity)
 
-        def turn(channel: PlannedChannel = channel) -> Turn:
-            lines = Lines(channel, collective.ranks, plan.slots)
-            made = kind(lines, plan, collective.count, across, inside)
+        def write_loop(channel: PlannedChannel = channel) -> WrittenLoop:
+            """Write one loop of a channel."""
+            writer = PassWriter(channel, collective.ranks, plan.slots)
+            made = kind(writer, plan, collective.count, across, inside)
             if collective.name == "all_gather":
                 _gather(made)
             else:
                 _reduce(made)
-            return Turn(lines.woven, lines.close())
+            return WrittenLoop(writer.body, writer.close())
 
         key = (*channel.key, plan.slots, len(plan.work))
-        written = remembered(collective, plan, key, turn)
+        written = cached_loop(collective, plan, key, write_loop)
         table = chunk_table(work, collective.element_bytes)
         offset, count = (np.repeat(x, collective.ranks + 1, 1) for x in table)
         count[:, -1] = 0
@@ -525,29 +592,32 @@ def network_blocks(collective: Collective, plan: Plan, extent: Extent = ALL) -> 
 
 @dataclass
 class _Blocks:
-    """One channel while the rows of a loop are written; subclasses move blocks inside nodes.
+    """Writes one loop of an AllGather or ReduceScatter on one channel; every rank is a head.
 
-    `count` is the number of elements of a block of the complete call. For an AllGather, `hand` adds
-    the rows by which a head sends a block to the ranks of its node, and `store` those by which the
-    ranks store what heads sent. For a ReduceScatter, `give` adds the rows by which ranks send heads
-    their parts of all blocks, and `sum` those by which a head reduces a block for its proxy; it
-    returns their first and their last row.
+    Subclasses move blocks between a head and the ranks of its node. `count` is the elements of a
+    rank's block in the complete call, `across` has the groups of heads by their number, `inside`
+    the group of the ranks of each node.
+
+    For an AllGather, `hand` adds the rows by which a head sends a block to the ranks of its node,
+    and `store` those by which these ranks store it. For a ReduceScatter, `give` adds the rows by
+    which the ranks of a node send their parts of all blocks to its heads, and `sum` those by which
+    a head reduces a block for its proxy; it returns their first and their last row.
     """
 
-    lines: Lines
+    writer: PassWriter
     plan: Plan
     count: int
     across: list[int]
     inside: list[int]
 
     def at(self, block: int) -> int:
-        """Return the elements before a block."""
+        """Return the number of elements before a block in the buffer of all blocks."""
         return block * self.count
 
 
 @dataclass
 class _Switched(_Blocks):
-    """Blocks that move between heads and ranks through NVSwitch.
+    """Moves blocks between heads and ranks through NVSwitch.
 
     - `_rows`: by node and block, the row that multicasts the block.
     - `_copies_by_block`: by node and block, the rows that copy data to the switch's buffers.
@@ -557,119 +627,141 @@ class _Switched(_Blocks):
     _copies_by_block: dict[tuple[int, int], list[int]] = field(default_factory=dict)
 
     def hand(self, node: int, h: int, block: int) -> list[int]:
+        """Add the row by which head number `h` of a node multicasts a block; return it in a
+        list.
+        """
         head = self.plan.heads[node][h]
         out = OUT if self.plan.registered else SCRATCH
-        kind = switch_kind(self.lines.channel, schedule.MULTICAST, SCRATCH, out)
-        row = self.lines.woven.row(kind, head, self.inside[node], block, base=self.at(block))
-        self.lines.done("hand", head, [row])
+        kind = switch_kind(self.writer.channel, schedule.MULTICAST, SCRATCH, out)
+        row = self.writer.body.row(kind, head, self.inside[node], block, base=self.at(block))
+        self.writer.done("hand", head, [row])
         self._rows[node, block] = row
         return [row]
 
     def store(self, node: int) -> None:
+        """Add the copies by which the ranks of a node take all blocks from the switch's buffer."""
         self._copies(node, "take", (SCRATCH, OUT))
 
     def give(self, node: int) -> None:
+        """Add the copies by which the ranks of a node put all blocks into the switch's buffer."""
         self._copies(node, "give", (IN, SCRATCH))
 
     def sum(self, node: int, h: int, block: int) -> tuple[int, int]:
-        lines = self.lines
+        """Add the row by which head number `h` of a node reads the sum of a block; return it twice.
+
+        It is the first and the last row of the reduction.
+        """
+        writer = self.writer
         head = self.plan.heads[node][h]
         buffer = IN if self.plan.registered else SCRATCH
-        kind = switch_kind(lines.channel, SWITCH_REDUCE, buffer, SCRATCH)
-        row = lines.woven.row(kind, self.inside[node], head, block, base=self.at(block))
-        lines.read([row], self._copies_by_block[node, block], Lag(self.plan.mechanism.nvls_sync))
-        lines.done("sum", head, [row])
+        kind = switch_kind(writer.channel, SWITCH_REDUCE, buffer, SCRATCH)
+        row = writer.body.row(kind, self.inside[node], head, block, base=self.at(block))
+        writer.read([row], self._copies_by_block[node, block], Lag(self.plan.mechanism.nvls_sync))
+        writer.done("sum", head, [row])
         return row, row
 
     def _copies(self, node: int, lane: str, buffers: tuple[int, int]) -> None:
-        """Add each rank's copies of all blocks between its buffer and that of the switch.
+        """Add each rank's copies of all blocks between its own buffer and the one that the switch
+        accesses.
 
-        The lane "give" copies to the switch, "take" from it. Registered buffers need no copy.
+        The lane "give" copies to the switch's buffer, "take" from it. `buffers` are source and
+        destination. If buffers are registered, the rows only wait.
         """
-        lines = self.lines
+        writer = self.writer
         registered = self.plan.registered
-        kind = lines.channel.wait() if registered else lines.channel.staging(*buffers)
+        kind = writer.channel.wait() if registered else writer.channel.staging(*buffers)
         for rank in self.plan.nodes[node]:
             rows = []
-            for block in range(lines.subs):
+            for block in range(writer.subs):
                 segment = -1 if registered else block
-                row = lines.woven.row(kind, rank, rank, segment, base=self.at(block))
+                row = writer.body.row(kind, rank, rank, segment, base=self.at(block))
                 rows.append(row)
                 if lane == "give":
                     self._copies_by_block.setdefault((node, block), []).append(row)
                 else:
                     sync = Lag(self.plan.mechanism.nvls_sync)
-                    lines.read([row], [self._rows[node, block]], sync)
-            lines.done(lane, rank, rows)
+                    writer.read([row], [self._rows[node, block]], sync)
+            writer.done(lane, rank, rows)
 
 
 class _Direct(_Blocks):
-    """Blocks that move in passes from heads to ranks and back."""
+    """Moves blocks between heads and ranks by passes of blocks of threads (CollNetDirect)."""
 
     def hand(self, node: int, h: int, block: int) -> list[int]:
+        """Add the rows by which head number `h` of a node sends a block to its ranks; return
+        them.
+        """
         head = self.plan.heads[node][h]
         base = self.at(block)
         others = _others(self.plan.nodes[node], head)
-        return _handed(self.lines, head, others, block, base=base, is_in_place=block == head)
+        return _store_and_send(
+            self.writer, head, others, block, base=base, is_in_place=block == head
+        )
 
     def store(self, node: int) -> None:
+        """Add the rows by which the ranks of a node copy all blocks from their FIFOs."""
         for rank in self.plan.nodes[node]:
             for h, head in enumerate(self.plan.heads[node]):
                 if head != rank:
                     blocks = [heads[h] for heads in self.plan.heads]
                     hop = (head, rank)
                     parts = len(blocks)
-                    rows = [_taken(self.lines, hop, b, parts, self.at(b)) for b in blocks]
-                    self.lines.done("store", rank, rows)
+                    rows = [_read_part(self.writer, hop, b, parts, self.at(b)) for b in blocks]
+                    self.writer.done("store", rank, rows)
 
     def give(self, node: int) -> None:
+        """Add the rows by which the ranks of a node send its heads their parts of all blocks."""
         for rank in self.plan.nodes[node]:
             heads = [(h, head) for h, head in enumerate(self.plan.heads[node]) if head != rank]
             for blocks in self.plan.heads:  # a block belongs to the rank with its number
                 share = self.plan.mechanism.copy_share / max(1, len(heads))
                 made = Pass(IN, SCRATCH, COPY, threads=share)
                 rows = [
-                    self.lines.send((rank, head), blocks[h], made, base=self.at(blocks[h]))
+                    self.writer.send((rank, head), blocks[h], made, base=self.at(blocks[h]))
                     for h, head in heads
                 ]
                 if rows:
-                    self.lines.done("scatter", rank, rows)
+                    self.writer.done("scatter", rank, rows)
 
     def sum(self, node: int, h: int, block: int) -> tuple[int, int]:
-        lines = self.lines
+        """Add the rows by which head number `h` of a node reduces a block; return the first and the
+        last.
+        """
+        writer = self.writer
         head = self.plan.heads[node][h]
         others = _others(self.plan.nodes[node], head)
         base = self.at(block)
         made = Pass(IN, SCRATCH, COPY, 1 + len(others), 1, threads=SUM_SHARE)
-        kind = lines.channel.local(made)
-        row = lines.woven.row(kind, head, head, block, base=base)
+        kind = writer.channel.local(made)
+        row = writer.body.row(kind, head, head, block, base=base)
         last = row
         for rank in others:
             hop = (rank, head)
-            merge = lines.merge(head, block, [hop], base=base)
-            lines.woven.after(merge, last, IN_ORDER)
-            lines.wait([row], hop, block)
-            lines.take([merge], hop, block)
+            merge = writer.merge(head, block, [hop], base=base)
+            writer.body.after(merge, last, IN_ORDER)
+            writer.wait([row], hop, block)
+            writer.take([merge], hop, block)
             last = merge
-        lines.done("reduce", head, [row])
+        writer.done("reduce", head, [row])
         return row, last
 
 
 def _gather(blocks: "_Switched | _Direct") -> None:
     """Add the rows of an AllGather.
 
-    The network multicasts the block of each head to its group; the heads send it to their nodes.
+    The network multicasts the block of each head to the heads of its group; these send it to the
+    ranks of their nodes.
     """
-    network = Network(blocks.lines)
+    network = Network(blocks.writer)
     for h, group in enumerate(blocks.across):
         for heads in blocks.plan.heads:
             block = heads[h]
             base = blocks.at(block)
-            door = blocks.plan.doors[h]
-            kind = blocks.lines.channel.local(Pass(IN, SCRATCH, COPY, writes=1))
-            row = blocks.lines.woven.row(kind, block, block, block, base=base)
-            blocks.lines.done("give", block, [row])
-            done = network.share(group, block, row, door, base)
+            nic_route = blocks.plan.nic_routes[h]
+            kind = blocks.writer.channel.local(Pass(IN, SCRATCH, COPY, writes=1))
+            row = blocks.writer.body.row(kind, block, block, block, base=base)
+            blocks.writer.done("give", block, [row])
+            done = network.multicast_block(group, block, row, nic_route, base)
             for node in range(len(blocks.plan.nodes)):
                 network.take(done, blocks.hand(node, h, block))
     for node in range(len(blocks.plan.nodes)):
@@ -679,9 +771,10 @@ def _gather(blocks: "_Switched | _Direct") -> None:
 def _reduce(blocks: "_Switched | _Direct") -> None:
     """Add the rows of a ReduceScatter.
 
-    Heads reduce a block in their nodes; the network reduces these sums for the block's rank.
+    The heads reduce a block inside their nodes; the network reduces these sums for the block's
+    rank.
     """
-    network = Network(blocks.lines)
+    network = Network(blocks.writer)
     for node in range(len(blocks.plan.nodes)):
         blocks.give(node)
     for h, group in enumerate(blocks.across):
@@ -690,11 +783,11 @@ def _reduce(blocks: "_Switched | _Direct") -> None:
             base = blocks.at(block)
             sums = [blocks.sum(node, h, block) for node in range(len(blocks.plan.nodes))]
             last_rows = [last for _, last in sums]
-            done = network.collect(group, block, last_rows, blocks.plan.doors[h], base)
+            done = network.reduce_block(group, block, last_rows, blocks.plan.nic_routes[h], base)
             for first, _ in sums:
-                credit = blocks.lines.channel.local_credit
-                blocks.lines.woven.after(first, done.moved, credit, blocks.lines.slots)
-            kind = blocks.lines.channel.local(Pass(SCRATCH, OUT, COPY, 1, 1))
-            row = blocks.lines.woven.row(kind, block, block, block, base=base)
+                credit = blocks.writer.channel.local_credit
+                blocks.writer.body.after(first, done.moved, credit, blocks.writer.slots)
+            kind = blocks.writer.channel.local(Pass(SCRATCH, OUT, COPY, 1, 1))
+            row = blocks.writer.body.row(kind, block, block, block, base=base)
             network.take(done, [row])
-            blocks.lines.done("store", block, [row])
+            blocks.writer.done("store", block, [row])

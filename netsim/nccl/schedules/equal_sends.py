@@ -1,14 +1,14 @@
 """Which ranks of an alltoall or sendrecv do the same, on a topology.
 
-All messages of these collectives are equal, so who sends to whom and when depends only on how far
-apart the two are in the order of NCCL's rounds. Ranks are equal in rotations of that order which
-the topology shares, and one of them represents the others.
+All messages of these collectives have the same size, so who sends to whom and when depends only on
+the distance of the two ranks in the order of NCCL's rounds. If a rotation of that order maps the
+topology onto itself, it maps each rank to an equal one, and one of them represents the others.
 
-A small collective is refined with all of its messages. A large one (1,024 ranks have a million
-messages) is refined with the messages of a few distances between groups. Messages of other
-distances then check the classes: if they would divide them, these distances are added and the
-refinement begins anew. In the end every message that a representative receives is compared with
-the one that is written in its place; of very many messages, a sample.
+The classes of a small collective are refined with all of its messages. A large one (1,024 ranks
+have a million messages) is refined with the messages of a few distances between groups of ranks.
+Messages of other distances then check the classes: if they would divide a class, these distances
+are added and the refinement starts again. In the end every message that a representative receives
+is compared with the message that is written in its place; if there are too many, a sample of them.
 """
 
 from __future__ import annotations
@@ -50,20 +50,25 @@ MAX_ROUNDS = 64
 
 
 def has_equal_sends(name: str, ranks: int) -> bool:
-    """Whether all messages of a collective are equal, and few enough to look for equal ranks."""
+    """Return whether all messages of a collective have one size, and equal ranks can be sought.
+
+    Equal ranks are not sought for more than `MAX_RANKS` ranks, which have too many messages.
+    """
     return name in WITH_EQUAL_SENDS and ranks <= MAX_RANKS
 
 
 def partition_of_sends(
-    collective: Collective, plan: Plan, placement: Placement, turn: Ints
+    collective: Collective, plan: Plan, placement: Placement, launch_order: Ints
 ) -> Partition | None:
-    """The classes of equal ranks; None if no two ranks are equal.
+    """Return the classes of equal ranks; None if no two ranks are equal.
 
-    `turn` is, by rank, what distinguishes it from others besides its place."""
+    `launch_order` is by rank its place among the GPUs that its process launches one after the
+    other: ranks with different ones are not equal.
+    """
     transfers = plan.transfers
     if transfers is None or not has_equal_sends(collective.name, collective.ranks):
         return None
-    skeletons = _Skeletons(plan, turn, by_channel=placement.topology.router.per_channel)
+    skeletons = _Skeletons(plan, launch_order, by_channel=placement.topology.router.per_channel)
     is_small = collective.name != "alltoall" or transfers.rounds.n_ranks**2 <= MAX_REFINED_MESSAGES
     if is_small:
         coloring = refine(skeletons.of(transfers.columns), placement, MAX_ROUNDS)
@@ -89,7 +94,11 @@ def partition_of_sends(
 def _refined_by_distances(
     transfers: Transfers, skeletons: _Skeletons, placement: Placement
 ) -> Coloring | None:
-    """The coloring by messages of a few distances between groups, checked with others."""
+    """Return the coloring by the messages of a few distances between groups, checked with other
+    distances.
+
+    None if no two ranks have the same color.
+    """
     distance_count = len(transfers.rounds.far)
     refined = sorted({0, 1, distance_count // 2})
     shuffled = np.random.default_rng(distance_count).permutation(np.arange(2, distance_count))
@@ -112,7 +121,7 @@ def _refined_by_distances(
 
 
 def _messages_at(transfers: Transfers, distances: Iterable[int]) -> Columns:
-    """All messages between ranks of groups that are some distances apart."""
+    """Return all messages between ranks whose groups are one of `distances` apart."""
     groups = transfers.rounds.groups
     src = np.repeat(groups, groups.shape[1], axis=1)
     dst = np.tile(groups, groups.shape[1])
@@ -122,24 +131,30 @@ def _messages_at(transfers: Transfers, distances: Iterable[int]) -> Columns:
 
 
 class _Skeletons:
-    """Skeletons of messages: one block for each rank, and a hop for each message, or for each of
-    its channels if the route depends on the channel."""
+    """Makes skeletons of messages.
 
-    def __init__(self, plan: Plan, turn: Ints, *, by_channel: bool) -> None:
+    A skeleton has one block for each rank, and a hop for each message, or with `by_channel` for
+    each channel of a message, because the route depends on the channel.
+    """
+
+    def __init__(self, plan: Plan, launch_order: Ints, *, by_channel: bool) -> None:
         self.plan = plan
-        self.turn = turn
+        self.launch_order = launch_order
         self.by_channel = by_channel
         self.node = np.array(plan.node)
 
     def of(self, messages: Columns) -> Skeleton:
-        """The skeleton of some messages."""
-        n_ranks = len(self.turn)
+        """Return the skeleton of these messages."""
+        n_ranks = len(self.launch_order)
         zeros = np.zeros(n_ranks, np.int32)
         ranks = np.arange(n_ranks, dtype=np.int32)
         hops = tuple(self._hops(messages))
-        return Skeleton(n_ranks, ranks, zeros, zeros, zeros.astype(np.int64), hops, self.turn)
+        return Skeleton(
+            n_ranks, ranks, zeros, zeros, zeros.astype(np.int64), hops, self.launch_order
+        )
 
     def _hops(self, messages: Columns) -> Iterable[Hops]:
+        """Yield the hops of these messages; those of one `Hops` have one route and one channel."""
         is_sent = messages.src != messages.dst
         link = link_kinds(self.plan, self.node, messages.src, messages.dst)
         for kind in different(link[is_sent]).tolist():
@@ -166,8 +181,13 @@ def _receives_the_same(
     skeletons: _Skeletons,
     placement: Placement,
 ) -> bool:
-    """Whether each message that a representative receives has the color of the message that is
-    written in its place: the one that the sender's representative sends in the same round."""
+    """Return whether representatives receive the same as if all messages were written.
+
+    Only the messages that representatives send are written. For a message that a representative
+    receives in a round, the one stands in that its sender's representative sends in the same round.
+    The two must have the same color. `fold` has the representatives, `coloring` the colors. If
+    there are very many messages, a sample of them is compared.
+    """
     src, dst, _ = transfers.into(fold.leaders.astype(np.int64), ALL)
     if len(src) > MAX_COMPARED_MESSAGES:
         sample = np.random.default_rng(len(src)).choice(
@@ -176,7 +196,7 @@ def _receives_the_same(
         src = src[sample]
         dst = dst[sample]
     leader = fold.ranks.first[src].astype(np.int64)
-    written = transfers.among(leader, transfers.rounds.met(leader, src, dst))
+    written = transfers.among(leader, transfers.rounds.peers_in_round(leader, src, dst))
     received = transfers.among(src, dst)
     written_colors = hop_colors(coloring, skeletons.of(written), placement)
     received_colors = hop_colors(coloring, skeletons.of(received), placement)

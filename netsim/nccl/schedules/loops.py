@@ -1,11 +1,11 @@
 """Loops over the buffers: how many a call has on each channel, and the same call with fewer.
 
-A channel sends its part of the data in loops; a loop fills each chunk of its buffers once. With
-fewer loops, every channel (of grouped sends: every part) loses the same number of whole loops, so
-that what is left over for its last loop stays as it is. Nothing here knows times.
+A channel moves its part of the data in loops; a loop fills each chunk of its buffers once. If loops
+are left out, every channel (of grouped sends: every part of a message) has the same number of whole
+loops less, so that its last, incomplete loop keeps its size. Nothing in this module knows times.
 
-An example: a ring all-reduce of 4 ranks, 100 MB on one channel in chunks of 1 MB, has a loop for
-every 4 MB. It has 25 loops; the same call with 5 loops moves 20 MB.
+Example: a ring AllReduce of 4 ranks moves 100 MB on one channel in chunks of 1 MB. A loop is 4 MB,
+so it has 25 loops; the same call with 5 loops moves 20 MB.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,9 @@ MANY_LOOPS = 256
 
 
 def loops_of(collective: Collective, plan: Plan) -> list[int]:
-    """The number of loops of each channel, and of each kind of part of grouped sends."""
+    """Return the number of loops of each channel; of grouped sends, of each distinct part of a
+    message.
+    """
     chunks = _chunks_per_loop(collective, plan)
     sizes = [(work.count * collective.element_bytes, work.chunk * chunks) for work in plan.work]
     if plan.transfers is not None:
@@ -35,10 +37,11 @@ def loops_of(collective: Collective, plan: Plan) -> list[int]:
 def without_loops(
     collective: Collective, plan: Plan, loops_left_out: int
 ) -> tuple[Collective, Plan]:
-    """The same call with fewer loops on every channel.
+    """Return the same call (collective and plan) with `loops_left_out` loops less on every channel.
 
-    Messages of grouped sends are shortened by the writer (`Extent.loops_left_out`), as their sizes
-    are known only there."""
+    Messages of grouped sends stay as they are here: their writer shortens them
+    (`Extent.loops_left_out`), because only it knows their sizes.
+    """
     if not loops_left_out or not plan.work:
         return collective, plan
     chunks = loops_left_out * _chunks_per_loop(collective, plan)
@@ -52,6 +55,7 @@ def without_loops(
 
 
 def _chunks_per_loop(collective: Collective, plan: Plan) -> int:
+    """Return how many chunks a channel moves in one loop."""
     if collective.name == "all_reduce" and plan.algorithm == "Ring":
         return collective.ranks
     if collective.name == "all_reduce" and plan.algorithm in CHUNK_PER_HEAD:
@@ -61,10 +65,12 @@ def _chunks_per_loop(collective: Collective, plan: Plan) -> int:
 
 @dataclass(frozen=True, slots=True)
 class EqualHeads:
-    """An NVLSTree of which all heads have as much data as each other.
+    """A call with NVLSTree in which all heads have the same amount of data.
 
-    `rounding` is the fraction by which it moves more because every head's last chunk is as large
-    as the largest; `more` is the fraction by which it moves more in all."""
+    `more` is the fraction by which it moves more data than the original call. `rounding` is the
+    part of that fraction that comes from rounding up: each head's last chunk is as large as the
+    largest.
+    """
 
     collective: Collective
     plan: Plan
@@ -73,14 +79,17 @@ class EqualHeads:
 
 
 def with_equal_heads(collective: Collective, plan: Plan) -> EqualHeads:
-    """A call of NVLSTree in which every head has as much data as the head with most.
+    """Return the call with NVLSTree in which every head has as much data as the head with the most.
 
-    In the last loop the last head has up to one line of data less than the others. Where a channel
-    has many loops, its last loop is filled, too: then calls of other sizes have the same loops."""
+    Originally the last heads may have less than the first in the last loop, because chunks are
+    rounded up to 16 bytes. If a channel has at least `MANY_LOOPS` loops, its last loop is filled,
+    too: then calls of other sizes have equal loops.
+    """
     heads = len(plan.heads[0])
     element_bytes = collective.element_bytes
 
     def counts(loops_of_channels: Sequence[Loops]) -> list[int]:
+        """Return the elements that each channel moves in these loops."""
         return [heads * sum(loops.chunks) // element_bytes for loops in loops_of_channels]
 
     rounded = [

@@ -1,4 +1,4 @@
-"""The classes of equal ranks and channels of a call of NCCL on a topology.
+"""The classes of equal ranks and channels of one call of NCCL on a topology.
 
 They are cached by all that they depend on, because calls of many sizes have the same classes.
 """
@@ -31,12 +31,15 @@ from netsim.schedule.partition import Partition
 def partition_of_plan(
     collective: Collective, plan: Plan, placement: Placement, gpus_per_process: int
 ) -> Partition | None:
-    """The classes of equal ranks and channels; None if no two are equal, or none were looked for.
+    """Return the classes of equal ranks and channels; None if no two are equal, or if none are
+    sought.
 
-    GPUs that one process starts one after the other are not equal. The answer is remembered with
-    the communicator; other sizes mostly share it."""
-    turn = np.arange(collective.ranks) % gpus_per_process
-    # Groups of a training step share plans wherever they are placed.
+    GPUs that one process launches one after the other (`gpus_per_process`) are not equal. The
+    result is cached with the communicator, and most other sizes use it, too.
+    """
+    launch_order = np.arange(collective.ranks) % gpus_per_process
+    # The key contains the place, because groups of a training step share plans (and their cache)
+    # wherever they are placed.
     place = placement.topology.token, placement.device.tobytes()
     if plan.transfers is not None:
         if not collective.count:
@@ -52,7 +55,7 @@ def partition_of_plan(
             place,
         )
         return plan.memo.of(
-            sends_key, partial(partition_of_sends, collective, plan, placement, turn)
+            sends_key, partial(partition_of_sends, collective, plan, placement, launch_order)
         )
     if not plan.work or not has_skeleton(collective, plan):
         return None
@@ -60,7 +63,8 @@ def partition_of_plan(
     key = ("classes", collective.name, plan.algorithm, sizes, gpus_per_process, place)
 
     def partition() -> Partition | None:
-        return find_partition(skeleton_of(collective, plan, turn), placement)
+        """Return the classes, from the skeleton of the call."""
+        return find_partition(skeleton_of(collective, plan, launch_order), placement)
 
     return plan.memo.of(key, partition)
 
@@ -68,7 +72,11 @@ def partition_of_plan(
 def partition_of_channels(
     collective: Collective, plan: Plan, placement: Placement, wires: NDArray[np.bool_]
 ) -> Partition | None:
-    """The classes of channels if, besides proxies, NICs and SMs, only some `wires` can saturate."""
+    """Return the classes of channels if only some links can saturate, besides proxies, NICs and
+    SMs.
+
+    `wires` says of each link whether it can saturate.
+    """
     skeleton = skeleton_of(collective, plan, np.zeros(collective.ranks, np.int64))
     saturable = SaturableLinks(wires, np.array(plan.node))
     return find_partition_of_channels(skeleton, placement, saturable)
@@ -77,7 +85,11 @@ def partition_of_channels(
 def ends_by_rank(
     plan: Plan, partition: Partition, ends: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """When every rank is done, in seconds, from the ends of written blocks by channel and rank."""
+    """Return when every rank is done, in seconds.
+
+    `ends` are the finish times of the blocks that were simulated, as [channel, rank]; the other
+    blocks finish with the representative of their class.
+    """
     n_ranks = len(plan.node)
     end_of_class = np.zeros(int(partition.block.max()) + 1)
     for lane in lanes_of_skeleton(plan):

@@ -1,7 +1,7 @@
 """The Plan: everything that NCCL has decided about one call, from which its schedule is written.
 
 It states which channels run, over which ranks, on which part of the data and in which chunks, and
-what execution costs. A plan has no topology: it states itself how two ranks are linked.
+what execution costs. A plan refers to no topology: it states itself how two ranks are linked.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ from netsim.nccl.split import SLOTS, slot_bytes
 SEND_RECV = "SendRecv"  # the algorithm of calls without one: grouped sends and receives
 BEGIN_SENDS = value("begin.sends")  # seconds before the kernel of grouped sends starts
 NET = "net"
-# The route between two ranks by the kind of their link, if the plan names no route.
+# By the kind of a link, the name of the route over it, if the plan states no other.
 ROUTES_BY_LINK = {"shm": "staged", NET: NET}
 
 Ints = NDArray[np.int64]
@@ -33,7 +33,7 @@ Ints = NDArray[np.int64]
 class Work:
     """One channel's part of a collective.
 
-    - `offset`, `count`: the elements of the part.
+    - `offset`, `count`: where the part begins in the data of the call, and its size, in elements.
     - `chunk`: the bytes of a chunk.
     - `last`: the bytes of a chunk of the last loop (0: as few as the rest of the data needs).
     """
@@ -49,26 +49,27 @@ class Work:
 class Plan:
     """One call as NCCL runs it: its decisions, and the ranks and links that it runs on.
 
-    - `algorithm`, `protocol`, `work`, `n_channels`: NCCL's choice and the part of each channel. The
-      protocol of grouped sends names that inside nodes and that between them.
+    - `algorithm`, `protocol`: NCCL's choice. Grouped sends may use two protocols: "LL/Simple".
+    - `work`, `n_channels`: the part of each channel, and the number of channels.
     - `tuned`: whether a tuner plugin made the choice, which has no effect on the schedule.
     - `node`: the node of every rank.
     - `rings`, `trees`: by channel.
     - `heads`: by node, the ranks that reduce in a switch; all channels have the same.
     - `chains`: by channel and node, the ranks of the node, beginning with the head.
-    - `doors`: by head (of chains: by channel), the NIC from which data goes to the switches of the
-      network that reduce.
+    - `nic_routes`: by number of the head (of chains: by channel), the name of the route to the NIC
+      from which a head's data goes to the reducing switches of the network.
     - `transfers`: the messages of grouped sends.
     - `mechanism`: what execution costs.
     - `link`: the kind of link between ranks of one node (nvlink, pcie, phb, shm).
     - `links`: exceptions from `link`, by (source, destination).
-    - `routes`: routes by (channel, source, destination).
-    - `far`: the route between nodes if `routes` has none.
+    - `routes`: names of routes by (channel, source, destination).
+    - `far`: the name of the route between nodes if `routes` has none.
     - `direct`: whether ranks write directly into each other's output.
     - `registered`: whether switches read and write the user's buffers.
     - `cached`: whether the user's buffers stay in the GPU's L2 cache.
     - `crowded`: whether several ranks send to one rank through a switch.
-    - `slots`, `slot_bytes`: the number of slots of a FIFO, and the data bytes of a slot.
+    - `slots`, `slot_bytes`: the number of slots of a FIFO, and the data bytes of a slot (0: NCCL's
+      default for the protocol).
     - `memo`: a cache of results that other sizes of the same communicator need, too.
     """
 
@@ -82,7 +83,7 @@ class Plan:
     trees: Sequence[Tree] = ()
     heads: tuple[tuple[int, ...], ...] = ()
     chains: tuple[tuple[tuple[int, ...], ...], ...] = ()
-    doors: tuple[str, ...] = ()
+    nic_routes: tuple[str, ...] = ()
     transfers: Transfers | None = None
     mechanism: Mechanism = MECHANISMS[90]
     link: str = "nvlink"
@@ -98,9 +99,10 @@ class Plan:
     memo: Memo = field(default_factory=Memo, repr=False, compare=False)
 
     def start(self, mechanism: Mechanism, n_nodes: int) -> float:
-        """Return the seconds from the start of the kernel until the first byte is sent.
+        """Return the seconds from the start of the kernel until the last of its blocks sends a
+        first byte.
 
-        They are counted from those of the kernel that begins fastest.
+        They are counted from the time of the fastest case (one block, protocol LL, Hopper).
         """
         if self.algorithm != SEND_RECV:
             return mechanism.start(self.protocol, self.n_channels)
@@ -109,7 +111,7 @@ class Plan:
 
     @property
     def slot(self) -> int:
-        """Data bytes of one FIFO slot."""
+        """The data bytes of one slot of a FIFO."""
         return self.slot_bytes or slot_bytes(self.protocol, NO_SETTINGS)
 
     @property
@@ -121,14 +123,19 @@ class Plan:
         return [tuple(ranks) for ranks in ranks_by_node]
 
     def link_of(self, src: int, dst: int) -> str:
-        """The kind of link between two ranks: nvlink, pcie (peers below switches), phb (peers
-        through a CPU), shm (the memory of the host) or net."""
+        """Return the kind of link between two ranks.
+
+        It is nvlink, pcie (GPUs below PCIe switches), phb (GPUs that are connected through a CPU),
+        shm (the memory of the host) or net.
+        """
         if self.node[src] != self.node[dst]:
             return NET
         return self.links.get((src, dst), self.link)
 
     def route_of(self, channel: int, src: int, dst: int) -> str:
-        """Return the options of the route between two ranks on a channel."""
+        """Return the name of the route between two ranks on a channel; "" is the topology's
+        choice.
+        """
         if self.node[src] != self.node[dst]:
             default_route = self.far
         else:
@@ -137,10 +144,10 @@ class Plan:
 
 
 def number_of(plan: Plan, channel: int, identity: Callable[[], object]) -> int:
-    """Return a number for a channel: that of an earlier channel with an equal `identity()`.
+    """Return a number for a channel; channels with an equal `identity()` share a number.
 
-    `identity` takes long if there are many ranks, so it is called only once for all sizes of a
-    communicator.
+    `identity` takes long if there are many ranks. Therefore it is called once for each channel, and
+    other sizes of the same communicator take the number from the plan's cache.
     """
     numbers: dict[object, int] = plan.memo.of(("numbers", plan.algorithm), dict)
     key = "number", plan.algorithm, channel

@@ -1,4 +1,4 @@
-"""The cost of a primitive of a block on each kind of link, as styles and lags of rows.
+"""What NCCL's primitives cost a block on each kind of link, as styles and lags of rows.
 
 Inside a node a block writes into the FIFO of the next GPU itself. Over a network it fills a FIFO in
 its own memory, from which the proxy sends (NCCL: `src/device/prims_simple.h`, `prims_ll.h`,
@@ -23,22 +23,22 @@ from netsim.schedule import schedule
 from netsim.schedule.extent import Extent
 from netsim.schedule.schedule import COPY, LOCAL_COPY, MARK, SCRATCH, TRANSFER, Lag, Style, Use
 
-# Bytes on the wire for each byte of data.
+# By protocol, the bytes on the wire for each byte of data.
 PAYLOAD_WIRE = {protocol: float(1 / part) for protocol, part in PAYLOAD.items()}
 # The fraction of the fixed cost of a ring step of LL128 that comes before its data is passed on.
 BEFORE = value("share.of_a_step")
-# The use of memory by a row whose data another row reads or writes in the same pass.
+# The (negligible) use of memory by a row whose data another row of the same pass reads or writes.
 FREE = Use("hbm", "src", 1e-9)
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The time of a pass over parts of the data, before any byte is passed on.
+    """The seconds that a pass over several parts of the data takes before any byte is passed on.
 
     - `heads`: the most parts; a pass has one for each head.
     - `least`: the least bytes of a part, so that a small pass has fewer parts (0: no such limit).
-    - `seconds`: the time of a part, whatever its size.
-    - `seconds_per_byte`: the time of a byte.
+    - `seconds`: the time of each part, whatever its size.
+    - `seconds_per_byte`: the time of each byte.
     """
 
     heads: int = 0
@@ -47,7 +47,7 @@ class Parts:
     seconds_per_byte: float = 0.0
 
     def of(self, nbytes: float) -> float:
-        """Return the seconds of a pass of `nbytes` bytes."""
+        """Return the seconds that pass before a row of `nbytes` bytes passes on its first byte."""
         filled = ceil(nbytes / self.least) if self.least else self.heads
         return self.seconds * min(self.heads, filled) + self.seconds_per_byte * nbytes
 
@@ -57,14 +57,16 @@ NO_PARTS = Parts()
 
 @dataclass(frozen=True, slots=True)
 class RowKind:
-    """The kind of a row: its style, and costs that depend on its bytes.
+    """A kind of row: its style, and costs that depend on the bytes of a row.
 
-    - `messages`: (resource, endpoint, seconds) that a message takes, whatever its size.
-    - `least`: the least seconds of a row, or of every `wave_bytes` of it; they overlap with moving
-      its bytes.
+    - `messages`: entries (resource, endpoint, seconds): the time for which a message uses a
+      resource, whatever the message's size.
+    - `least`: the least seconds of a row, or of every `wave_bytes` bytes of it. They overlap with
+      the time in which the bytes move.
     - `path`: the costs of a message in the network.
-    - `protocol`: of the message.
-    - `follows`: whether an earlier message of the same connection precedes it, which costs more.
+    - `protocol`: the protocol of that message.
+    - `follows`: whether the message follows an earlier one of the same connection, which costs
+      more.
     - `pieces`: the number of rows of the message, of which this one is the first.
     - `parts`: the time that passes before the bytes of the row move.
     """
@@ -80,7 +82,9 @@ class RowKind:
     parts: Parts = NO_PARTS
 
     def of(self, nbytes: float) -> Style:
-        """Return the style of a row of `nbytes` bytes; an empty row costs nothing."""
+        """Return the style of a row of this kind with `nbytes` bytes; an empty row costs
+        nothing.
+        """
         if nbytes <= 0:
             return replace(self.style, latency=0.0, uses=())
         if self.parts is not NO_PARTS:
@@ -110,7 +114,7 @@ class Pass:
       own GPU.
     - `fan`: the number of ranks that the pass writes to.
     - `threads`: the fraction of the block's threads that make the pass.
-    - `keeps`: whether it also stores the data for its own rank (NCCL's `directCopySend`).
+    - `keeps`: whether the pass also stores the data for its own rank (NCCL's `directCopySend`).
     """
 
     src_buffer: int
@@ -125,13 +129,13 @@ class Pass:
 
 @dataclass(frozen=True)
 class PlannedChannel:
-    """A channel of a plan, which makes the kinds and lags of its rows.
+    """A channel of a plan, which makes the kinds and the lags of its rows.
 
     - `multiplicity`: the number of equal channels over the same ranks that it represents.
     - `pieces`: the number of rows in which a chunk moves.
-    - `copies`: the number of equal rows on other GPUs that each row represents.
-    - `channels_of_send`: the number of channels of the send that it belongs to.
-    - `rate`: the highest rate of a block in bytes/s.
+    - `copies`: the number of equal rows on other GPUs that each of its rows represents.
+    - `channels_of_send`: grouped sends: the number of channels that share the send.
+    - `rate`: the highest rate of a block, in bytes a second.
     """
 
     plan: Plan
@@ -151,12 +155,12 @@ class PlannedChannel:
 
     @property
     def key(self) -> tuple[int, int, int, int]:
-        """A key of all that the rows of a turn depend on besides the plan."""
+        """What the rows of a loop depend on besides the plan, as a key for a cache."""
         return self.number, self.multiplicity, self.pieces, self.copies
 
     @property
     def tags(self) -> dict[str, Any]:
-        """The arguments of `Style` that are the same for all rows of the channel."""
+        """The arguments of `Style` that are equal for all rows of the channel."""
         return {"channel": self.number, "multiplicity": self.multiplicity, "copies": self.copies}
 
     @property
@@ -165,11 +169,13 @@ class PlannedChannel:
         return self.plan.protocol == "Simple"
 
     def is_net(self, src: int, dst: int) -> bool:
-        """Return whether the proxy of `src` sends to `dst` over the network."""
+        """Return whether the proxy of rank `src` sends to rank `dst` over the network."""
         return self.plan.link_of(src, dst) == NET
 
     def sync(self, src: int, dst: int) -> Lag:
-        """Return the lag from the end of a hop until the receiver may use its data."""
+        """Return the lag from the end of a transfer from `src` to `dst` until `dst` may use the
+        data.
+        """
         mechanism = self.plan.mechanism
         protocol = self.plan.protocol
         kind = self.plan.link_of(src, dst)
@@ -179,7 +185,9 @@ class PlannedChannel:
         return Lag(network.delivery.of(protocol) + (network.flush if self.simple else 0.0))
 
     def credit(self, src: int, dst: int) -> Lag:
-        """Return the lag from the end of the use of a slot at `dst` until `src` may refill it."""
+        """Return the lag from the end of the use of a slot at `dst` until `src` may fill it
+        again.
+        """
         kind = self.plan.link_of(src, dst)
         mechanism = self.plan.mechanism
         seconds = mechanism.network.credit if kind == NET else mechanism.link(kind).credit
@@ -187,46 +195,60 @@ class PlannedChannel:
 
     @property
     def noticed(self) -> Lag:
-        """The lag from the end of a pass until the proxy notices it."""
+        """The lag from the end of a block's pass until its proxy notices it."""
         return Lag(self.plan.mechanism.network.notice, arrival=False)
 
     @property
     def local_credit(self) -> Lag:
-        """The lag from the end of a proxy's send until the block may fill the slot again."""
+        """The lag from the end of a proxy's send until its block may fill the slot of the FIFO
+        again.
+        """
         return Lag(self.plan.mechanism.local_credit, arrival=self.plan.mechanism.answers)
 
-    def hop(self, src: int, dst: int, made: Pass, *, proxy: bool) -> RowKind:
-        """Return the kind of a pass to `dst` by the block of `src`, or with `proxy` by its proxy.
+    def hop(self, src: int, dst: int, block_pass: Pass, *, proxy: bool) -> RowKind:
+        """Return the kind of row of a pass from rank `src` to rank `dst`.
 
-        Over the network the block fills a FIFO of its own GPU, and the proxy sends from there.
+        Over the network the block of `src` fills a FIFO of its own GPU, and the proxy sends from
+        there: with `proxy` the row is the proxy's, else the block's.
         """
-        key = (made, self.is_net(src, dst), self.plan.route_of(self.number, src, dst), proxy)
+        key = (block_pass, self.is_net(src, dst), self.plan.route_of(self.number, src, dst), proxy)
         if key not in self._kinds:
-            self._kinds[key] = self._hop(src, dst, made, proxy=proxy)
+            self._kinds[key] = self._hop(src, dst, block_pass, proxy=proxy)
         return self._kinds[key]
 
-    def _hop(self, src: int, dst: int, made: Pass, *, proxy: bool) -> RowKind:
+    def _hop(self, src: int, dst: int, block_pass: Pass, *, proxy: bool) -> RowKind:
+        """Make the kind of row that `hop` returns."""
         if proxy:
-            return self.message(src, dst, made.dst_buffer, made.op)
+            return self.message(src, dst, block_pass.dst_buffer, block_pass.op)
         if self.is_net(src, dst):
             kind = self.local(
-                replace(made, dst_buffer=SCRATCH, op=COPY, writes=made.writes + made.fan)
+                replace(
+                    block_pass,
+                    dst_buffer=SCRATCH,
+                    op=COPY,
+                    writes=block_pass.writes + block_pass.fan,
+                )
             )
             if self.plan.transfers is None or not self.simple:
                 return kind
-            # The least seconds between chunks of a block: the proxy serves the channels in turn.
+            # The proxy serves the channels one after the other, which sets the least seconds
+            # between two chunks of a block.
             network = self.plan.mechanism.network
             return replace(
                 kind, least=network.pool_turn + self.channels_of_send * network.pool_each
             )
-        return self.write(src, dst, made)
+        return self.write(src, dst, block_pass)
 
     def wait(self) -> RowKind:
-        """Return the kind of a row of a block that only waits, because its data is in place."""
+        """Return the kind of a row by which a block only waits, because the data is in place
+        already.
+        """
         return RowKind(Style(MARK, **self.tags))
 
-    def write(self, src: int, dst: int, made: Pass) -> RowKind:
-        """Return the kind of a pass of the block of `src` that writes into the memory of `dst`."""
+    def write(self, src: int, dst: int, block_pass: Pass) -> RowKind:
+        """Return the kind of row of a pass by which the block of `src` writes into the memory of
+        `dst`.
+        """
         wire = PAYLOAD_WIRE[self.plan.protocol]
         mechanism = self.plan.mechanism
         if self.plan.link_of(src, dst) == "nvlink":
@@ -235,29 +257,34 @@ class PlannedChannel:
         staged = self.plan.link_of(src, dst) == "shm"
         style = Style(
             TRANSFER,
-            made.op,
-            made.src_buffer,
-            made.dst_buffer,
+            block_pass.op,
+            block_pass.src_buffer,
+            block_pass.dst_buffer,
             wire=wire,
             route=self.plan.route_of(self.number, src, dst),
-            uses=(*self._uses(made), Use("hbm", "dst", 1.0), *self._bus(src, dst)),
+            uses=(*self._uses(block_pass), Use("hbm", "dst", 1.0), *self._bus(src, dst)),
         )
         if self.simple and self.plan.link_of(src, dst) == "nvlink":
-            made = replace(made, threads=min(made.threads, mechanism.store_share))
-        kind = self._by_block(style, made)
-        return self._read_from_host(kind, made.threads) if staged else kind
+            block_pass = replace(block_pass, threads=min(block_pass.threads, mechanism.store_share))
+        kind = self._by_block(style, block_pass)
+        return self._read_from_host(kind, block_pass.threads) if staged else kind
 
     def _read_from_host(self, kind: RowKind, thread_fraction: float) -> RowKind:
-        """The same pass where the receiving block reads its data out of the host's memory.
+        """Return a kind of row, slowed down as the receiving block reads its data from the host's
+        memory.
 
-        Each read crosses PCIe and comes back. In LL a wave (the lines that the threads hold) takes
-        as long as that, and the next one begins after it: a block of 512 threads gets 4 KiB in
-        1.05 us, one of eight sends that share a block an eighth of that. In Simple, threads have
-        several loads under way, which bounds what a block reads by a rate."""
+        Each read crosses PCIe and comes back. In LL a wave (the lines that the threads hold at
+        once) takes that long, and the next one begins after it: a block of 512 threads gets 4 KiB
+        in 1.05 us, and if eight sends share a block, each gets an eighth of that. In Simple threads
+        have several loads under way, so that a rate bounds what a block reads.
+
+        - `kind`: the kind of row without that limit.
+        - `thread_fraction`: the fraction of the block's threads that make the pass.
+        """
         mechanism = self.plan.mechanism
         if self.simple:
-            # Of the threads of a send, those that receive only read, where in a ring all of them
-            # read and then store.
+            # In grouped sends only the receiving part of the threads reads. In a ring all threads
+            # read, and store afterwards.
             alone = 1.0 if self.plan.transfers is None else mechanism.send_share
             cap = min(kind.style.cap, mechanism.shm_rate * min(1.0, alone * thread_fraction))
             return replace(kind, style=replace(kind.style, cap=cap))
@@ -268,9 +295,11 @@ class PlannedChannel:
         return replace(kind, least=least, wave_bytes=wave_bytes)
 
     def _bus(self, src: int, dst: int) -> Iterator[Use]:
-        """Yield the uses of the PCIe links of both GPUs by loads and stores of blocks.
+        """Yield the uses of the PCIe links of both GPUs by the loads and stores of blocks.
 
-        Each link carries both directions together at less than twice its rate."""
+        A PCIe link carries both directions together at less than twice its rate, so that both
+        directions draw on one resource.
+        """
         kind = self.plan.link_of(src, dst)
         if kind in ("pcie", "phb", "shm"):
             wire = PAYLOAD_WIRE[self.plan.protocol]
@@ -279,23 +308,32 @@ class PlannedChannel:
             yield Use("bus", "src", wire)
             yield Use("bus", "dst", wire)
 
-    def local(self, made: Pass) -> RowKind:
-        """Return the kind of a pass in one GPU, such as into a FIFO from which the proxy sends."""
-        style = Style(LOCAL_COPY, made.op, made.src_buffer, made.dst_buffer, uses=self._uses(made))
-        return self._by_block(style, made)
+    def local(self, block_pass: Pass) -> RowKind:
+        """Return the kind of row of a pass in one GPU, such as into a FIFO from which the proxy
+        sends.
+        """
+        style = Style(
+            LOCAL_COPY,
+            block_pass.op,
+            block_pass.src_buffer,
+            block_pass.dst_buffer,
+            uses=self._uses(block_pass),
+        )
+        return self._by_block(style, block_pass)
 
-    def store(self, made: Pass) -> RowKind:
-        """Return the kind of a pass out of a FIFO of grouped sends.
+    def store(self, block_pass: Pass) -> RowKind:
+        """Return the kind of row of a pass from a FIFO to the output, in grouped sends.
 
         With Simple it has no latency, because the block already waits for the data.
         """
-        kind = self.local(made)
+        kind = self.local(block_pass)
         return replace(kind, style=replace(kind.style, latency=0.0)) if self.simple else kind
 
     def staging(self, src_buffer: int, dst_buffer: int, *, least_part: int = 0) -> RowKind:
-        """Return the kind of a pass between a rank's buffer and the one that its switch accesses.
+        """Return the kind of row of a copy between a rank's own buffer and the one that its switch
+        accesses.
 
-        A pass has a part for each head. If parts have at least `least_part` bytes, small passes
+        A copy has a part for each head. If parts have at least `least_part` bytes, small copies
         have fewer parts.
         """
         mechanism = self.plan.mechanism
@@ -306,7 +344,11 @@ class PlannedChannel:
         return RowKind(style, parts=Parts(heads, least_part, mechanism.nvls_part))
 
     def message(self, src: int, dst: int, dst_buffer: int, op: int = COPY) -> RowKind:
-        """Return the kind of a message from the proxy of `src` to `dst`."""
+        """Return the kind of row of a message that the proxy of `src` sends to `dst`.
+
+        `dst_buffer` is the buffer at the receiver, `op` what happens to the data there (`COPY`,
+        ...).
+        """
         network = self.plan.mechanism.network
         style = Style(
             TRANSFER,
@@ -335,20 +377,23 @@ class PlannedChannel:
         )
 
     def further(self, kind: RowKind) -> RowKind:
-        """Return the kind of the rows of a proxy after the first one of a step.
+        """Return the kind of the rows of a proxy after its first one in a step, from the kind of
+        the first.
 
-        With Simple every slice is a message. With LL and LL128 a step is one message, so further
-        rows only add bytes to it; the receiver uses the bytes that have arrived.
+        With Simple every slice is a message of its own. With LL and LL128 all rows of a step are
+        one message: the further rows only add bytes to it, and the receiver uses the bytes that
+        have arrived.
         """
         if self.simple:
             return replace(kind, follows=True)
         return replace(kind, messages=(), path=PLAIN)
 
-    def in_turn(self, kind: RowKind) -> tuple[RowKind, RowKind]:
-        """Return the kinds of the first and of any further row of a block in a ring step.
+    def first_and_further(self, kind: RowKind) -> tuple[RowKind, RowKind]:
+        """Return the kinds of a block's first row and of its further rows in a step of a ring.
 
-        A ring step of LL128 begins and ends with a barrier of all warps; the number of pieces in
-        which it passes data on does not matter.
+        In LL128 a step begins and ends with a barrier of all warps, which costs the same however
+        many pieces there are: the first row has the cost of its begin, and further rows have none.
+        In the other protocols both are `kind`.
         """
         if self.plan.protocol != "LL128" or kind.style.kind == MARK:
             return kind, kind
@@ -358,7 +403,7 @@ class PlannedChannel:
 
     @property
     def next_step(self) -> Lag:
-        """The lag from the end of a block's ring step until it begins the next one.
+        """The lag from the end of a block's step in a ring until the block begins the next step.
 
         With LL and LL128 the warps of the block have a barrier in between.
         """
@@ -368,41 +413,46 @@ class PlannedChannel:
         return Lag(seconds, arrival=False) if seconds else schedule.IN_ORDER
 
     def merge(self, dst_buffer: int, op: int) -> RowKind:
-        """Return the kind of a row for a further source of a pass, whose cost is in that pass."""
+        """Return the kind of row that adds one more source to a pass, whose cost is in that
+        pass.
+        """
         return RowKind(Style(LOCAL_COPY, op, SCRATCH, dst_buffer, uses=(FREE,), **self.tags))
 
-    def _uses(self, made: Pass) -> tuple[Use, ...]:
-        """Return the uses of the SM and of the memory by a pass."""
-        work = self.plan.mechanism.rate.simple / self.rate / made.fan
-        memory = (made.reads + made.writes) / made.fan
+    def _uses(self, block_pass: Pass) -> tuple[Use, ...]:
+        """Return what a pass draws on the SM and on the memory of its own GPU."""
+        work = self.plan.mechanism.rate.simple / self.rate / block_pass.fan
+        memory = (block_pass.reads + block_pass.writes) / block_pass.fan
         return Use("sm", "src", work, index=self.number), Use("hbm", "src", memory)
 
-    def _by_block(self, style: Style, made: Pass) -> RowKind:
-        """Return the kind of a row of a block, with its fixed cost and its highest rate."""
+    def _by_block(self, style: Style, block_pass: Pass) -> RowKind:
+        """Return the kind of row of a block's pass: `style` with its fixed cost and its highest
+        rate.
+        """
         mechanism = self.plan.mechanism
         protocol = self.plan.protocol
-        threads = made.threads
+        threads = block_pass.threads
         step = mechanism.step_cost
         fixed = {"Simple": step.simple, "LL128": step.ll128 / self.pieces, "LL": 0.0}[protocol]
         if protocol == "LL" and self.plan.transfers is not None:
             threads = min(1.0, mechanism.send_share * threads)
         elif protocol == "LL":
-            stores = made.writes + (made.fan if style.kind == TRANSFER else 0)
+            stores = block_pass.writes + (block_pass.fan if style.kind == TRANSFER else 0)
             threads /= 1 + (mechanism.further_store - 1) * max(0, stores - 1)
         elif self.simple and style.kind == LOCAL_COPY and not self.plan.cached:
-            threads /= 1 + (mechanism.further_source - 1) * max(0, made.reads - 1)
+            threads /= 1 + (mechanism.further_source - 1) * max(0, block_pass.reads - 1)
         block_style = replace(style, **self.tags, latency=fixed, cap=self.rate * threads)
         parts = NO_PARTS
         copy_seconds = max(0.0, mechanism.copy_send - 1) / self.rate
-        if made.keeps and copy_seconds:
+        if block_pass.keeps and copy_seconds:
             parts = Parts(seconds_per_byte=copy_seconds)
         return RowKind(block_style, least=step.ll if protocol == "LL" else 0.0, parts=parts)
 
 
 def link_kinds(plan: Plan, node: Ints, src: Ints, dst: Ints) -> Ints:
-    """Return the kind of link between each pair of ranks as a number.
+    """Return the kind of link between each pair of ranks (`src`, `dst`) as a number.
 
-    The network is 0, the usual link in a node (`plan.link`) 1, and exceptions are 2 and more.
+    The network is 0, the usual link inside a node (`plan.link`) is 1; exceptions are 2 and more.
+    `node` is the node of every rank.
     """
     kind: Ints = (node[src] == node[dst]).astype(np.int64) * (plan.link != NET)
     numbers = {kind: number for number, kind in enumerate(sorted(set(plan.links.values())), 2)}
@@ -419,7 +469,10 @@ def link_kinds(plan: Plan, node: Ints, src: Ints, dst: Ints) -> Ints:
 
 
 def routes(plan: Plan, channel: int, src: Ints, dst: Ints, kind: Ints) -> NDArray[np.object_]:
-    """Return the options of the route between each pair of ranks on a channel."""
+    """Return the name of the route between each pair of ranks on a channel; "" is the usual route.
+
+    `kind` is the kind of link of each pair (`link_kinds`).
+    """
     if not plan.links and plan.link not in ROUTES_BY_LINK:  # all routes in a node have no options
         options = np.full(len(src), "", object)
         for hop in np.flatnonzero(kind == 0).tolist():
@@ -432,9 +485,10 @@ def routes(plan: Plan, channel: int, src: Ints, dst: Ints, kind: Ints) -> NDArra
 
 @dataclass(frozen=True)
 class Members:
-    """The heads and ranks of the nodes that are written, with the number that each represents.
+    """The heads and the ranks of a node whose rows are written; each represents equal ones.
 
-    `channel` makes the rows of a member that represents only itself.
+    - `channel`: makes the rows of a member that represents only itself.
+    - `heads`, `ranks`: by number of the head, or of the rank in its node: how many it represents.
     """
 
     channel: PlannedChannel
@@ -444,21 +498,21 @@ class Members:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """A key of all that the rows of a turn depend on."""
+        """What the rows of a loop depend on besides the plan, as a key for a cache."""
         return *self.channel.key, tuple(self.heads.items()), tuple(self.ranks.items())
 
-    def standing(self, times: int) -> PlannedChannel:
-        """Return the channel that makes rows which represent this number of ranks."""
+    def with_copies(self, times: int) -> PlannedChannel:
+        """Return the channel that makes rows which represent `times` ranks each."""
         number, multiplicity, pieces, copies = self.channel.key
-        made = PlannedChannel(self.channel.plan, number, multiplicity, pieces, copies * times)
-        return self._channels.setdefault(times, made)
+        block_pass = PlannedChannel(self.channel.plan, number, multiplicity, pieces, copies * times)
+        return self._channels.setdefault(times, block_pass)
 
     @property
     def by_sub(self) -> dict[int, PlannedChannel]:
-        """The channel that makes the rows of each sub: a head's part, or a piece of it."""
+        """The channel that makes the rows of each sub; a sub is a head's part, or a piece of it."""
         pieces = self.channel.pieces
         heads = self.heads.items()
-        return {h * pieces + k: self.standing(n) for h, n in heads for k in range(pieces)}
+        return {h * pieces + k: self.with_copies(n) for h, n in heads for k in range(pieces)}
 
 
 def members_of(
@@ -468,7 +522,10 @@ def members_of(
     extent: Extent,
     pieces: int = 1,
 ) -> Members:
-    """Return the members of a written channel: one of each class of equal heads and ranks."""
+    """Return the members of a written channel: one of each class of equal heads and of equal ranks.
+
+    `nodes` has the ranks of every node, `pieces` is the number of rows in which a chunk moves.
+    """
     channel = PlannedChannel(
         plan, written.work.channel, written.multiplicity, pieces, written.copies
     )

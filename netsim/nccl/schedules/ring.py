@@ -1,6 +1,11 @@
-"""Rings of NCCL: what their functions do in each step, and the rows of all loops.
+"""Rings of NCCL: the passes of each step, and the rows of all loops.
 
-NCCL: runRing in src/device/all_reduce.h, all_gather.h and reduce_scatter.h."""
+In every step each rank passes on what it has just received; the step after the last one takes data
+out of the FIFO. Broadcast and Reduce run along chains, which are trees without branches
+(`tree.py`).
+
+NCCL: runRing in src/device/all_reduce.h, all_gather.h and reduce_scatter.h.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,7 +22,14 @@ from netsim.nccl.schedules import writing
 from netsim.nccl.schedules.channels import WrittenChannel, written_channels
 from netsim.nccl.schedules.plan import Ints, Plan, Work, number_of
 from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind
-from netsim.nccl.schedules.writing import Output, Segments, Turn, Weave, chunk_table, remembered
+from netsim.nccl.schedules.writing import (
+    LoopBody,
+    Output,
+    Segments,
+    WrittenLoop,
+    cached_loop,
+    chunk_table,
+)
 from netsim.nccl.split import ALIGNMENT, steps_of
 from netsim.schedule.extent import ALL, Extent
 from netsim.schedule.schedule import COPY, IN, IN_ORDER, OUT, REDUCE_INPUT, SCRATCH, Schedule
@@ -25,9 +37,12 @@ from netsim.schedule.schedule import COPY, IN, IN_ORDER, OUT, REDUCE_INPUT, SCRA
 
 @dataclass(frozen=True)
 class Walk:
-    """What a function does with rings: each step's pass, how far the data it moves is behind. In
-    step j the rank at place p sends the block of place p + `start` - j. `last` is the pass that
-    takes the data out of the FIFO in the end, None where there is nothing to do but wait."""
+    """The passes of one loop of a collective around a ring.
+
+    - `passes`: the pass of each step.
+    - `start`: in step j the rank at place p of the ring sends the block of place p + `start` - j.
+    - `last`: the pass that takes data out of the FIFO in the end; None if a block only waits then.
+    """
 
     passes: tuple[Pass, ...]
     start: int
@@ -35,20 +50,29 @@ class Walk:
 
     @property
     def steps(self) -> int:
-        """Sends of a loop."""
+        """The number of steps of a loop in which ranks send."""
         return len(self.passes)
 
     def cut(self, hops: int, ranks: int) -> "Walk":
-        """The same for chunks that go only `hops` ranks far in each round of the ring."""
+        """Return the steps in which chunks go at most `hops` ranks far, in each round of the ring.
+
+        `ranks` is the number of ranks. A round has `ranks` - 1 steps; an AllReduce has two rounds.
+        """
         rounds = [self.passes[k : k + ranks - 1] for k in range(0, self.steps, ranks - 1)]
-        return replace(self, passes=tuple(made for way in rounds for made in way[:hops]))
+        return replace(
+            self, passes=tuple(block_pass for way in rounds for block_pass in way[:hops])
+        )
 
 
 def _all_reduce(n: int, direct: bool) -> Walk:
+    """Return the passes of a loop of AllReduce on a ring of `n` ranks.
+
+    `direct`: whether ranks write directly into the output of the next rank.
+    """
     buffers = [IN, *[SCRATCH] * (n - 2), *[OUT] * (n - 1), OUT if direct else SCRATCH]
     passes = []
     for step in range(2 * (n - 1)):
-        owner = step == n - 1  # has the result, stores it and passes it on
+        owner = step == n - 1  # each rank completes the sum of one block, stores and sends it
         if step == 0:
             reads = 1
             writes = 0
@@ -64,6 +88,10 @@ def _all_reduce(n: int, direct: bool) -> Walk:
 
 
 def _all_gather(n: int, direct: bool) -> Walk:
+    """Return the passes of a loop of AllGather on a ring of `n` ranks.
+
+    `direct`: whether ranks write directly into the output of the next rank.
+    """
     buffers = [IN, *[OUT] * (n - 2), OUT if direct else SCRATCH]
     passes = [
         Pass(buffers[step], buffers[step + 1], COPY, 1, int(step > 0)) for step in range(n - 1)
@@ -72,6 +100,9 @@ def _all_gather(n: int, direct: bool) -> Walk:
 
 
 def _reduce_scatter(n: int, direct: bool) -> Walk:
+    """Return the passes of a loop of ReduceScatter on a ring of `n` ranks; `direct` changes
+    nothing.
+    """
     del direct  # the sum of FIFO and input is always a pass
     passes = [
         Pass(SCRATCH if step else IN, SCRATCH, REDUCE_INPUT, 2 if step else 1)
@@ -84,13 +115,21 @@ WALKS = {"all_reduce": _all_reduce, "all_gather": _all_gather, "reduce_scatter":
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """The numbers of rows of one loop: by step, sub and place in the ring. Step by step come the
-    blocks of all ranks and the proxies (`net`: the places that have one): of Simple by slice, for
-    each is a message; of LL first all pieces by the blocks, then those of the one message. After
-    the `steps` sends come the last passes."""
+class RowNumbers:
+    """The numbers of the rows of one loop: from step, sub and place in the ring to the row.
 
-    n: int
+    - `n_places`: the number of places of the ring whose rows are written.
+    - `subs`: the number of subs of a chunk.
+    - `steps`: the number of steps in which ranks send.
+    - `net`: the places whose proxies send over the network, ascending.
+    - `simple`: whether the protocol is Simple.
+
+    The rows of step 0 come first, then those of step 1, and so on; after them come the last passes.
+    In a step of Simple, each sub has the rows of all blocks and then those of all proxies. In a
+    step of LL or LL128 the rows of all blocks for all subs come first, then those of all proxies.
+    """
+
+    n_places: int
     subs: int
     steps: int
     net: Ints
@@ -98,44 +137,47 @@ class Numbers:
 
     @property
     def width(self) -> int:
-        """Rows of one step."""
-        return self.subs * (self.n + len(self.net))
+        """The number of rows of one step."""
+        return self.subs * (self.n_places + len(self.net))
 
     def columns(self) -> tuple[Ints, Ints, NDArray[np.bool_]]:
-        """Sub and place of the rows of one step, in order, and whether a proxy makes them."""
+        """Return sub, place, and whether the row is a proxy's, for the rows of one step in
+        order.
+        """
         turns = self.subs if self.simple else 1
-        blocks = np.arange(self.subs * self.n).reshape(turns, -1)
+        blocks = np.arange(self.subs * self.n_places).reshape(turns, -1)
         proxies = -1 - np.arange(self.subs * len(self.net)).reshape(turns, -1)
         code = np.hstack([blocks, proxies]).ravel()
         proxy = code < 0
         m = max(1, len(self.net))
         number = np.where(proxy, -1 - code, code)
         net = self.net if len(self.net) else np.arange(1)
-        place = np.where(proxy, net[number % m], number % self.n)
-        return np.where(proxy, number // m, number // self.n), place, proxy
+        place = np.where(proxy, net[number % m], number % self.n_places)
+        return np.where(proxy, number // m, number // self.n_places), place, proxy
 
     def block(self, step: Ints, sub: Ints, place: Ints) -> Ints:
-        """What the block of a rank does; step `steps` is its last pass."""
-        skipped = sub * len(self.net) if self.simple else 0
-        sends = step * self.width + sub * self.n + skipped + place
-        last = self.steps * self.width + sub * self.n + place
+        """Return the row of a block in a step; step `steps` is its last pass. Arguments are
+        broadcast.
+        """
+        earlier_proxies = sub * len(self.net) if self.simple else 0
+        sends = step * self.width + sub * self.n_places + earlier_proxies + place
+        last = self.steps * self.width + sub * self.n_places + place
         return np.where(step < self.steps, sends, last)
 
     def sent(self, step: Ints, sub: Ints, place: Ints) -> Ints:
-        """What brings data to the next rank: the proxy's row where there is one."""
+        """Return the row that moves data to the next rank in a step: that of the proxy if there is
+        one.
+
+        Without a proxy it is the row of the block. The arguments are broadcast against each other.
+        """
         proxy = np.searchsorted(self.net, place)
-        behind = (sub + 1 if self.simple else self.subs) * self.n + sub * len(self.net)
+        behind = (sub + 1 if self.simple else self.subs) * self.n_places + sub * len(self.net)
         message = step * self.width + behind + proxy
         return np.where(np.isin(place, self.net), message, self.block(step, sub, place))
 
 
-# Ring AllReduce, AllGather and ReduceScatter in NCCL's step order, loop by loop.
-# In every step each rank passes on what it has just received; the step after the last takes data
-# out of the FIFO. Chains (Broadcast, Reduce) are trees without branches.
-
-
 def ring(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
-    """All channels' rings."""
+    """Return an AllReduce, AllGather or ReduceScatter over the rings of all channels."""
     output = Output(collective, extent=extent)
     walk = WALKS[collective.name](collective.ranks, plan.direct)
     if collective.name == "all_gather" and plan.protocol == "Simple" and not collective.in_place:
@@ -158,14 +200,17 @@ def ring(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
             cut.first_chunk,
             period,
         )
-        write = partial(_turn, channel, collective, walk, cut, period)
-        output.add(remembered(collective, plan, key, write), cut)
+        write = partial(_write_loop, channel, collective, walk, cut, period)
+        output.add(cached_loop(collective, plan, key, write), cut)
     return output.close()
 
 
 def rows_of_rings(collective: Collective, plan: Plan, extent: Extent = ALL) -> int:
-    """The rows of blocks, at least, over all channels and loops that are written. Chunks are
-    counted as if they went all the way around, whatever the distance of the extent."""
+    """Return a lower bound of the number of rows, over all channels and loops that are written.
+
+    It counts the blocks' rows and no proxies'. Chunks are counted as if they went all the way
+    around the ring, whatever the distance of the extent.
+    """
     walk = WALKS[collective.name](collective.ranks, plan.direct)
     rows = 0
     for written in written_channels(plan, ring_keys(plan), extent):
@@ -175,20 +220,24 @@ def rows_of_rings(collective: Collective, plan: Plan, extent: Extent = ALL) -> i
 
 
 def _cut(c: Collective, plan: Plan, work: Work, extent: Extent) -> Segments:
+    """Return the segments of all loops of one channel (`work`)."""
     steps = steps_of(function_of(c.name), "Ring", plan.protocol)
     offset, count = chunk_table(work, c.element_bytes, c.ranks if c.name == "all_reduce" else 1)
     if extent.distance and c.name == "all_reduce":
-        count = round_again(count, extent.distance + 1)
+        count = repeat_short_chunks(count, extent.distance + 1)
     return writing.segments(plan, c.element_bytes, (offset, count), steps=steps)
 
 
-def evened(collective: Collective, plan: Plan) -> tuple[Plan, float]:
-    """A ring with chunks of one size, and the largest relative error of that.
+def with_equal_chunks(collective: Collective, plan: Plan) -> tuple[Plan, float]:
+    """Return the plan of a ring with chunks of one size, and the largest relative error of the
+    time.
 
-    Before NCCL 2.22 a ring leaves its last chunks empty, and a run of a few hops would have another
-    fraction of these than the full ring. The error is between the data that the ring has and that
-    of a ring without empty chunks. Where most are empty, a chunk is at most one line of all
-    threads, which takes no longer than a hop takes anyway."""
+    Before NCCL 2.22 the last chunks of a ring may be empty. A simulation of a few hops would meet
+    another fraction of empty chunks than the full ring does, so it uses equal chunks. The error is
+    the larger of two: how much more data the equal chunks have than the ring, and how much more the
+    ring would have if all its chunks were full, at most 1. If most chunks are empty, a chunk is at
+    most one line of all threads, and that takes no longer than the latency of a hop.
+    """
     if not any(work.last for work in plan.work):
         return plan, 0.0
     element = collective.element_bytes
@@ -197,6 +246,7 @@ def evened(collective: Collective, plan: Plan) -> tuple[Plan, float]:
     most = max(work.count for work in plan.work)
 
     def even(work: Work) -> Work:
+        """Return the work with a count of whole lines per rank, so that all chunks are equal."""
         count = most if most - work.count <= work.last // element else work.count
         return replace(work, count=-(-count // lines) * lines, last=0)
 
@@ -208,17 +258,18 @@ def evened(collective: Collective, plan: Plan) -> tuple[Plan, float]:
     return replace(plan, work=works), error
 
 
-def round_again(count: Ints, places: int) -> Ints:
-    """Sizes of the chunks of a ring (second axis), as if a ring of `places` ranks went round again.
+def repeat_short_chunks(count: Ints, places: int) -> Ints:
+    """Return the sizes of a ring's chunks [loop, chunk], with its short chunks repeated.
 
-    Chunks at the end of a ring may be shorter than the others. Here they return after `places`
-    chunks, so that chunks that go `places - 1` hops far meet the same fraction of shorter ones as
-    on the full ring. Each rank meets the first one before the first round is over; from then on
-    ranks are out of step, and resources that they share are free for one while another waits. The
-    last turn may have fewer places. An example: 8 ranks of which the last chunk is shorter, and
-    places = 4, give shorter chunks at 3 and 7."""
+    The last chunks of a ring may be shorter than the others. Here short chunks are at the end of
+    every `places` chunks, so that a chunk that travels `places` - 1 hops meets the same fraction of
+    short chunks as on the full ring. (Each rank meets the first short chunk within `places` chunks.
+    From then on ranks are out of step, and a resource that they share is free for one while another
+    waits.) The last group may have fewer than `places` chunks. Example: of 8 chunks only chunk 7 is
+    short; with `places` = 4, chunks 3 and 7 are short.
+    """
     ranks = count.shape[1]
-    tail = _tail(count)
+    tail = _count_short_chunks(count)
     counts = np.repeat(count[:, :1], ranks, axis=1)
     for end in (*range(places, ranks, places), ranks):
         few = min(tail, end)
@@ -226,24 +277,37 @@ def round_again(count: Ints, places: int) -> Ints:
     return counts
 
 
-def _tail(count: Ints) -> int:
-    """The number of chunks at the end that may be shorter than the first one of their loop."""
+def _count_short_chunks(count: Ints) -> int:
+    """Return how many chunks at the end of a ring may be shorter than the first chunk of their
+    loop.
+
+    `count` are the elements of chunks as [loop, chunk].
+    """
     uneven = np.flatnonzero((count != count[:, :1]).any(axis=0))
     return count.shape[1] - int(uneven[0]) if len(uneven) else 0
 
 
 def shorter_chunks(collective: Collective, plan: Plan) -> int:
-    """Places at a ring's end with shorter chunks than the others, on the channel with most."""
+    """Return how many chunks at the end of a ring are shorter than the others, at most of all
+    channels.
+
+    It is 0 for collectives other than AllReduce.
+    """
     if collective.name != "all_reduce":
         return 0
     element = collective.element_bytes
     ranks = collective.ranks
     sizes = {(work.count, work.chunk): work for work in plan.work if not work.last}.values()
-    return max((_tail(chunk_table(work, element, ranks)[1]) for work in sizes), default=0)
+    return max(
+        (_count_short_chunks(chunk_table(work, element, ranks)[1]) for work in sizes), default=0
+    )
 
 
 def period_of(plan: Plan, written: WrittenChannel, extent: Extent) -> int:
-    """After how many places of its ring the classes of a channel's blocks repeat."""
+    """Return after how many places of a channel's ring the classes of its blocks repeat.
+
+    Only the rows of these places are written. It is the length of the ring if nothing repeats.
+    """
     order = np.array(plan.rings[written.work.channel])
     if extent.partition is None:
         return len(order)
@@ -254,37 +318,51 @@ def period_of(plan: Plan, written: WrittenChannel, extent: Extent) -> int:
 
 
 def ring_keys(plan: Plan) -> dict[int, object]:
-    """What tells channels apart: the order of ranks, and the ways between them."""
+    """Return a key for each channel: channels with equal rings and equal routes have equal keys."""
     channels = {work.channel for work in plan.work}
-    return {c: number_of(plan, c, partial(_order_and_ways, plan, c)) for c in channels}
+    return {c: number_of(plan, c, partial(_order_and_routes, plan, c)) for c in channels}
 
 
-def _order_and_ways(plan: Plan, channel: int) -> tuple[object, ...]:
+def _order_and_routes(plan: Plan, channel: int) -> tuple[object, ...]:
+    """Return the ranks of a channel's ring in order, and the names of the routes between them."""
     order = plan.rings[channel]
     hops = zip(order, (*order[1:], order[0]), strict=True)
     return order, tuple(plan.route_of(channel, a, b) for a, b in hops)
 
 
-def _turn(channel: PlannedChannel, c: Collective, walk: Walk, cut: Segments, period: int) -> Turn:
+def _write_loop(
+    channel: PlannedChannel, c: Collective, walk: Walk, cut: Segments, period: int
+) -> WrittenLoop:
+    """Write one loop of a channel, for the first `period` places of its ring."""
     order = np.array(channel.plan.rings[channel.number])
     hops = list(zip(order[:period].tolist(), np.roll(order, -1)[:period].tolist(), strict=True))
     net = np.flatnonzero([channel.is_net(a, b) for a, b in hops])
-    numbers = Numbers(period, cut.subs, walk.steps, net, channel.simple)
-    woven = Weave()
-    _sends(woven, channel, c, walk, numbers, order)
-    _last_passes(woven, channel, c, walk, numbers, order)
-    _order(woven, channel, numbers)
-    _waits(woven, channel, numbers, hops, cut.slots)
+    numbers = RowNumbers(period, cut.subs, walk.steps, net, channel.simple)
+    body = LoopBody()
+    _add_sends(body, channel, c, walk, numbers, order)
+    _add_last_passes(body, channel, c, walk, numbers, order)
+    _add_order(body, channel, numbers)
+    _add_waits(body, channel, numbers, hops, cut.slots)
     ends = numbers.block(np.array(walk.steps), np.array(numbers.subs - 1), np.arange(period))
-    return Turn(woven, (order[:period], ends))
+    return WrittenLoop(body, (order[:period], ends))
 
 
-def _sends(
-    woven: Weave, channel: PlannedChannel, c: Collective, walk: Walk, numbers: Numbers, order: Ints
+def _add_sends(
+    body: LoopBody,
+    channel: PlannedChannel,
+    c: Collective,
+    walk: Walk,
+    numbers: RowNumbers,
+    order: Ints,
 ) -> None:
+    """Append the rows of all steps in which ranks send, of blocks and proxies; `order` is the
+    ring.
+    """
     following = np.roll(order, -1)
-    hops = list(zip(order[: numbers.n].tolist(), following[: numbers.n].tolist(), strict=True))
-    which, kinds = _kinds(woven, channel, walk, hops)
+    hops = list(
+        zip(order[: numbers.n_places].tolist(), following[: numbers.n_places].tolist(), strict=True)
+    )
+    which, kinds = _kinds(body, channel, walk, hops)
     subs, places, proxies = numbers.columns()
     step, column = (x.ravel() for x in np.indices((walk.steps, numbers.width)))
     sub = subs[column]
@@ -293,7 +371,7 @@ def _sends(
     own_fifo = np.isin(place, numbers.net) & ~by_proxy
     chunk, base = _data(c, walk, order, step, place)
     turn = np.where(by_proxy, np.where(sub > 0, 4, 2 + (step > 0)), sub > 0)
-    woven.rows(
+    body.rows(
         kinds[which[step], place, turn],
         order[place],
         np.where(own_fifo, order[place], following[place]),
@@ -303,69 +381,94 @@ def _sends(
     )
 
 
-def _last_passes(
-    woven: Weave, channel: PlannedChannel, c: Collective, walk: Walk, numbers: Numbers, order: Ints
+def _add_last_passes(
+    body: LoopBody,
+    channel: PlannedChannel,
+    c: Collective,
+    walk: Walk,
+    numbers: RowNumbers,
+    order: Ints,
 ) -> None:
-    sub, place = (x.ravel() for x in np.indices((numbers.subs, numbers.n)))
+    """Append the rows by which blocks take data out of the FIFO, or wait for it, after all
+    steps.
+    """
+    sub, place = (x.ravel() for x in np.indices((numbers.subs, numbers.n_places)))
     step = np.full(len(sub), walk.steps)
     chunk, base = _data(c, walk, order, step, place)
     if walk.last is None:
-        kind = woven.kind(channel.wait())
+        kind = body.kind(channel.wait())
         segment = np.full(len(sub), -1)
     else:
-        two = [woven.kind(one) for one in channel.in_turn(channel.local(walk.last))]
+        two = [body.kind(one) for one in channel.first_and_further(channel.local(walk.last))]
         kind = np.array(two)[(sub > 0).astype(int)]
         segment = chunk * numbers.subs + sub
-    woven.rows(kind, order[place], order[place], segment, step=step, base=base)
+    body.rows(kind, order[place], order[place], segment, step=step, base=base)
 
 
 def _data(c: Collective, walk: Walk, order: Ints, step: Ints, place: Ints) -> tuple[Ints, Ints]:
-    """Which data rows at some steps and places move: the number of its chunk in the loop, and where
-    its block begins among all blocks. Chunks of AllReduce are the blocks of a loop."""
+    """Return which data the rows at some steps and places move, as two arrays.
+
+    The first is the number of a row's chunk in the loop. The second is the number of elements
+    before the row's block in the buffer of all blocks. In an AllReduce the chunks of a loop are the
+    blocks, and the second array is 0. In AllGather and ReduceScatter a loop has one chunk of every
+    block, and the first array is 0.
+    """
     block = (place + walk.start - step) % len(order)
     nothing = np.zeros_like(block)
     return (block, nothing) if c.name == "all_reduce" else (nothing, order[block] * c.count)
 
 
 def _kinds(
-    woven: Weave, channel: PlannedChannel, walk: Walk, hops: Sequence[tuple[int, int]]
+    body: LoopBody, channel: PlannedChannel, walk: Walk, hops: Sequence[tuple[int, int]]
 ) -> tuple[Ints, Ints]:
-    """The pass of every step, and the kinds of its rows by place: of the block, first and further
-    ones of a step, and of the proxy's first one of all, its first one of a step, further ones."""
+    """Return the number of each step's pass, and the kinds of rows as [pass, place, variant].
+
+    The five variants are: first and further rows of a block in a step; the proxy's first row in a
+    loop, its first row in a later step, and its further rows in a step.
+    """
     kinds_of_hop: dict[tuple[object, ...], list[int]] = {}
 
-    def numbers(made: Pass, hop: tuple[int, int]) -> list[int]:
-        key = (made, channel.plan.route_of(channel.number, *hop), channel.is_net(*hop))
+    def numbers(block_pass: Pass, hop: tuple[int, int]) -> list[int]:
+        """Return the numbers of the five kinds of row (see `_kinds`) of a pass over a hop."""
+        key = (block_pass, channel.plan.route_of(channel.number, *hop), channel.is_net(*hop))
         if key not in kinds_of_hop:
-            kinds_of_hop[key] = [woven.kind(kind) for kind in _kinds_of_hop(channel, hop, made)]
+            kinds_of_hop[key] = [
+                body.kind(kind) for kind in _kinds_of_hop(channel, hop, block_pass)
+            ]
         return kinds_of_hop[key]
 
-    passes = {made: number for number, made in enumerate(dict.fromkeys(walk.passes))}
-    which = np.array([passes[made] for made in walk.passes], np.int64)
-    return which, np.array([[numbers(made, hop) for hop in hops] for made in passes])
+    passes = {block_pass: number for number, block_pass in enumerate(dict.fromkeys(walk.passes))}
+    which = np.array([passes[block_pass] for block_pass in walk.passes], np.int64)
+    return which, np.array([[numbers(block_pass, hop) for hop in hops] for block_pass in passes])
 
 
-def _kinds_of_hop(channel: PlannedChannel, hop: tuple[int, int], made: Pass) -> Iterator[RowKind]:
-    block = channel.hop(*hop, made, proxy=False)
-    first, further = channel.in_turn(block)
+def _kinds_of_hop(
+    channel: PlannedChannel, hop: tuple[int, int], block_pass: Pass
+) -> Iterator[RowKind]:
+    """Yield the five kinds of row (see `_kinds`) of a pass over a hop (sender, receiver)."""
+    block = channel.hop(*hop, block_pass, proxy=False)
+    first, further = channel.first_and_further(block)
     yield from (first, further)
     if not channel.is_net(*hop):
         yield from (first,) * 3  # no row is one of a proxy's
         return
-    message = channel.hop(*hop, made, proxy=True)
+    message = channel.hop(*hop, block_pass, proxy=True)
     later = replace(message, follows=True)
     yield from (message, later, channel.further(later))
 
 
-def _order(woven: Weave, channel: PlannedChannel, numbers: Numbers) -> None:
+def _add_order(body: LoopBody, channel: PlannedChannel, numbers: RowNumbers) -> None:
+    """Let the rows of each block follow each other, and each proxy's rows follow those of its
+    block.
+    """
     subs, turns = numbers.subs, (numbers.steps + 1) * numbers.subs
-    turn, place = np.indices((turns, numbers.n))
+    turn, place = np.indices((turns, numbers.n_places))
     before = (turn - 1) % turns
     here = numbers.block(turn // subs, turn % subs, place)
     earlier = numbers.block(before // subs, before % subs, place)
     first = turn % subs == 0
     for chosen, lag in ((first, channel.next_step), (~first, IN_ORDER)):
-        woven.after(here[chosen], earlier[chosen], lag, (turn == 0)[chosen])
+        body.after(here[chosen], earlier[chosen], lag, (turn == 0)[chosen])
     turns = numbers.steps * subs
     turn, which = np.indices((turns, len(numbers.net)))
     place = numbers.net[which]
@@ -373,27 +476,33 @@ def _order(woven: Weave, channel: PlannedChannel, numbers: Numbers) -> None:
     step, sub = np.divmod(turn, subs)
     here = numbers.sent(step, sub, place)
     earlier = numbers.sent(*np.divmod(before, subs), place)
-    woven.after(here, earlier, IN_ORDER, turn == 0)
-    woven.after(here, numbers.block(step, sub, place), channel.noticed)
+    body.after(here, earlier, IN_ORDER, turn == 0)
+    body.after(here, numbers.block(step, sub, place), channel.noticed)
     if not channel.simple and subs > 1:  # a message of LL begins when all of a chunk is there
         last = numbers.block(step, np.full_like(sub, subs - 1), place)
-        woven.after(here[sub == 0], last[sub == 0], channel.noticed)
+        body.after(here[sub == 0], last[sub == 0], channel.noticed)
 
 
-def _waits(
-    woven: Weave,
+def _add_waits(
+    body: LoopBody,
     channel: PlannedChannel,
-    numbers: Numbers,
+    numbers: RowNumbers,
     hops: Sequence[tuple[int, int]],
     slots: int,
 ) -> None:
+    """Let rows wait for data from the previous rank, and for free slots (credits).
+
+    - `hops`: (sender, receiver) of each place.
+    - `slots`: the number of slots of a FIFO, counted in chunks.
+    """
     syncs, credits = ([f(*hop) for hop in hops] for f in (channel.sync, channel.credit))
     step, sub = (x.ravel() for x in np.indices((numbers.steps, numbers.subs)))
     for lag in dict.fromkeys(syncs):
         place = np.flatnonzero([other == lag for other in syncs])[:, None]
-        reader = numbers.block(step + 1, sub, (place + 1) % numbers.n)
-        woven.after(reader, numbers.sent(step, sub, place), lag)
-    # A sub waits for its own place in the slot; a piece for the whole slot, at the first one.
+        reader = numbers.block(step + 1, sub, (place + 1) % numbers.n_places)
+        body.after(reader, numbers.sent(step, sub, place), lag)
+    # With Simple each sub waits until its own slice of the slot is free. With LL and LL128 the
+    # first sub of a chunk waits until the whole slot is free.
     used = sub if channel.simple else np.full_like(sub, numbers.subs - 1)
     chosen = slice(None) if channel.simple else sub == 0
     step = step[chosen]
@@ -403,8 +512,8 @@ def _waits(
     before = (step - slots) % numbers.steps
     for lag in dict.fromkeys(credits):
         place = np.flatnonzero([other == lag for other in credits])[:, None]
-        reader = numbers.block(before + 1, used, (place + 1) % numbers.n)
-        woven.after(numbers.sent(step, sub, place), reader, lag, ago)
+        reader = numbers.block(before + 1, used, (place + 1) % numbers.n_places)
+        body.after(numbers.sent(step, sub, place), reader, lag, ago)
     place = numbers.net[:, None]
     sent = numbers.sent(before, used, place)
-    woven.after(numbers.block(step, sub, place), sent, channel.local_credit, ago)
+    body.after(numbers.block(step, sub, place), sent, channel.local_credit, ago)

@@ -1,7 +1,8 @@
-"""Schedules of sends and receives: parts, waves, and the rows that blocks and proxies run.
+"""Schedules of sends and receives: parts, waves, and the rows of blocks and proxies.
 
-Each send is divided into parts, each on a channel of its own. Batches of rounds that share no
-channel are written together: a wave is all batches whose predecessors belong to earlier waves.
+Each send is divided into parts, each on a channel of its own. NCCL runs the rounds in batches.
+Batches that share no channel are written together as one wave: a batch belongs to the first wave
+after those of all earlier batches that share a channel with it.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,14 @@ from netsim.nccl.p2p import BATCH, P2pWork, distinct_rows
 from netsim.nccl.schedules.plan import Plan, Work
 from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind, link_kinds
 from netsim.nccl.schedules.transfers import Columns, Ints, Transfers
-from netsim.nccl.schedules.writing import Output, Segments, Turn, Weave, chunk_table, segments
+from netsim.nccl.schedules.writing import (
+    LoopBody,
+    Output,
+    Segments,
+    WrittenLoop,
+    chunk_table,
+    segments,
+)
 from netsim.schedule.extent import ALL, Extent
 from netsim.schedule.partition import Fold
 from netsim.schedule.schedule import IN, IN_ORDER, OUT, SCRATCH, Lag, Schedule
@@ -31,19 +39,20 @@ class PartKind:
     """What parts that are written together have in common.
 
     Args:
+        protocol: protocol.
         chunk: bytes of a chunk.
         count: elements of the part.
-        multiplicity: equal channels that the part represents.
-        of: number of parts of the send.
-        alone: whether the part is a copy on one GPU.
+        multiplicity: number of equal channels that the part represents.
+        parts_per_send: number of parts of the send.
+        is_copy: whether the part is a copy on one GPU.
     """
 
     protocol: str
     chunk: int
     count: int
     multiplicity: int
-    of: int
-    alone: bool
+    parts_per_send: int
+    is_copy: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,13 +62,13 @@ class MessageParts:
     Args:
         src: sender.
         dst: receiver.
-        offset: position in the sender's input, elements.
-        target: position in the receiver's output, elements.
+        offset: position in the sender's input, in elements.
+        target: position in the receiver's output, in elements.
         channel: channel.
-        like: number of its PartKind in `likes`.
-        wave: wave.
-        received: for every part that a written block receives, the part that represents it.
-        receiver: the rank of that block.
+        kind_of_part: index of the part's PartKind in `part_kinds`.
+        wave: number of the wave.
+        received: for every part that a representative receives, the part that is written for it.
+        receiver: for every entry of `received`, the representative that receives it.
     """
 
     src: Ints
@@ -67,8 +76,8 @@ class MessageParts:
     offset: Ints
     target: Ints
     channel: Ints
-    like: Ints
-    likes: tuple[PartKind, ...]
+    kind_of_part: Ints
+    part_kinds: tuple[PartKind, ...]
     wave: Ints
     received: Ints
     receiver: Ints
@@ -79,7 +88,9 @@ class MessageParts:
         return int(self.channel.max(initial=0)) + 1
 
     def waves(self) -> list[tuple[Ints, Ints]]:
-        """Return for every wave its parts, and the positions in `received` that belong to it."""
+        """Return for every wave its parts, and the positions in `received` that belong to the
+        wave.
+        """
         count = int(self.wave.max(initial=-1)) + 1
         sent = _split_by_number(self.wave, count)
         taken = _split_by_number(self.wave[self.received], count)
@@ -87,35 +98,35 @@ class MessageParts:
 
 
 def written_parts(plan: Plan, element_bytes: int, extent: Extent) -> MessageParts:
-    """Return the parts that are written: all, or those of representatives."""
+    """Return the parts that are written: those that all ranks, or all representatives, send."""
     transfers = plan.transfers
     fold = extent.fold
     assert transfers is not None
     if fold is None:
         sends = transfers.of(np.arange(transfers.collective.ranks), extent)
-        stand_in = np.arange(len(sends.src))
+        representative_send = np.arange(len(sends.src))
         receiver = sends.dst
     else:
         sends = transfers.of(fold.leaders.astype(np.int64), extent)
-        stand_in, receiver = _received(transfers, sends, fold, extent)
+        representative_send, receiver = _received(transfers, sends, fold, extent)
     pieces = _Pieces.of(sends, element_bytes, merges_channels=extent.merges_channels)
-    send, place = _numbered_within(pieces.size[pieces.turn])
-    row = pieces.first[pieces.turn[send]] + place
+    send, place = _members_of_groups(pieces.size[pieces.kind_of_send])
+    row = pieces.first[pieces.kind_of_send[send]] + place
     start, _, channel, _ = pieces.table[row].T
     first = np.searchsorted(send, np.arange(len(sends.src)))
-    others = np.flatnonzero(sends.src[stand_in] != sends.dst[stand_in])
-    which, place = _numbered_within(pieces.size[pieces.turn[stand_in[others]]])
-    likes, like = _kinds_of_parts(sends, pieces, send, row)
+    others = np.flatnonzero(sends.src[representative_send] != sends.dst[representative_send])
+    which, place = _members_of_groups(pieces.size[pieces.kind_of_send[representative_send[others]]])
+    part_kinds, kind_of_part = _kinds_of_parts(sends, pieces, send, row)
     return MessageParts(
         sends.src[send],
         sends.dst[send],
         sends.offset[send] + start,
         sends.target[send] + start,
         channel,
-        like,
-        likes,
-        pieces.wave[pieces.turn[send]],
-        first[stand_in[others]][which] + place,
+        kind_of_part,
+        part_kinds,
+        pieces.wave[pieces.kind_of_send[send]],
+        first[representative_send[others]][which] + place,
         receiver[others][which],
     )
 
@@ -123,7 +134,7 @@ def written_parts(plan: Plan, element_bytes: int, extent: Extent) -> MessagePart
 def _received(
     transfers: Transfers, sends: Columns, fold: Fold, extent: Extent
 ) -> tuple[Ints, Ints]:
-    """For every send to a representative: the send that represents it, and the receiver.
+    """Return for every send to a representative the send that is written for it, and its receiver.
 
     It is the send of its sender's representative in the same round.
     """
@@ -138,14 +149,15 @@ def _received(
 
 @dataclass(frozen=True, eq=False)
 class _Pieces:
-    """The parts of every distinct kind of work in a batch.
+    """The parts of every kind of send. Sends with equal parts in the same batch are of one kind.
 
     Args:
-        table: rows with start, count, channel and multiplicity.
+        table: one row for each part: start and count (elements), channel, and multiplicity.
         first: first row of each kind.
         size: number of rows of each kind.
+        works: the work of each kind.
         wave: wave of each kind.
-        turn: kind of each send.
+        kind_of_send: kind of each send.
     """
 
     table: Ints
@@ -153,11 +165,13 @@ class _Pieces:
     size: Ints
     works: list[P2pWork]
     wave: Ints
-    turn: Ints
+    kind_of_send: Ints
 
     @classmethod
     def of(cls, sends: Columns, element_bytes: int, *, merges_channels: bool) -> "_Pieces":
-        """Divide the work of some sends into parts."""
+        """Return the parts of some sends; with `merges_channels` equal parts are one with a
+        multiplicity.
+        """
         turns, turn = distinct_rows([sends.number // BATCH, sends.work])
         works = [sends.works[work] for _, work in turns]
         batches = grouped(range(len(turns)), lambda place: turns[place][0])
@@ -183,8 +197,10 @@ class _Pieces:
 
 
 def _cut(work: P2pWork, element_bytes: int, *, merges_channels: bool) -> list[tuple[int, ...]]:
-    """Return start, count (elements), channel and multiplicity of parts; with
-    `merges_channels`, equal ones as one.
+    """Return the parts of a send as rows: start, count (both in elements), channel and
+    multiplicity.
+
+    With `merges_channels`, equal parts on several channels are one row.
     """
     counts = [nbytes // element_bytes for nbytes in work.parts]
     if merges_channels and len(set(work.parts)) == 1 < len(counts):
@@ -197,42 +213,56 @@ def _cut(work: P2pWork, element_bytes: int, *, merges_channels: bool) -> list[tu
 def _kinds_of_parts(
     sends: Columns, pieces: _Pieces, send: Ints, row: Ints
 ) -> tuple[tuple[PartKind, ...], Ints]:
-    """The distinct kinds of parts, and the kind of each part."""
+    """Return the distinct kinds of parts, and for each part the index of its kind.
+
+    - `send`: the send of each part.
+    - `row`: the part's row in the table of `pieces`.
+    """
     works = pieces.works
-    turn = pieces.turn[send]
+    turn = pieces.kind_of_send[send]
     alone = (sends.src == sends.dst).astype(np.int64)
     keys = list(dict.fromkeys((work.protocol, work.chunk) for work in works))
     kind_of_work = np.array([keys.index((work.protocol, work.chunk)) for work in works], np.int64)
     parts = np.array([len(work.parts) for work in works], np.int64)
     _, count, _, times = pieces.table[row].T
-    table, like = distinct_rows([kind_of_work[turn], count, times, parts[turn], alone[send]])
-    likes = [
+    table, kind_of_part = distinct_rows(
+        [kind_of_work[turn], count, times, parts[turn], alone[send]]
+    )
+    part_kinds = [
         PartKind(*keys[kind_of_work], size, copies, of, bool(is_copy))
         for kind_of_work, size, copies, of, is_copy in table
     ]
-    return tuple(likes), like
+    return tuple(part_kinds), kind_of_part
 
 
-def _numbered_within(size: Ints) -> tuple[Ints, Ints]:
-    """For groups of these sizes: the group of every member, and its number in the group."""
+def _members_of_groups(size: Ints) -> tuple[Ints, Ints]:
+    """Return, for groups of the given sizes, each member's group and its index within that group.
+
+    Sizes 2 and 1 give groups 0, 0, 1 and indices 0, 1, 0.
+    """
     number = np.repeat(np.arange(len(size)), size)
     return number, np.arange(len(number)) - np.repeat(np.cumsum(size) - size, size)
 
 
 def _split_by_number(number: Ints, count: int) -> list[Ints]:
-    """The positions of each number from 0 to `count` - 1."""
+    """Return for each number from 0 to `count` - 1 the positions in `number` where it is."""
     order = np.argsort(number, kind="stable")
     return np.split(order, np.searchsorted(number[order], np.arange(1, count)))[:count]
 
 
+# A function that returns a kind of row for a channel, a hop, and a fraction of the block's threads.
 Make = Callable[[PlannedChannel, tuple[int, int], float], RowKind]
 NETWORK = 0  # the number of network links among kinds of links
 
 
 @dataclass(frozen=True, eq=False)
 class PartColumns:
-    """Parts of sends as columns: places (elements), channel, and number of ranks that they
-    represent.
+    """Parts of sends as columns.
+
+    - `src`, `dst`: sender and receiver.
+    - `offset`, `target`: position in the sender's input and in the receiver's output, in elements.
+    - `channel`: channel.
+    - `copies`: the number of ranks that the sender represents.
     """
 
     src: Ints
@@ -243,35 +273,39 @@ class PartColumns:
     copies: Ints
 
     def hop(self, part: int) -> tuple[int, int]:
-        """Return the sender and receiver of a part."""
+        """Return the sender and the receiver of a part."""
         return int(self.src[part]), int(self.dst[part])
 
 
 @dataclass
 class Exchange:
-    """The rows of one chunk of equal parts.
+    """Writes the rows of one chunk of parts of one kind.
 
-    The sender's block writes into a FIFO of the receiver (or one that its proxy empties), and the
-    receiver's block copies from there into the output (src/device/sendrecv.h).
+    The sender's block writes into a FIFO of the receiver (or into one that its proxy empties), and
+    the receiver's block copies from there into the output (src/device/sendrecv.h).
 
     Args:
-        crowd: how many operations share the block of the sender, and of the receiver, of each part.
+        ends: the parts.
+        operations_per_block: two columns: for each part, the number of operations that share the
+            block of its sender, and the number of those that share the block of its receiver.
         chunk_segments: how a chunk is divided into segments.
-        multiplicity: equal channels that each part represents.
-        parts_per_send: parts of each send.
+        multiplicity: number of equal channels that each part represents.
+        parts_per_send: number of parts of each send.
     """
 
     plan: Plan
     ends: PartColumns
-    crowd: tuple[Ints, Ints]
+    operations_per_block: tuple[Ints, Ints]
     chunk_segments: Segments
     multiplicity: int
     parts_per_send: int
-    woven: Weave = field(default_factory=Weave)
+    body: LoopBody = field(default_factory=LoopBody)
 
     def passes(self) -> list[Ints]:
-        """Write all rows; return those of the senders' and of the receivers' blocks, by segment
-        and part.
+        """Write all rows of a chunk.
+
+        Returns the rows of the senders' blocks and those of the receivers' blocks, each as
+        [segment, part].
         """
         ends = self.ends
         over_network = self._link == NETWORK
@@ -284,7 +318,7 @@ class Exchange:
         for kind in different(self._link).tolist():
             parts_of_kind = np.flatnonzero(self._link == kind)
             hop = self.ends.hop(int(parts_of_kind[0]))
-            self.woven.after(
+            self.body.after(
                 stores[:, parts_of_kind], sent[:, parts_of_kind], self._any_channel.sync(*hop)
             )
             self._free(
@@ -293,22 +327,29 @@ class Exchange:
         return [sends, stores]
 
     def copies(self) -> list[Ints]:
-        """Write sends of ranks to themselves as copies."""
+        """Write sends of ranks to themselves as copies; return the rows as [segment, part], in a
+        list.
+        """
         kinds = self._kinds(0, lambda channel, _, share: channel.local(_copy(IN, OUT, share)))
         return [self._rows(kinds, self.ends.src, self.ends.src)]
 
     @cached_property
     def _link(self) -> Ints:
+        """The kind of link of each part, as `link_kinds` numbers it."""
         return link_kinds(self.plan, np.array(self.plan.node), self.ends.src, self.ends.dst)
 
     def _kinds(self, end: int, make: Make) -> Ints:
-        """The kind of row of every part by the block at one end.
+        """Return for every part the number of the kind of row by the block at one end (0: sender,
+        1: receiver).
 
-        Each distinct kind is made once, for its channel, hop, and share of the warps. Sends over
-        one kind of link all use one kind of route.
+        `make` makes a kind; it is called once for each distinct channel, kind of link, number of
+        copies, and fraction of the block's warps. All sends over one kind of link have one kind of
+        route.
         """
         ends = self.ends
-        _, which = distinct_rows([ends.channel, ends.copies, self.crowd[end], self._link])
+        _, which = distinct_rows(
+            [ends.channel, ends.copies, self.operations_per_block[end], self._link]
+        )
         kinds = []
         for part in np.unique(which, return_index=True)[1].tolist():
             channel = PlannedChannel(
@@ -319,23 +360,33 @@ class Exchange:
                 int(ends.copies[part]),
                 self.parts_per_send,
             )
-            share = 1 / int(self.crowd[end][part])
-            kinds.append(self.woven.kind(make(channel, ends.hop(part), share)))
+            share = 1 / int(self.operations_per_block[end][part])
+            kinds.append(self.body.kind(make(channel, ends.hop(part), share)))
         return np.array(kinds, np.int64)[which]
 
     def _sending(self, *, proxy: bool, further: bool = False) -> Ints:
-        """The kinds of rows by which blocks, or proxies, send."""
+        """Return for every part the number of the kind of row by which its block, or its proxy,
+        sends.
+
+        `further`: the kind of rows of a proxy after the first one of a message.
+        """
         out = OUT if self.plan.direct else SCRATCH
 
         def make(channel: PlannedChannel, hop: tuple[int, int], share: float) -> RowKind:
+            """Return the kind of row by which a block or its proxy sends with a fraction of the
+            threads.
+            """
             kind = channel.hop(*hop, Pass(IN, out, threads=share), proxy=proxy)
             return channel.further(kind) if further else kind
 
         return self._kinds(0, make)
 
     def _messages(self, sends: Ints, net: NDArray[np.bool_]) -> Ints:
-        """Write the messages of proxies: a chunk at a time; of LL, receivers use segments as
-        they arrive.
+        """Write the messages by which proxies send the parts that `net` selects; return them as
+        [row, part].
+
+        `sends` are the rows of the blocks. With Simple a message has one row for the chunk. With LL
+        and LL128 it has one for each segment, because receivers use segments as they arrive.
         """
         channel = self._any_channel
         ends = (self.ends.src[net], self.ends.dst[net])
@@ -345,15 +396,17 @@ class Exchange:
             later = self._sending(proxy=True, further=True)[net]
             kinds = np.concatenate([kinds, np.tile(later, (len(segments) - 1, 1))])
         messages = self._rows(kinds, *ends, segments, net)
-        self.woven.after(messages, sends[:, net], channel.noticed)
-        if len(messages) > 1:  # a message of LL starts when its chunk is complete
-            self.woven.after(messages[0], sends[-1, net], channel.noticed)
+        self.body.after(messages, sends[:, net], channel.noticed)
+        if len(messages) > 1:  # the message of a chunk of LL starts when the chunk is complete
+            self.body.after(messages[0], sends[-1, net], channel.noticed)
         self._free(sends[:, net], messages, channel.local_credit)
         return messages
 
     def _stores(self) -> Ints:
-        """Write the rows by which receivers copy into their output, or only wait for direct
-        messages.
+        """Write the rows by which receivers copy from the FIFO into their output; return [segment,
+        part].
+
+        With direct writes the data is in the output already, and the rows only wait.
         """
         dst = self.ends.dst
         pieces = self.pieces
@@ -365,7 +418,7 @@ class Exchange:
 
     @property
     def pieces(self) -> Ints:
-        """The segments of a chunk as a column."""
+        """The numbers of the segments of a chunk, as a column."""
         return np.arange(self.chunk_segments.subs)[:, None]
 
     def _rows(
@@ -376,26 +429,39 @@ class Exchange:
         segments: Ints | None = None,
         which: NDArray[np.bool_] | slice = slice(None),
     ) -> Ints:
-        """Add rows that follow each other segment by segment."""
+        """Add rows for segments and parts, each after the row of the part's previous segment.
+
+        - `kinds`: numbers of kinds of row, by part or as [segment, part].
+        - `segments`: the segments as a column; by default all of a chunk.
+        - `which`: selects parts; by default all.
+
+        Returns the rows as [segment, part].
+        """
         segment = self.pieces if segments is None else segments
         base = self.ends.target[which]
         origin = self.ends.offset[which]
-        made = self.woven.rows(kinds, src, dst, segment, base=base, origin=origin)
+        made = self.body.rows(kinds, src, dst, segment, base=base, origin=origin)
         rows = made.reshape(len(segment), -1)
         first = np.arange(len(rows))[:, None] == 0
-        self.woven.after(rows, np.roll(rows, 1, 0), IN_ORDER, first)
+        self.body.after(rows, np.roll(rows, 1, 0), IN_ORDER, first)
         return rows
 
     @property
     def _any_channel(self) -> PlannedChannel:
+        """A channel of the plan, for lags, which are equal for all channels."""
         return PlannedChannel(self.plan, 0)
 
     def _free(self, filling: Ints, emptying: Ints, lag: Lag) -> None:
-        """Let a slot be filled again once its last segment has been taken out."""
-        self.woven.after(filling[0], emptying[-1], lag, self.chunk_segments.slots)
+        """Let slots be filled again (rows `filling`) once their last segment is emptied (rows
+        `emptying`).
+        """
+        self.body.after(filling[0], emptying[-1], lag, self.chunk_segments.slots)
 
 
 def _copy(source: int, target: int, share: float) -> Pass:
+    """Return the pass of a copy between two buffers by a fraction (`share`) of a block's
+    threads.
+    """
     return Pass(source, target, writes=1, threads=share)
 
 
@@ -405,8 +471,8 @@ NOBODY: tuple[Ints, Ints] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 def send_recv(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
     """Return the schedule of all sends and receives of a plan, batch after batch on every block.
 
-    The operations of a batch on one block progress together, each with its share of the warps. The
-    next batch of that block begins when all of them are done.
+    The operations of one batch on one block progress together, each with its share of the warps.
+    The block begins its next batch when all of them are done.
     """
     output = Output(collective, extent=extent, keep=False)
     parts = written_parts(plan, collective.element_bytes, extent)
@@ -422,7 +488,8 @@ def send_recv(collective: Collective, plan: Plan, extent: Extent = ALL) -> Sched
 class _Writer:
     """Writes parts to an Output.
 
-    `last_marks` [channel, rank] are the marks after which a block may begin its next batch.
+    `last_marks` has as [channel, rank] the mark after which a block may begin its next batch; -1:
+    none.
     """
 
     output: Output
@@ -449,35 +516,45 @@ class _Writer:
         return each_itself if fold is None else fold.ranks.count.astype(np.int64)
 
     def wave(self, sent: Ints, received: Ints) -> None:
-        """Write the parts of a wave."""
+        """Write the parts of one wave.
+
+        - `sent`: the parts that are written.
+        - `received`: the positions in `MessageParts.received` that belong to the wave.
+        """
         parts = self.parts
         taken = parts.received[received]
         receiver = parts.receiver[received]
-        crowd = np.zeros(self.last_marks.shape, np.int64)
-        np.add.at(crowd, (parts.channel[sent], parts.src[sent]), 1)
-        np.add.at(crowd, (parts.channel[taken], receiver), 1)
+        operations_per_block = np.zeros(self.last_marks.shape, np.int64)
+        np.add.at(operations_per_block, (parts.channel[sent], parts.src[sent]), 1)
+        np.add.at(operations_per_block, (parts.channel[taken], receiver), 1)
         ends = np.full((2, len(parts.src)), -1, np.int32)
-        for like in different(parts.like[sent]).tolist():
-            parts_of_kind = sent[parts.like[sent] == like]
-            ends[:, parts_of_kind] = self._append(like, parts_of_kind, crowd)
+        for kind_of_part in different(parts.kind_of_part[sent]).tolist():
+            parts_of_kind = sent[parts.kind_of_part[sent] == kind_of_part]
+            ends[:, parts_of_kind] = self._append(kind_of_part, parts_of_kind, operations_per_block)
         self._close(
             np.concatenate([parts.channel[sent], parts.channel[taken]]),
             np.concatenate([parts.src[sent], receiver]),
             np.concatenate([ends[0, sent], ends[1, taken]]),
         )
 
-    def _append(self, number: int, part_numbers: Ints, crowd: Ints) -> NDArray[np.int32]:
-        """Write the parts of one kind; return the last rows of the senders' and receivers'
+    def _append(
+        self, kind_number: int, part_numbers: Ints, operations_per_block: Ints
+    ) -> NDArray[np.int32]:
+        """Write parts of one kind; return the last rows of the senders' and of the receivers'
         blocks.
+
+        - `kind_number`: the index of their PartKind.
+        - `operations_per_block`: as [channel, rank], the number of operations that share a block.
         """
-        parts, like = self.parts, self.parts.likes[number]
+        parts = self.parts
+        part_kind = parts.part_kinds[kind_number]
         channel = parts.channel[part_numbers]
         src = parts.src[part_numbers]
         dst = parts.dst[part_numbers]
         blocks = (channel, src), (channel, self.representatives[dst])
-        plan = replace(self.plan, protocol=cast("Protocol", like.protocol))
+        plan = replace(self.plan, protocol=cast("Protocol", part_kind.protocol))
         element_bytes = self.output.collective.element_bytes
-        table = chunk_table(Work(0, 0, like.count, like.chunk), element_bytes)
+        table = chunk_table(Work(0, 0, part_kind.count, part_kind.chunk), element_bytes)
         exchange = Exchange(
             plan,
             PartColumns(
@@ -488,23 +565,26 @@ class _Writer:
                 channel,
                 self.copies[src],
             ),
-            (crowd[blocks[0]], crowd[blocks[1]]),
+            (operations_per_block[blocks[0]], operations_per_block[blocks[1]]),
             segments(plan, element_bytes, table),
-            like.multiplicity,
-            like.of,
+            part_kind.multiplicity,
+            part_kind.parts_per_send,
         )
-        written_rows = exchange.copies() if like.alone else exchange.passes()
-        awaited_marks = np.full(len(exchange.woven), -1, np.int32)
+        written_rows = exchange.copies() if part_kind.is_copy else exchange.passes()
+        awaited_marks = np.full(len(exchange.body), -1, np.int32)
         for rows, seat in zip(written_rows, blocks, strict=False):
             awaited_marks[rows] = self.last_marks[seat]
         gated = [(awaited_marks, IN_ORDER)] if awaited_marks.max() >= 0 else []
-        turn = Turn(exchange.woven, NOBODY)
+        turn = WrittenLoop(exchange.body, NOBODY)
         turns = self.output.add(turn, exchange.chunk_segments, gated)
         last = [turns[-1][block[-1]] for block in written_rows]
         return np.stack(last if len(last) > 1 else last * 2)
 
     def _close(self, channel: Ints, rank: Ints, rows: NDArray[np.int32]) -> None:
-        """Add marks that end the batch of every block."""
+        """Add the mark that ends the wave's batch on each block.
+
+        `rows[i]` is a row that ends an operation on the block of `channel[i]` and `rank[i]`.
+        """
         order = np.lexsort((rank, channel))
         block = channel[order] * len(self.representatives) + rank[order]
         first = np.flatnonzero(np.diff(block, prepend=-1))

@@ -1,9 +1,9 @@
 """The skeleton of a collective as NCCL runs it: blocks and the hops between them, without rows.
 
-From the skeleton follows which ranks and channels are equal on a topology (`program/partition.py`).
-There is one for rings, for trees, for NVLS on one node and for NVLSTree; a lane of it is a distinct
-channel (`channels.py`), and a block is what one rank does on that channel. Each hop has a label
-that says which part it plays: up or down a tree and to which child, or through a switch.
+The skeleton and a topology determine which ranks and channels are equal (`program/partition.py`).
+Rings, trees, NVLS on one node, and NVLSTree have one. A lane of the skeleton is a distinct channel
+(`channels.py`), and a block is what one rank does on that channel. Each hop has a label for its
+part in the algorithm: up or down a tree and to which child, or through a switch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from netsim.collectives.collective import Collective
 from netsim.nccl.connect import double_binary_tree
 from netsim.nccl.schedules.channels import WrittenChannel, distinct_channels
-from netsim.nccl.schedules.nvls import crown_keys, loop_segments, switch_keys
+from netsim.nccl.schedules.nvls import loop_segments, nvls_tree_keys, switch_keys
 from netsim.nccl.schedules.plan import Ints, Plan, Work
 from netsim.nccl.schedules.primitives import link_kinds, routes
 from netsim.nccl.schedules.ring import WALKS, ring_keys
@@ -39,7 +39,7 @@ LabeledHops = tuple[Ints, Ints, Ints]
 
 
 def has_skeleton(collective: Collective, plan: Plan) -> bool:
-    """Whether a collective has a skeleton, so that equal ranks can be found."""
+    """Return whether a collective has a skeleton, so that equal ranks can be found."""
     if plan.algorithm == "Ring":
         return collective.name in WALKS
     if plan.algorithm == "NVLS":
@@ -47,8 +47,12 @@ def has_skeleton(collective: Collective, plan: Plan) -> bool:
     return plan.algorithm in ("Tree", "NVLSTree") and collective.name == "all_reduce"
 
 
-def skeleton_of(collective: Collective, plan: Plan, turn: Ints) -> Skeleton:
-    """The skeleton of a collective; `turn` is, by rank, what distinguishes it besides its place."""
+def skeleton_of(collective: Collective, plan: Plan, launch_order: Ints) -> Skeleton:
+    """Return the skeleton of a collective.
+
+    `launch_order` is by rank its place among the GPUs that its process launches one after the
+    other: ranks with different ones are not equal.
+    """
     channels = lanes_of_skeleton(plan)
     hops = _hops_of_channels(plan, channels)
     n_ranks = collective.ranks
@@ -64,17 +68,18 @@ def skeleton_of(collective: Collective, plan: Plan, turn: Ints) -> Skeleton:
         np.repeat(np.arange(len(channels), dtype=np.int32), n_ranks),
         kind.reshape(-1),
         tuple(_hops_by_route(plan, channels, hops)),
-        turn,
+        launch_order,
     )
 
 
 def lanes_of_skeleton(plan: Plan) -> list[WrittenChannel]:
-    """The distinct channels of a plan that has a skeleton."""
+    """Return the distinct channels of a plan that has a skeleton."""
     return distinct_channels(plan, _keys(plan), ALL)
 
 
 def sizes_of_channels(collective: Collective, plan: Plan) -> tuple[object, ...]:
-    """Return, for each channel, a number for its amount of data, and whether all chunks are equal.
+    """Return for each channel: its number, a number for its amount of data, and whether chunks are
+    equal.
 
     The skeleton of a call depends on its size only by these values: two calls with equal values
     have the same classes.
@@ -88,20 +93,26 @@ def sizes_of_channels(collective: Collective, plan: Plan) -> tuple[object, ...]:
 
 
 def _keys(plan: Plan) -> dict[int, object]:
+    """Return a key for each channel: channels with equal keys have the same rows for equal
+    amounts.
+    """
     if plan.algorithm == "Ring":
         return ring_keys(plan)
     if plan.algorithm == "Tree":
         return tree_keys(plan, dict(enumerate(plan.trees)))
-    return switch_keys(plan) if plan.algorithm == "NVLS" else crown_keys(plan)
+    return switch_keys(plan) if plan.algorithm == "NVLS" else nvls_tree_keys(plan)
 
 
 # **** What distinguishes blocks of a channel ****
 
 
 def _kinds_of_places(collective: Collective, plan: Plan, lane: WrittenChannel) -> Ints:
-    """By rank, a number that differs where blocks of a channel differ.
+    """Return by rank a number; ranks with different numbers have different blocks on the channel
+    `lane`.
 
-    Heads differ from other ranks; and every place differs from the others if chunks do."""
+    Heads differ from other ranks. If chunks have different sizes, every place differs from the
+    others.
+    """
     kind = np.zeros(collective.ranks, np.int64)
     nodes_of_heads = plan.heads if plan.algorithm in HAS_HEADS else ()
     for heads in nodes_of_heads:
@@ -113,7 +124,7 @@ def _kinds_of_places(collective: Collective, plan: Plan, lane: WrittenChannel) -
 
 
 def _has_equal_chunks(collective: Collective, plan: Plan, work: Work) -> bool:
-    """Whether all places of a ring, or all heads, have chunks of one size in every loop."""
+    """Return whether all places of a ring, or all heads, have chunks of one size in every loop."""
     if plan.algorithm in HAS_HEADS:
         heads = len(plan.heads[0])
         alignment = (ALIGNMENT,) if plan.algorithm == "NVLSTree" else ()
@@ -130,7 +141,7 @@ def _has_equal_chunks(collective: Collective, plan: Plan, work: Work) -> bool:
 
 
 def _hops_of_channels(plan: Plan, channels: Sequence[WrittenChannel]) -> list[LabeledHops]:
-    """The hops of each channel, between ranks."""
+    """Return for each channel its hops: sources, destinations (ranks) and labels."""
     if plan.algorithm == "Ring":
         return [_hops_of_ring(plan, lane) for lane in channels]
     if plan.algorithm == "Tree":
@@ -143,19 +154,23 @@ def _hops_of_channels(plan: Plan, channels: Sequence[WrittenChannel]) -> list[La
 
 
 def _hops_of_ring(plan: Plan, lane: WrittenChannel) -> LabeledHops:
+    """Return the hops of a channel's ring; all have label 0."""
     order = np.array(plan.rings[lane.work.channel])
     return order, np.roll(order, -1), np.zeros(len(order), np.int64)
 
 
 def _hops_of_tree(plan: Plan, lane: WrittenChannel) -> LabeledHops:
+    """Return the hops of a channel's tree, in both directions."""
     branches = Branches(plan.trees[lane.work.channel])
     below = branches.below
     return _both_ways(below, branches.up[below], branches.number[below])
 
 
 def _hops_between_heads(plan: Plan, which: int) -> LabeledHops:
-    """The hops of NVLSTree between nodes, in the first or second tree of the double binary tree;
-    heads with the same number are joined."""
+    """Return the hops of NVLSTree between nodes; each joins heads with the same number.
+
+    `which` is the tree of the double binary tree, 0 or 1.
+    """
     places = double_binary_tree(len(plan.heads))[which]
     heads = np.array(plan.heads)
     parent = np.array([place.up for place in places])
@@ -169,11 +184,15 @@ def _hops_between_heads(plan: Plan, which: int) -> LabeledHops:
 
 
 def _both_ways(below: Ints, above: Ints, number: Ints) -> LabeledHops:
+    """Return hops from children (`below`) to parents (`above`) and back.
+
+    `number` is the number of each child among the children of its parent.
+    """
     return _joined((below, above, number + UP), (above, below, number + DOWN))
 
 
 def _hops_through_switches(plan: Plan) -> LabeledHops:
-    """Between every head and every other rank of its node, in both directions."""
+    """Return the hops between every head and every other rank of its node, in both directions."""
     src = [np.zeros(0, np.int64)]
     dst = [np.zeros(0, np.int64)]
     for heads, ranks in zip(plan.heads, plan.nodes, strict=True):
@@ -187,6 +206,7 @@ def _hops_through_switches(plan: Plan) -> LabeledHops:
 
 
 def _joined(*hops: LabeledHops) -> LabeledHops:
+    """Return several columns of hops as one."""
     src, dst, label = (np.concatenate(column) for column in zip(*hops, strict=True))
     return src, dst, label
 
@@ -194,7 +214,7 @@ def _joined(*hops: LabeledHops) -> LabeledHops:
 def _hops_by_route(
     plan: Plan, channels: Sequence[WrittenChannel], hops_of_channels: Sequence[LabeledHops]
 ) -> Iterable[Hops]:
-    """The hops between blocks, one value for each channel and named route."""
+    """Yield the hops between blocks, one `Hops` for each channel and named route."""
     node, n_ranks = np.array(plan.node), len(plan.node)
     by_route: dict[tuple[int, str], list[LabeledHops]] = {}
     for lane, (src, dst, label) in zip(channels, hops_of_channels, strict=True):

@@ -1,8 +1,8 @@
-"""The messages of grouped sends and receives: which there are, and in what parts NCCL sends them.
+"""The messages of grouped sends and receives, and the parts in which NCCL sends them.
 
 Collectives without an algorithm of their own (alltoall, gather, scatter and the like) become sends,
-in NCCL's order of rounds (`nccl/p2p.py`). An alltoall has as many messages as pairs of ranks, so
-they are columns, and messages of equal parts share one `P2pWork`.
+in NCCL's order of rounds (`nccl/p2p.py`). An alltoall has a message for every pair of ranks, so
+messages are stored as columns, and messages with equal parts share one `P2pWork`.
 """
 
 from collections.abc import Callable
@@ -25,9 +25,12 @@ Messages = tuple[Ints, Ints, Ints, Ints, Ints]
 class Columns:
     """Messages as columns.
 
-    `src` and `dst` are the ranks at both ends. `offset` is where the data begins in the source's
-    input, `target` where in the target's output, both in elements. `number` is the round, `work`
-    the place of the message's parts in `works`."""
+    - `src`, `dst`: the sending and the receiving rank.
+    - `offset`: where the data begins in the sender's input, in elements.
+    - `target`: where the data begins in the receiver's output, in elements.
+    - `number`: the round of the message.
+    - `work`: the index in `works` of the message's parts.
+    """
 
     src: Ints
     dst: Ints
@@ -42,8 +45,9 @@ class Columns:
 class Transfers:
     """All messages of a collective as NCCL plans them.
 
-    Methods that take an `extent` leave out messages of later rounds (`Extent.distance`) and whole
-    loops of each part (`Extent.loops_left_out`)."""
+    Methods that take an `extent` leave out messages of later rounds (`Extent.distance`), and whole
+    loops of each part (`Extent.loops_left_out`).
+    """
 
     collective: Collective
     rounds: Rounds
@@ -51,33 +55,37 @@ class Transfers:
 
     @cached_property
     def columns(self) -> Columns:
-        """All messages, by source."""
+        """All messages, sorted by sender."""
         return self.of(np.arange(self.collective.ranks), ALL)
 
     def of(self, sources: Ints, extent: Extent) -> Columns:
-        """The messages that some ranks send."""
+        """Return the messages that the ranks `sources` send."""
         messages = self._of_first_rounds(messages_of(self.collective, sources), extent)
         return self._columns(messages, extent)
 
     def among(self, src: Ints, dst: Ints, extent: Extent = ALL) -> Columns:
-        """The messages between some pairs, where everyone sends as much to everyone."""
+        """Return the messages between pairs of ranks (`src`, `dst`) of an alltoall or sendrecv."""
         count = self.collective.count
         counts = np.full(len(src), count)
         return self._columns((src, dst, dst * count, src * count, counts), extent)
 
     def into(self, targets: Ints, extent: Extent) -> tuple[Ints, Ints, Ints]:
-        """Source, target and round of all messages that some ranks receive."""
+        """Return sender, receiver and round of all messages that the ranks `targets` receive."""
         messages = messages_of(self.collective, targets, to=True)
         src, dst, *_ = self._of_first_rounds(messages, extent)
         return src, dst, self.rounds.numbers(src, dst)
 
     @property
     def rounds_of_all_channels(self) -> int:
-        """Rounds in which each channel has one batch."""
+        """The number of rounds after which every channel has run one batch (`BATCH` rounds a
+        channel).
+        """
         return BATCH * self.sends.channels.total
 
     def works(self) -> list[P2pWork]:
-        """Return a channel's work for each distinct pair of a part's size and its chunk's size."""
+        """Return one work (`P2pWork`) for each distinct pair of a part's size and its chunk's
+        size.
+        """
         if self.collective.name != "alltoall":
             return list(self.columns.works)
         # Ranks of nodes with the same number of ranks have equal work, so one of them is enough.
@@ -86,6 +94,9 @@ class Transfers:
         return list(self.of(seats.ranks[seats.start[first]], ALL).works)
 
     def _columns(self, messages: Messages, extent: Extent) -> Columns:
+        """Return messages with their rounds and parts, without the loops that `extent` leaves
+        out.
+        """
         src, dst, offset, target, count = messages
         number = self.rounds.numbers(src, dst)
         first = self.rounds.channels(number, self.sends.channels.total)
@@ -100,6 +111,7 @@ class Transfers:
         return Columns(src, dst, offset, target, number, work, works)
 
     def _of_first_rounds(self, messages: Messages, extent: Extent) -> Messages:
+        """Return the messages of the rounds that belong to `extent`."""
         if not extent.distance:
             return messages
         is_early = self.rounds.numbers(*messages[:2]) < extent.distance
@@ -108,9 +120,10 @@ class Transfers:
 
 
 def messages_of(c: Collective, ranks: Ints, *, to: bool = False) -> Messages:
-    """The messages that some ranks send, by source; with `to`, those that they receive, by target.
+    """Return the messages that some ranks send, by sender; with `to`, those that they receive.
 
-    None is empty. In place, a rank's own data stays where it is and is no message."""
+    Empty messages are left out, and in place also those of ranks to themselves, whose data stays.
+    """
     columns = _messages(c, ranks, to=to)
     moved = (columns[4] > 0) & ~(c.in_place & (columns[0] == columns[1]))
     src, dst, offset, target, count = (column[moved] for column in columns)
@@ -118,6 +131,10 @@ def messages_of(c: Collective, ranks: Ints, *, to: bool = False) -> Messages:
 
 
 def _messages(c: Collective, ranks: Ints, *, to: bool) -> tuple[Ints, ...]:
+    """Return the messages of some ranks, as `messages_of` does.
+
+    It includes empty messages, and those of ranks to themselves.
+    """
     if c.name in ("alltoall", "alltoallv"):
         src = np.repeat(ranks, c.ranks)
         dst = np.tile(np.arange(c.ranks), len(ranks))
@@ -136,6 +153,7 @@ def _messages(c: Collective, ranks: Ints, *, to: bool) -> tuple[Ints, ...]:
 
 
 def _pairs(c: Collective) -> tuple[ArrayLike, ...]:
+    """Return senders, receivers and both offsets of a collective that lists its pairs of ranks."""
     return *np.array(c.pairs, np.int64).reshape(-1, 2).T, *c.pair_offsets()
 
 

@@ -1,7 +1,9 @@
-"""Trees of NCCL: parents, children and levels of all ranks at once, and the rows over them.
+"""Trees and chains of NCCL: parents, children and depths of all ranks at once, and the rows over
+them.
 
 NCCL: runTreeUpDown and runTreeSplit in src/device/all_reduce.h; chains in src/device/broadcast.h
-and reduce.h."""
+and reduce.h.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
@@ -24,32 +26,32 @@ from netsim.nccl.split import steps_of
 from netsim.schedule import schedule
 from netsim.schedule.extent import ALL, Extent
 
-MOST = 3  # children of a rank
+MAX_CHILDREN = 3  # children of a rank
 NONE = -1
 
 
 @dataclass(frozen=True, eq=False)
 class Branches:
-    """One channel's tree."""
+    """One channel's tree as arrays by rank."""
 
     tree: Tree
 
     @cached_property
     def up(self) -> Ints:
-        """The parent of every rank, -1 for the root."""
+        """The parent of every rank; -1 for the root."""
         return np.array(self.tree.up, np.int64)
 
     @cached_property
     def children(self) -> Ints:
-        """The children of every rank (second axis), by number (first axis); -1: there is none."""
-        table = np.full((MOST, len(self.up)), NONE)
+        """The children of every rank as [number of the child, rank]; -1 where there is none."""
+        table = np.full((MAX_CHILDREN, len(self.up)), NONE)
         for rank, children in enumerate(self.tree.down):
             table[: len(children), rank] = children
         return table
 
     @cached_property
     def number(self) -> Ints:
-        """Which child of its parent every rank is."""
+        """The number of every rank among the children of its parent; 0 for the root."""
         numbers = np.zeros(len(self.up), np.int64)
         for number, children in enumerate(self.children):
             numbers[children[children >= 0]] = number
@@ -57,13 +59,13 @@ class Branches:
 
     @cached_property
     def fan(self) -> Ints:
-        """How many children every rank has."""
+        """The number of children of every rank."""
         counts: Ints = (self.children >= 0).sum(axis=0)
         return counts
 
     @cached_property
     def depth(self) -> Ints:
-        """How far below the root every rank is."""
+        """The number of hops from the root to every rank."""
         depths = np.zeros(len(self.up), np.int64)
         level = np.array([self.root])
         while level.size:
@@ -88,21 +90,22 @@ class Branches:
         return list(self.tree.down[self.root])
 
 
-# The Climb: the rows of one chunk in one channel's tree, up and down, of all ranks at once.
-# A rank takes in what its children sent, adds its own and sends it to its parent; results go the
-# other way. Rows are in order of their level: leaves first on the way up, last on the way down.
-
-
 @dataclass
-class Climb:
-    """One channel's tree while the rows of one chunk are written.
+class TreeLoop:
+    """Writes the rows of one chunk on one channel's tree, of all ranks at once.
 
-    `share` is the fraction of the block's rate in each direction. Rows by rank and segment, NONE
-    where there is none:
+    A rank adds what its children sent to its own data and sends the sum to its parent; results go
+    from parents to children. Rows are written by depth: on the way up leaves first, on the way down
+    leaves last.
 
-    - `filled`: fill the FIFO for the parent; `sent`: bring that data to the parent;
-    - `handed`: fill the FIFO for a child; `brought`: bring that data to the child;
-    - `stored`: store results on leaves.
+    `function` is the name of the collective, `share` the fraction of the block's threads for each
+    direction. These arrays have a row for each [rank, sub], or NONE where there is none:
+
+    - `filled`: the row that fills the FIFO to the parent (of a root that only reduces: stores).
+    - `sent`: the row that moves this data to the parent.
+    - `handed`: the row of the parent that fills the FIFO to this child.
+    - `brought`: the row that moves this data to this child.
+    - `stored`: the row that stores the result on a leaf.
     """
 
     channel: PlannedChannel
@@ -110,63 +113,70 @@ class Climb:
     tree: Branches
     function: str
     share: float
-    sheet: writing.Sheet = field(init=False)
+    sheet: writing.RowSheet = field(init=False)
 
     def __post_init__(self) -> None:
-        self.sheet = writing.Sheet(self.channel, self.cut.subs)
+        self.sheet = writing.RowSheet(self.channel, self.cut.subs)
         rows: Ints = np.full((5, len(self.tree.up), self.cut.subs), NONE)
         self.filled, self.sent, self.handed, self.brought, self.stored = rows
 
-    def turn(self) -> writing.Turn:
-        """All rows of a chunk; the ranks and rows that end it."""
+    def write_loop(self) -> writing.WrittenLoop:
+        """Write all rows of a chunk."""
         if self.reduces:
             self._go_up()
         if self.hands_out:
             self._go_down()
-        self._take()
-        ends = list(self._in_line())
-        woven, number = self.sheet.written()
+        self._add_waits()
+        ends = list(self._add_order())
+        body, number = self.sheet.written()
         ranks, rows = (np.concatenate(column) for column in zip(*ends, strict=True))
-        return writing.Turn(woven, (ranks, number[rows]))
+        return writing.WrittenLoop(body, (ranks, number[rows]))
 
     # **** The tree ****
 
     @property
     def reduces(self) -> bool:
-        """Whether contributions go up."""
+        """Whether data is reduced on its way up the tree, as in all collectives but Broadcast."""
         return self.function != "broadcast"
 
     @property
     def hands_out(self) -> bool:
-        """Whether results go down."""
+        """Whether results go down the tree, as in all collectives but Reduce."""
         return self.function != "reduce"
 
     @property
-    def turns(self) -> bool:
-        """Whether the root hands out what comes up, all in one pass."""
+    def turns_at_root(self) -> bool:
+        """Whether the root reduces and sends results down, both in one pass."""
         return self.reduces and self.hands_out
 
     @cached_property
-    def upwards(self) -> writing.HopsOf:
-        """The hops to parents, of all ranks but the root."""
+    def upwards(self) -> writing.HopColumns:
+        """The hops from all ranks but the root to their parents."""
         return writing.hops_of(self.channel, self.tree.below, self.tree.up[self.tree.below])
 
     @cached_property
-    def downwards(self) -> writing.HopsOf:
-        """The hops from parents, of all ranks but the root."""
+    def downwards(self) -> writing.HopColumns:
+        """The hops to all ranks but the root from their parents."""
         return writing.hops_of(self.channel, self.tree.up[self.tree.below], self.tree.below)
 
     # **** Rows ****
 
     @property
     def _subs(self) -> Ints:
+        """The numbers of the subs of a chunk."""
         return np.arange(self.cut.subs)
 
     def _place(self, rank: Ints, *, down: bool) -> Ints:
+        """Return the sort key of rows of ranks, on the way up or `down` the tree (see
+        `RowSheet`).
+        """
         deepest = int(self.tree.depth.max())
         return deepest + 1 + self.tree.depth[rank] if down else deepest - self.tree.depth[rank]
 
     def _go_up(self) -> None:
+        """Add the rows by which ranks send to their parents; without a way down also the root's
+        store.
+        """
         hops = self.upwards
         rank = self.tree.below
         parent = self.tree.up[self.tree.below]
@@ -176,26 +186,29 @@ class Climb:
         first = (number == 0) & (parent == self.tree.root) & self.hands_out
         above = np.where(first, schedule.OUT, schedule.SCRATCH)
         op = np.where(number > 0, schedule.COPY, schedule.REDUCE_INPUT)
-        made = (buffer, above, op, 1 + self.tree.fan[rank], 0, 1, self.share)
+        pass_fields = (buffer, above, op, 1 + self.tree.fan[rank], 0, 1, self.share)
         place = self._place(rank, down=False)
-        self.filled[rank], self.sent[rank] = self._send(hops, made, place)
+        self.filled[rank], self.sent[rank] = self._send(hops, pass_fields, place)
         if not self.hands_out:
             root = np.array([self.tree.root])
             kind = self.channel.local(
                 Pass(schedule.SCRATCH, schedule.OUT, schedule.COPY, 1 + len(self.tree.top), 1)
             )
             place = self._place(root, down=False)
-            rows = self.sheet.rows(self.sheet.woven.kind(kind), (root, root), self._subs, place)
+            rows = self.sheet.rows(self.sheet.body.kind(kind), (root, root), self._subs, place)
             self.filled[root] = rows.T
 
     def _go_down(self) -> None:
+        """Add the rows by which ranks send results to their children, and those by which leaves
+        store them.
+        """
         hops = self.downwards
         rank = self.tree.below
         parent = self.tree.up[self.tree.below]
         root = parent == self.tree.root
         reads = np.where(root & self.reduces, 1 + self.tree.fan[parent], 1)
         out = (self.tree.fan[rank] > 0) | self.channel.plan.direct
-        made = (
+        pass_fields = (
             np.where(root & (not self.reduces), schedule.IN, schedule.OUT),
             np.where(out, schedule.OUT, schedule.SCRATCH),
             schedule.COPY,
@@ -205,11 +218,13 @@ class Climb:
             np.where(root, 1.0, self.share),
         )
         place = self._place(parent, down=True)
-        self.handed[rank], self.brought[rank] = self._send(hops, made, place)
+        self.handed[rank], self.brought[rank] = self._send(hops, pass_fields, place)
         self._store()
 
     def _store(self) -> None:
-        """Leaves take their data out of their FIFOs, if it went there."""
+        """Add the rows by which leaves copy results from their FIFOs, or only wait if those are in
+        place.
+        """
         channel = self.channel
         leaves = np.flatnonzero(self.tree.fan == 0)
         kind = channel.wait()
@@ -219,24 +234,29 @@ class Climb:
                 Pass(schedule.SCRATCH, schedule.OUT, schedule.COPY, 1, 1, threads=self.share)
             )
             segment = self._subs
-        number = self.sheet.woven.kind(kind)
+        number = self.sheet.body.kind(kind)
         ends = (leaves, leaves)
         place = self._place(leaves, down=True)
         self.stored[leaves] = self.sheet.rows(number, ends, segment, place).T
 
     def _send(
-        self, hops: writing.HopsOf, made: tuple[ArrayLike, ...], place: Ints
+        self, hops: writing.HopColumns, pass_fields: tuple[ArrayLike, ...], place: Ints
     ) -> tuple[Ints, Ints]:
-        """Passes to other ranks: the rows of blocks, and those that bring data, by hop."""
+        """Add passes over `hops`: return the rows of the blocks, and those that move the data, by
+        hop and sub.
+
+        - `pass_fields`: the fields of the hops' passes, in the order of `Pass`.
+        - `place`: the sort key of each hop's rows.
+        """
         sheet = self.sheet
         net = hops.kind == 0
         ends = hops.src, np.where(net, hops.src, hops.dst)
-        blocks = sheet.rows(sheet.kinds(hops, made, proxy=False), ends, self._subs, place)
+        blocks = sheet.rows(sheet.kinds(hops, pass_fields, proxy=False), ends, self._subs, place)
         places = np.flatnonzero(net)
         if not places.size:
             return blocks.T, blocks.T
         away = hops.subset(places)
-        passes = [np.broadcast_to(x, net.shape)[places] for x in made]
+        passes = [np.broadcast_to(x, net.shape)[places] for x in pass_fields]
         first = sheet.kinds(away, passes, proxy=True)[None]
         later = sheet.kinds(away, passes, proxy=True, change=self.channel.further)
         kind = np.concatenate([first, np.tile(later, (self.cut.subs - 1, 1))])
@@ -250,25 +270,37 @@ class Climb:
 
     # **** What waits for what ****
 
-    def _take(self) -> None:
+    def _add_waits(self) -> None:
+        """Let every rank wait for the data that it reads, and for free slots (credits)."""
         if self.reduces:
             readers = [self.filled[self.tree.up[self.tree.below]]]
-            if self.turns:
+            if self.turns_at_root:
                 at_top = (self.tree.up[self.tree.below] == self.tree.root)[:, None]
                 readers += [np.where(at_top, self.handed[child], NONE) for child in self.tree.top]
-            self._passed(self.upwards, self.filled, self.sent, readers)
+            self._add_waits_of_hops(self.upwards, self.filled, self.sent, readers)
         if self.hands_out:
-            self._passed(
+            self._add_waits_of_hops(
                 self.downwards, self.handed, self.brought, list(self._outputs(self.tree.below))
             )
 
     def _outputs(self, rank: Ints) -> Iterator[Ints]:
+        """Yield the rows by which ranks pass results on or store them: one array [rank, sub] per
+        child number.
+        """
         for children in self.tree.children[:, rank]:
             if (children >= 0).any():
                 yield np.where((children >= 0)[:, None], self.handed[children], NONE)
         yield self.stored[rank]
 
-    def _passed(self, hops: writing.HopsOf, filled: Ints, sent: Ints, readers: list[Ints]) -> None:
+    def _add_waits_of_hops(
+        self, hops: writing.HopColumns, filled: Ints, sent: Ints, readers: list[Ints]
+    ) -> None:
+        """Let receivers wait for the data of hops, and senders for free slots.
+
+        - `filled`, `sent`: the rows that fill a slot, and those that move the data, as [rank, sub].
+        - `readers`: arrays of rows that read the data of a hop, as [hop, sub]; NONE where there is
+          none.
+        """
         channel = self.channel
         filled = filled[self.tree.below]
         sent = sent[self.tree.below]
@@ -280,7 +312,7 @@ class Climb:
             credit = channel.credit(*way)
             for rows in readers:
                 self._after(rows[members], sent[members], sync)
-                # A Simple slice has a slot of its own; pieces of LL share theirs with the chunk.
+                # With Simple each slice has its own slot; with LL all pieces of a chunk share one.
                 if simple:
                     self._after(sent[members], rows[members], credit, slots)
                 else:
@@ -292,8 +324,10 @@ class Climb:
         else:
             self._after(filled[net, :1], sent[net, -1:], channel.local_credit, slots)
 
-    def _in_line(self) -> Iterator[tuple[Ints, Ints]]:
-        """One pass of a way after the other; the ranks and the rows of their last ones."""
+    def _add_order(self) -> Iterator[tuple[Ints, Ints]]:
+        """Let the passes of a direction follow each other on each rank; yield ranks and their last
+        rows.
+        """
         everyone = np.arange(len(self.tree.up))
         for passes in ([self.filled], list(self._outputs(everyone))):
             for rows in passes:
@@ -303,17 +337,20 @@ class Climb:
                 yield last, rows[last, -1]
 
     def _after(self, rows: Ints, earlier: Ints, lag: schedule.Lag, back: ArrayLike = 0) -> None:
+        """Let rows wait for earlier rows of the loop `back` loops before; pairs with NONE are left
+        out.
+        """
         there = (rows >= 0) & (earlier >= 0)
         self.sheet.after(
             rows[there], earlier[there], lag, np.broadcast_to(back, there.shape)[there]
         )
 
 
-# Trees: chunks are reduced on their way up and handed out on their way down, both at once.
-# A rank's block has a group of threads for each direction; the root does both in one pass.
-# Broadcast and Reduce of rings are the same along a chain: a tree without branches.
+# In an AllReduce, chunks are reduced on their way up the tree while earlier chunks come down. A
+# rank's block has a group of threads for each direction; the root does both in one pass. Broadcast
+# and Reduce on rings use a chain: a tree without branches.
 
-SHARE = value("share.of_a_way")  # of a block's rate, for each way
+SHARE = value("share.of_a_way")  # fraction of a block's threads for each direction
 
 
 def tree(collective: Collective, plan: Plan, extent: Extent = ALL) -> schedule.Schedule:
@@ -322,13 +359,18 @@ def tree(collective: Collective, plan: Plan, extent: Extent = ALL) -> schedule.S
 
 
 def chain(collective: Collective, plan: Plan, extent: Extent = ALL) -> schedule.Schedule:
-    """Broadcast and Reduce along all channels' rings."""
+    """Return a Broadcast or Reduce along the rings of all channels, which are cut open at the
+    root.
+    """
     trees = {work.channel: chain_of(plan.rings[work.channel], collective) for work in plan.work}
     return _over_trees(collective, plan, trees, 1.0, extent)
 
 
 def chain_of(order: tuple[int, ...], collective: Collective) -> Tree:
-    """A ring cut open at the root: from it on for Broadcast, up to it for Reduce."""
+    """Return a ring that is cut open at the collective's root, as a tree without branches.
+
+    A Broadcast goes along the ring from the root. A Reduce goes along the ring towards the root.
+    """
     at = order.index(collective.root)
     if collective.name == "broadcast":
         line = (*order[at:], *order[:at])
@@ -345,6 +387,10 @@ def chain_of(order: tuple[int, ...], collective: Collective) -> Tree:
 def _over_trees(
     collective: Collective, plan: Plan, trees: Mapping[int, Tree], share: float, extent: Extent
 ) -> schedule.Schedule:
+    """Return a collective over the trees of all channels.
+
+    `share` is the fraction of a block's threads for each direction.
+    """
     output = writing.Output(collective, extent=extent)
     algorithm: Algorithm = "Tree" if collective.name == "all_reduce" else "Ring"
     steps = steps_of(function_of(collective.name), algorithm, plan.protocol)
@@ -356,30 +402,35 @@ def _over_trees(
         channel = PlannedChannel(plan, work.channel, written.multiplicity, cut.subs, written.copies)
         tree = trees[work.channel]
 
-        def turn(
+        def write_loop(
             channel: PlannedChannel = channel, cut: writing.Segments = cut, tree: Tree = tree
-        ) -> writing.Turn:
-            return Climb(channel, cut, Branches(tree), collective.name, share).turn()
+        ) -> writing.WrittenLoop:
+            """Write one chunk of a channel."""
+            return TreeLoop(channel, cut, Branches(tree), collective.name, share).write_loop()
 
         key = (keys[work.channel], *channel.key, cut.subs, cut.slots, cut.first_chunk)
-        output.add(writing.remembered(collective, plan, key, turn), cut)
+        output.add(writing.cached_loop(collective, plan, key, write_loop), cut)
     return output.close()
 
 
 def tree_keys(plan: Plan, trees: Mapping[int, Tree]) -> dict[int, object]:
-    """By channel, what it is equal to others by: its tree, and the routes along it."""
+    """Return a key for each channel: channels with equal trees and equal routes have equal keys."""
     channels = {work.channel for work in plan.work}
     if plan.algorithm != "Tree":  # chains have other roots in other calls
         return {c: (trees[c], _routes(plan, c, trees[c])) for c in channels}
-    return {c: number_of(plan, c, partial(_tree_and_ways, plan, c)) for c in channels}
+    return {c: number_of(plan, c, partial(_tree_and_routes, plan, c)) for c in channels}
 
 
-def _tree_and_ways(plan: Plan, channel: int) -> tuple[object, ...]:
+def _tree_and_routes(plan: Plan, channel: int) -> tuple[object, ...]:
+    """Return a channel's tree, and the names of the routes along it."""
     tree = plan.trees[channel]
     return tree, _routes(plan, channel, tree)
 
 
 def _routes(plan: Plan, channel: int, tree: Tree) -> tuple[str, ...]:
+    """Return the names of the routes of a tree's hops, first to the parents, then to the
+    children.
+    """
     branches = Branches(tree)
     below, above = branches.below, branches.up[branches.below]
     src = np.concatenate([below, above])

@@ -1,8 +1,11 @@
-"""Write the loops of blocks: the rows of one turn of a channel, repeated for all its turns.
+"""Write the rows of a channel: those of one loop, then repeated for every loop of the channel.
 
-A turn is one pass through the body of a loop. The rows of all turns are the same but for the data
-that they move, and they wait for rows of the same turn or of an earlier one. The modules of the
-algorithms (`ring.py`, `tree.py`, ...) decide which rows a turn has.
+A loop is, as in NCCL, one iteration over the buffers. All loops of a channel have the same rows,
+which differ only in the data that they move; a row waits for rows of its own loop or of an earlier
+loop. The modules of the algorithms (`ring.py`, `tree.py`, ...) decide which rows a loop has.
+
+A loop has one or several chunks. A sub is the part of a chunk that one row moves: a slice of
+Simple, a piece of LL and LL128. A segment is any range of elements: a sub, a chunk, or nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,11 +32,12 @@ Rows = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """The data of every turn (first axis), cut into segments (second axis), in elements.
+    """The data of every loop (first axis), cut into segments (second axis), in elements.
 
-    - `offset`, `count`: where a segment begins in the data of the call, and its size.
-    - `slots`: the number of slots of a FIFO.
-    - `subs`: the number of segments of a chunk.
+    - `offset`: where a segment begins in the data of the call, as [loop, segment].
+    - `count`: the elements of a segment, as [loop, segment].
+    - `slots`: the number of slots of a FIFO, counted in chunks.
+    - `subs`: the number of subs of a chunk.
     - `first_chunk`: the number of the first segment that is a chunk in one piece.
     """
 
@@ -44,8 +48,12 @@ class Segments:
     first_chunk: int = 0
 
 
-class Weave:
-    """The rows of one turn of a loop and their dependencies, to which rows can be added."""
+class LoopBody:
+    """The rows of one loop of a channel and their dependencies, while they are added.
+
+    Rows are numbered from 0 in the order in which they are added. A dependency may reach back to a
+    row of an earlier loop.
+    """
 
     def __init__(self) -> None:
         self.kinds: dict[RowKind, int] = {}
@@ -59,7 +67,7 @@ class Weave:
         return self._size
 
     def kind(self, kind: RowKind) -> int:
-        """Return the number of a kind of row; a new kind is added."""
+        """Return the number of `kind` among the kinds of row of this loop; a new kind is added."""
         return self.kinds.setdefault(kind, len(self.kinds))
 
     def rows(
@@ -75,8 +83,12 @@ class Weave:
     ) -> Ints:
         """Append rows and return their numbers; the arrays are broadcast against each other.
 
-        The data of a row begins `base` elements behind the offset of its segment, in the memory of
-        the sender `origin` elements behind it (by default also `base`).
+        - `kind`: numbers of kinds, from `kind()`.
+        - `src`, `dst`: the ranks (or a group) at both ends.
+        - `segment`: the segment that a row moves.
+        - `step`: a label for messages and traces.
+        - `base`: elements added to the segment's offset in the receiver's memory.
+        - `origin`: the same in the sender's memory; by default equal to `base`.
         """
         self._flush()
         columns = [np.asarray(x, np.int32) for x in (kind, src, dst, step, segment)]
@@ -88,32 +100,36 @@ class Weave:
         return np.arange(first, self._size)
 
     def row(self, kind: RowKind, src: int, dst: int, segment: int, *, base: int = 0) -> int:
-        """Append one row and return its number."""
+        """Append one row and return its number; the arguments are those of `rows`."""
         self._single.append((self.kind(kind), src, dst, 0, segment, base, base))
         self._size += 1
         return self._size - 1
 
     def after(self, row: ArrayLike, earlier: ArrayLike, lag: Lag, back: ArrayLike = 0) -> None:
-        """Let rows wait for earlier rows, those of the turn `back` turns ago."""
+        """Let each of the rows `row` wait for the row `earlier` of the loop `back` loops before.
+
+        The three arrays are broadcast against each other; `lag` is the lag of all these
+        dependencies.
+        """
         if isinstance(row, int) and isinstance(earlier, int) and isinstance(back, int):
             self._pairs.setdefault(lag, []).append((row, earlier, back))
             return
         columns = [np.asarray(x, np.int32) for x in (row, earlier, back)]
-        rows, earlier_rows, turns_back = (x.reshape(-1) for x in np.broadcast_arrays(*columns))
-        self._edges.setdefault(lag, []).append((rows, earlier_rows, turns_back))
+        rows, earlier_rows, loops_back = (x.reshape(-1) for x in np.broadcast_arrays(*columns))
+        self._edges.setdefault(lag, []).append((rows, earlier_rows, loops_back))
 
     def _flush(self) -> None:
-        """Make the rows that were appended one at a time a block."""
+        """Move the rows that `row` appended one at a time into a block of columns."""
         if self._single:
             *columns, base, origin = np.array(self._single, np.int64).T
             self._blocks.append([*(column.astype(np.int32) for column in columns), base, origin])
             self._single = []
 
     def _flush_edges(self) -> None:
-        """Make the dependencies that were added one at a time arrays."""
+        """Move the dependencies that `after` added one at a time into arrays."""
         for lag, pairs in self._pairs.items():
-            rows, earlier_rows, turns_back = np.array(pairs, np.int32).T
-            self._edges.setdefault(lag, []).append((rows, earlier_rows, turns_back))
+            rows, earlier_rows, loops_back = np.array(pairs, np.int32).T
+            self._edges.setdefault(lag, []).append((rows, earlier_rows, loops_back))
         self._pairs = {}
 
     def unroll(
@@ -124,35 +140,38 @@ class Weave:
         places: bool,
         gates: Sequence[tuple[Rows, Lag]],
     ) -> Rows:
-        """Append the rows of all turns to `builder` and return their numbers by turn (first axis).
+        """Append the rows of all loops to `builder`; return their numbers there as [loop, row].
 
-        Without `places` rows say only how much data they move, and not where it is. The rows of the
-        first turn also wait for the rows in `gates` (an array with a row number for each row of the
-        turn, -1: none, and a lag).
+        - `segments`: the data of every loop.
+        - `places`: whether rows say where their data is, and not only how much they move.
+        - `gates`: pairs (earlier rows, lag). Row i of the first loop also waits for entry i of the
+          earlier rows, which are numbers of the schedule (-1: for none).
         """
         self._flush()
         self._flush_edges()
         columns = list(zip(*self._blocks, strict=True))
         kind, src, dst, step, segment = map(_concatenate, columns[:-2])
         bases = list(map(_concatenate, columns[-2:])) if places else []
-        turns = len(segments.count)
+        loop_count = len(segments.count)
         size = self._size
-        joins = self._unrolled(builder, turns, gates)
+        joins = self._unrolled(builder, loop_count, gates)
         made = builder.rows(
             self._styles(builder, kind, segment, segments).ravel(),
-            np.tile(src, turns),
-            np.tile(dst, turns),
+            np.tile(src, loop_count),
+            np.tile(dst, loop_count),
             _pieces(builder, segments, segment, bases).ravel(),
-            step=np.tile(step, turns),
+            step=np.tile(step, loop_count),
             joins=joins,
         )
-        return made.reshape(turns, size)
+        return made.reshape(loop_count, size)
 
     def _styles(self, builder: Builder, kind: Ints, segment: Ints, segments: Segments) -> Rows:
-        """Return the number of every row's style, by turn (first axis).
+        """Return the number of every row's style as [loop, row].
 
-        There is a style for each kind and size. Messages of all turns but the first follow an
-        earlier message of their connection (`RowKind.follows`).
+        - `kind`, `segment`: the kind and the segment of each row.
+
+        There is a style for each kind and size of data. In all loops but the first, a message
+        follows an earlier message of its connection (`RowKind.follows`).
         """
         kinds = list(self.kinds)
         later = np.arange(len(kinds), dtype=np.int32)
@@ -162,12 +181,12 @@ class Weave:
                 kinds.append(replace(first, follows=True))
         sizes, which = np.unique(segments.count, return_inverse=True)
         which = which.reshape(segments.count.shape)
-        patterns, turn = _patterns(np.column_stack([np.arange(len(which)) == 0, which]))
+        patterns, pattern_of_loop = _patterns(np.column_stack([np.arange(len(which)) == 0, which]))
         # The code of a style is (number of its kind) · (number of sizes) + (number of its size).
         style_numbers: dict[int, int] = {}
         columns = []
-        for first_turn, *size_of in patterns:
-            code = (kind if first_turn else later[kind]) * np.int32(len(sizes))
+        for is_first_loop, *size_of in patterns:
+            code = (kind if is_first_loop else later[kind]) * np.int32(len(sizes))
             code += np.array(size_of, np.int32)[segment]
             numbers = np.zeros(len(kinds) * len(sizes), np.int32)
             for c in np.flatnonzero(np.bincount(code)).tolist():
@@ -177,29 +196,31 @@ class Weave:
                     style_numbers[c] = builder.style(row_kind.of(nbytes))
                 numbers[c] = style_numbers[c]
             columns.append(numbers[code])
-        return np.stack(columns)[turn]
+        return np.stack(columns)[pattern_of_loop]
 
     def _unrolled(
-        self, builder: Builder, turns: int, gates: Sequence[tuple[Rows, Lag]]
+        self, builder: Builder, loop_count: int, gates: Sequence[tuple[Rows, Lag]]
     ) -> tuple[Ints, Rows, NDArray[np.int16]]:
-        """Return the dependencies of the rows of all turns as pointers, earlier rows and lags.
+        """Return the dependencies of the rows of all loops in CSR form: pointers, earlier rows and
+        lags.
 
-        The first turns have fewer, because there are no turns before the first one.
+        A dependency that would reach before the first loop does not exist, so the first loops have
+        fewer.
         """
-        row, earlier, back, lag = self._sorted_edges(builder, turns)
+        row, earlier, back, lag = self._sorted_edges(builder, loop_count)
         size = self._size
         first = len(builder)
         target = earlier - back * np.int32(size) + np.int32(first)
         counts = list[Ints]()
         rows = list[Rows]()
         lags = list[NDArray[np.int16]]()
-        settled = min(turns, int(back.max(initial=0)))
-        for turn in range(settled):
-            exists = back <= turn
+        settled = min(loop_count, int(back.max(initial=0)))
+        for loop in range(settled):
+            exists = back <= loop
             counts.append(np.bincount(row[exists], minlength=size))
-            rows.append(target[exists] + np.int32(turn * size))
+            rows.append(target[exists] + np.int32(loop * size))
             lags.append(lag[exists])
-        rest = np.arange(settled, turns, dtype=np.int32)[:, None] * np.int32(size)
+        rest = np.arange(settled, loop_count, dtype=np.int32)[:, None] * np.int32(size)
         counts.append(np.tile(np.bincount(row, minlength=size), len(rest)))
         rows.append((target[None] + rest).ravel())
         lags.append(np.tile(lag, len(rest)))
@@ -207,18 +228,19 @@ class Weave:
         joins = ptr, np.concatenate(rows), np.concatenate(lags)
         return _gated(builder, joins, gates) if gates else joins
 
-    def _sorted_edges(self, builder: Builder, turns: int) -> Iterator[NDArray[Any]]:
-        """Return row, earlier row, turns back and lag of all dependencies, sorted by row.
+    def _sorted_edges(self, builder: Builder, loop_count: int) -> Iterator[NDArray[Any]]:
+        """Return all dependencies sorted by row: columns of the row, the earlier row, loops back,
+        lag number.
 
-        Dependencies that go back farther than there are turns are left out.
+        Dependencies that reach back as many loops as there are, or more, are left out.
         """
         none = np.zeros(0, np.int32)
         parts: list[tuple[NDArray[Any], ...]] = [(none, none, none, none.astype(np.int16))]
         for lag, edges in self._edges.items():
             number = builder.lag(lag)
             for edge in edges:
-                turns_back = edge[-1]
-                exists = turns_back < turns
+                loops_back = edge[-1]
+                exists = loops_back < loop_count
                 lags = np.full(exists.sum(), number, np.int16)
                 parts.append((*(column[exists] for column in edge), lags))
         every = [np.concatenate(column) for column in zip(*parts, strict=True)]
@@ -227,12 +249,14 @@ class Weave:
 
 
 def _concatenate(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Return the parts one after the other, without a copy if there is only one."""
+    """Return the parts as one array, without a copy if there is only one."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _patterns(table: Ints) -> tuple[list[list[int]], Ints]:
-    """Return the distinct rows of a table, sorted, and which of these each row equals."""
+    """Return the distinct rows of a table as a sorted list, and for each row its index in that
+    list.
+    """
     new = np.append(True, (table[1:] != table[:-1]).any(axis=1))
     rows = table[new].tolist()
     patterns = sorted(map(list, set(map(tuple, rows))))
@@ -244,7 +268,11 @@ def _patterns(table: Ints) -> tuple[list[list[int]], Ints]:
 def _gated(
     builder: Builder, joins: tuple[Ints, Rows, NDArray[np.int16]], gates: Sequence[tuple[Rows, Lag]]
 ) -> tuple[Ints, Rows, NDArray[np.int16]]:
-    """Return dependencies with those of the rows of the first turn on the rows in `gates`."""
+    """Add the dependencies of the first loop on the rows in `gates` (see `LoopBody.unroll`) to
+    `joins`.
+
+    `joins` and the result are dependencies in CSR form: pointers, earlier rows and lag numbers.
+    """
     ptr, rows, lags = joins
     owner = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
     for earlier, lag in gates:
@@ -258,7 +286,12 @@ def _gated(
 
 
 def _pieces(builder: Builder, segments: Segments, segment: Ints, bases: Sequence[Ints]) -> Rows:
-    """Return the numbers of the pieces of all rows; without `bases` there is one for each size."""
+    """Return the number of the piece that each row moves as [loop, row].
+
+    - `segment`: the segment of each row.
+    - `bases`: two columns by row: the elements to add to the segment's offset at the receiver, and
+      at the sender. Without them rows of equal size share one piece that has no offset.
+    """
     if not bases:
         sizes, which = np.unique(segments.count, return_inverse=True)
         return builder.pieces(sizes)[which.reshape(segments.count.shape)][:, segment]
@@ -267,18 +300,17 @@ def _pieces(builder: Builder, segments: Segments, segment: Ints, bases: Sequence
     return builder.pieces(count.ravel(), origin.ravel(), target.ravel()).reshape(count.shape)
 
 
-# Segments: a channel's part is cut into loops, chunks, and the slices or pieces in which chunks
-# move. Offsets and counts are in elements, chunk sizes of a plan in bytes.
-
 ONE = FifoSteps(1, 1)
 
 
 def chunk_table(
     work: Work, element_bytes: int, spread: int = 1, alignment: int = ALIGNMENT
 ) -> tuple[Ints, Ints]:
-    """Return offset and count of every chunk of a part (elements), by loop and chunk.
+    """Return the offset and the count of every chunk of a channel's part, in elements, as [loop,
+    chunk].
 
-    A loop has `spread` chunks.
+    - `spread`: the number of chunks of a loop.
+    - `alignment`: the bytes to whose multiple the chunks of the last loop are rounded up.
     """
     nbytes = work.count * element_bytes
     loops = loops_of_part(nbytes, work.chunk, spread=spread, alignment=alignment, last=work.last)
@@ -299,12 +331,13 @@ def segments(
 ) -> Segments:
     """Return the segments of all chunks of a table, each chunk cut into the same number of subs.
 
-    With u subs a chunk, chunk c has the segments c·u to c·u + u − 1. Segments that are uncut chunks
-    follow, and an empty segment for rows that only wait is the last one. Example of two chunks and
-    two subs: [chunk 0 sub 0, chunk 0 sub 1, chunk 1 sub 0, chunk 1 sub 1, chunk 0, chunk 1, empty].
+    With u subs a chunk, chunk c has the segments c·u to c·u + u − 1. Then come the chunks, each in
+    one piece, and last an empty segment for rows that only wait. Example of two chunks and two
+    subs: [chunk 0 sub 0, chunk 0 sub 1, chunk 1 sub 0, chunk 1 sub 1, chunk 0, chunk 1, empty].
 
-    `steps` says how many of the FIFO's `plan.slots` a chunk takes. `threads` is the smallest
-    fraction of a block's threads that moves a chunk.
+    - `table`: offset and count of the chunks (`chunk_table`).
+    - `steps`: the slots of a FIFO that a chunk and a slice take.
+    - `threads`: the smallest fraction of a block's threads that moves a chunk.
     """
     offset, count = table
     size, subs = _sizes(plan, element_bytes, count, steps, threads)
@@ -321,7 +354,10 @@ def segments(
 
 
 def _subs_and_chunks(subs: Ints, chunks: Ints) -> Ints:
-    """Return the values of subs, then those of chunks, then 0 for the empty segment, by turn."""
+    """Join values of subs [loop, chunk, sub] and of chunks [loop, chunk] as columns, by loop.
+
+    A column of zeros for the empty segment is the last.
+    """
     values = np.hstack([subs.reshape(len(chunks), -1), chunks])
     return np.pad(values, ((0, 0), (0, 1)))
 
@@ -329,10 +365,14 @@ def _subs_and_chunks(subs: Ints, chunks: Ints) -> Ints:
 def _sizes(
     plan: Plan, element_bytes: int, count: Ints, steps: FifoSteps, threads: float
 ) -> tuple[Ints, int]:
-    """Return the elements of a sub of every chunk, and the number of subs of a chunk.
+    """Return the elements of a sub of every chunk as [loop, chunk], and the number of subs of a
+    chunk.
 
-    Simple moves slices (`src/device/prims_simple.h`, sizes in `genericOp`). With LL and LL128 a
-    chunk of `count` elements moves as a number of pieces that the mechanism limits.
+    - `count`: the elements of every chunk.
+    - `steps`, `threads`: as in `segments`.
+
+    Simple moves slices (`src/device/prims_simple.h`, sizes in `genericOp`). LL and LL128 move a
+    chunk in pieces of the size and number that the mechanism states (`grain`, `most_pieces`).
     """
     if plan.protocol == "Simple":
         slices = steps.chunk // steps.slice
@@ -354,24 +394,25 @@ def _sizes(
     return np.maximum(-(-count // (subs * line)) * line, 1), subs
 
 
-# Lines: the passes of blocks in one turn of a loop, and the connections between the blocks.
-# A pass empties slots of some connections and fills slots of others. The order of passes and the
-# credits of slots follow from which rows fill a slot and which rows empty it.
+# A pass of a block empties slots of some connections and fills slots of others. The order of passes
+# and the credits of slots follow from which rows fill a slot and which rows empty it.
 
-Hop = tuple[int, int]
+Hop = tuple[int, int]  # sender and receiver
 
 
 @dataclass
-class Lines:
-    """One channel while the rows of a turn are written, sub by sub.
+class PassWriter:
+    """Adds the rows of one loop of a channel pass by pass, and derives their order and the credits.
 
+    - `subs`: the number of subs of a chunk (or of heads, where each has a chunk).
+    - `slots`: the number of slots of a FIFO, counted in chunks.
     - `first_chunk`: the number of the segment that is the chunk in one piece.
-    - `by_sub`: the channel that makes the rows of a sub, if its rows represent more equal rows than
-      those of `channel`.
+    - `by_sub`: the channel that makes the rows of a sub, if these represent more equal rows than
+      those of `channel` do.
     - `passes`: by lane and rank, the rows of every sub. A lane is a group of threads of a block.
-    - `filled`: by hop and sub, the row of the block that sends, and the row that moves the data (of
-      the block itself, or of its proxy).
-    - `taken`: by hop and sub, the rows that empty the slot.
+    - `filled`: by source, destination and sub: the row with which the sender's block fills the
+      slot, and the row that moves the data (the same one, or one of the sender's proxy).
+    - `taken`: by source, destination and sub: the rows that empty the slot.
     """
 
     channel: PlannedChannel
@@ -379,84 +420,101 @@ class Lines:
     slots: int
     first_chunk: int = 0
     by_sub: Mapping[int, PlannedChannel] = field(default_factory=dict)
-    woven: Weave = field(default_factory=Weave)
+    body: LoopBody = field(default_factory=LoopBody)
     passes: dict[tuple[str, int], list[list[int]]] = field(default_factory=dict)
     filled: dict[tuple[int, int, int], tuple[int, int]] = field(default_factory=dict)
     taken: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
     _left: dict[Hop, list[int]] = field(default_factory=dict)
 
-    def send(self, hop: Hop, sub: int, made: Pass, *, base: int = 0) -> int:
-        """Add a pass of a block to another rank and return its row.
+    def send(self, hop: Hop, sub: int, block_pass: Pass, *, base: int = 0) -> int:
+        """Add a pass by which the block of a rank sends a sub to another rank; return its row.
 
-        Over the network the pass fills a FIFO of the block's own GPU, and the proxy gets a row that
-        sends from there: one for each sub with Simple, else one for the chunk.
+        Over the network the pass fills a FIFO in the memory of the sender's GPU, and a row of its
+        proxy sends from there: one for each sub with Simple, one for the whole chunk with LL and
+        LL128.
+
+        - `hop`: sender and receiver.
+        - `base`: elements added to the offset of the sub's segment.
         """
         src, dst = hop
         channel = self.by_sub.get(sub, self.channel)
-        block = channel.hop(src, dst, made, proxy=False)
+        block = channel.hop(src, dst, block_pass, proxy=False)
         if not channel.is_net(src, dst):
-            row = self.woven.row(block, src, dst, sub, base=base)
+            row = self.body.row(block, src, dst, sub, base=base)
             self.filled[src, dst, sub] = row, row
             return row
-        row = self.woven.row(block, src, src, sub, base=base)
+        row = self.body.row(block, src, src, sub, base=base)
         self._left.setdefault(hop, []).append(row)
         if channel.simple or sub == self.subs - 1:
             segment = sub if channel.simple else self.first_chunk
-            proxy = channel.hop(src, dst, made, proxy=True)
+            proxy = channel.hop(src, dst, block_pass, proxy=True)
             if channel.simple and sub:
                 proxy = replace(proxy, follows=True)
-            self._sent(hop, sub, self.woven.row(proxy, src, dst, segment, base=base))
+            self._sent(hop, sub, self.body.row(proxy, src, dst, segment, base=base))
         return row
 
     def _sent(self, hop: Hop, sub: int, sent: int) -> None:
-        """Let the row of a proxy wait for the rows of its block that it has not sent yet.
+        """Let the proxy's row `sent` wait for those rows of its block that no proxy row has sent
+        yet.
 
-        With Simple that is a slice, else all pieces of a chunk.
+        With Simple this is one slice (number `sub`), else all pieces of a chunk, of which `sub` is
+        the last.
         """
         rows = self._left.pop(hop)
         for number, row in enumerate(rows):
-            self.woven.after(sent, row, self.channel.noticed)
+            self.body.after(sent, row, self.channel.noticed)
             self.filled[(*hop, sub - len(rows) + 1 + number)] = row, sent
 
     def merge(self, rank: int, sub: int, hops: Sequence[Hop], *, base: int = 0) -> int:
-        """Add a row for a further source of a pass, which waits for the data of some hops."""
+        """Add a row for one more source of a pass of `rank`; it waits for the data of `hops`.
+        Return it.
+
+        The cost of reading that source is part of the pass itself.
+        """
         kind = self.channel.merge(SCRATCH, REDUCE)
-        row = self.woven.row(kind, rank, rank, sub, base=base)
+        row = self.body.row(kind, rank, rank, sub, base=base)
         for hop in hops:
             self.wait([row], hop, sub)
         return row
 
     def wait(self, rows: Sequence[int], hop: Hop, sub: int) -> None:
-        """Let rows wait for the data of a hop."""
+        """Let rows wait until a sub's data has arrived over a hop (sender, receiver)."""
         for row in rows:
-            self.woven.after(row, self.filled[(*hop, sub)][1], self.channel.sync(*hop))
+            self.body.after(row, self.filled[(*hop, sub)][1], self.channel.sync(*hop))
 
     def take(self, rows: Sequence[int], hop: Hop, sub: int) -> None:
-        """Let rows wait for the data of a hop and empty its slot."""
+        """Let rows wait for a sub's data of a hop (sender, receiver), and empty its slot at their
+        end.
+        """
         self.wait(rows, hop, sub)
         self.taken[(*hop, sub)] = list(rows)
 
     def read(self, rows: Sequence[int], written: Sequence[int], sync: Lag) -> None:
-        """Let rows wait for the rows that wrote their data.
+        """Let `rows` wait for the rows `written`, which wrote the data that they read; `sync` is
+        the lag.
 
-        The writers' next use of the slot, `slots` turns later, waits for the readers in turn.
+        The rows `written` of `slots` loops later use the same slot and wait for the readers.
         """
         readers = np.repeat(rows, len(written))
         read = np.tile(written, len(rows))
-        self.woven.after(readers, read, sync)
-        self.woven.after(read, readers, IN_ORDER, self.slots)
+        self.body.after(readers, read, sync)
+        self.body.after(read, readers, IN_ORDER, self.slots)
 
     def done(self, lane: str, rank: int, rows: Sequence[int]) -> None:
-        """Append the rows of the next pass of a lane of a rank's block."""
+        """Append rows as the next pass in a lane (a group of threads of a rank's block)."""
         self.passes.setdefault((lane, rank), []).append(list(rows))
 
     def close(self) -> tuple[list[int], list[int]]:
-        """Add the order of passes and the credits; return the ranks and rows that end a turn."""
+        """Add the order of passes in each lane, and the credits of all slots.
+
+        Returns the rows that end the loop (those of the last pass of every lane): a list of their
+        ranks, and a list of the rows.
+        """
         for passes in self.passes.values():
             for sub, rows in enumerate(passes):
                 for row in rows:
                     for earlier in passes[sub - 1]:
-                        self.woven.after(row, earlier, IN_ORDER, int(sub == 0))
+                        self.body.after(row, earlier, IN_ORDER, int(sub == 0))
         hops: dict[Hop, list[int]] = {}
         for src, dst, sub in self.filled:
             hops.setdefault((src, dst), []).append(sub)
@@ -469,56 +527,62 @@ class Lines:
         return [rank for rank, _ in ends], [row for _, row in ends]
 
     def _messages(self, hop: Hop, sub: int, before: int, back: int) -> None:
-        """Let a message wait for that of the sub `before`, of the turn `back` turns ago."""
+        """Let the message of a sub wait for the message of the sub `before`, `back` loops ago.
+
+        Only proxies send messages; nothing is added to a hop inside a node.
+        """
         row, sent = self.filled[(*hop, sub)]
         if sent != row:
-            self.woven.after(sent, self.filled[(*hop, before)][1], IN_ORDER, back)
+            self.body.after(sent, self.filled[(*hop, before)][1], IN_ORDER, back)
 
     def _credits(self, hop: Hop, sub: int, used: int) -> None:
-        """Let the rows that fill a slot wait until it was emptied `slots` turns ago.
+        """Let the rows that fill the slot of a sub wait until the slot was emptied `slots` loops
+        ago.
 
-        `used` is the last sub in the slot: with Simple each slice has a slot, with LL and LL128 the
-        chunk has one slot for all its pieces.
+        `used` is the last sub in that slot: with Simple each slice has its own slot, with LL and
+        LL128 all pieces of a chunk share one.
         """
         row, sent = self.filled[(*hop, sub)]
         for reader in self.taken[(*hop, used)]:
-            self.woven.after(sent, reader, self.channel.credit(*hop), self.slots)
+            self.body.after(sent, reader, self.channel.credit(*hop), self.slots)
         if sent != row:
             before = self.filled[(*hop, used)][1]
-            self.woven.after(row, before, self.channel.local_credit, self.slots)
+            self.body.after(row, before, self.channel.local_credit, self.slots)
 
-
-# Output: the schedule while it is written, channel by channel. It also copies the data that stays
-# on its rank, and ends with one mark for each rank.
 
 KEEP = schedule.Style(kind=LOCAL_COPY, src_buffer=IN, dst_buffer=OUT, stream="keep")
 
-MEMORABLE = 500_000  # a turn with more rows is not cached for other sizes
+MAX_CACHED_ROWS = 500_000  # a loop with more rows is not cached for other sizes
 
 
 @dataclass(frozen=True)
-class Turn:
-    """The rows of one turn of a channel's loop; `last` are the ranks and rows that end it."""
+class WrittenLoop:
+    """All rows of one loop of a channel.
 
-    woven: Weave
+    `last` are the rows that end the loop: the ranks that they belong to, and the rows.
+    """
+
+    body: LoopBody
     last: tuple[ArrayLike, ArrayLike]
 
 
-def remembered(collective: Collective, plan: Plan, key: object, write: Callable[[], Turn]) -> Turn:
-    """Return one turn of a channel's loop, from the plan's cache if another size has written it.
+def cached_loop(
+    collective: Collective, plan: Plan, key: object, write: Callable[[], WrittenLoop]
+) -> WrittenLoop:
+    """Return one loop of a channel from the plan's cache, or write it if no other size has done so.
 
-    `key` contains all that the turn depends on besides the collective and those parts of the plan
+    `key` contains all that the loop depends on, besides the collective and those parts of the plan
     that are the same for all sizes.
     """
     call = (collective.name, collective.root, plan.algorithm, plan.protocol)
     full_key = (*call, plan.direct, plan.registered, plan.cached, key)
-    return plan.memo.of(full_key, write, lambda turn: len(turn.woven) <= MEMORABLE)
+    return plan.memo.of(full_key, write, lambda loop: len(loop.body) <= MAX_CACHED_ROWS)
 
 
 class Output:
-    """A Builder, and the last rows of each rank.
+    """The schedule while it is written channel by channel, and the rows that end each rank.
 
-    With `keep` the data that a rank keeps is copied from its input to its output.
+    With `keep`, each rank also copies the data that stays with it from its input to its output.
     """
 
     def __init__(
@@ -538,18 +602,23 @@ class Output:
         if keep:
             self._keep()
 
-    def add(self, turn: Turn, cut: Segments, gates: Sequence[tuple[Rows, Lag]] = ()) -> Rows:
-        """Append all turns of a channel; return the numbers of its rows by turn (first axis)."""
-        woven = turn.woven
-        last = turn.last
-        if not len(cut.count) or not len(woven):
-            return np.zeros((0, len(woven)), np.int32)
-        rows = woven.unroll(self.builder, cut, places=self.places, gates=gates)
+    def add(self, loop: WrittenLoop, cut: Segments, gates: Sequence[tuple[Rows, Lag]] = ()) -> Rows:
+        """Append all loops of a channel; return the numbers of its rows in the schedule as [loop,
+        row].
+
+        - `cut`: the data of every loop.
+        - `gates`: rows that the first loop waits for, as in `LoopBody.unroll`.
+        """
+        body = loop.body
+        last = loop.last
+        if not len(cut.count) or not len(body):
+            return np.zeros((0, len(body)), np.int32)
+        rows = body.unroll(self.builder, cut, places=self.places, gates=gates)
         self.ends(np.asarray(last[0]), rows[-1][np.asarray(last[1])])
         return rows
 
     def ends(self, ranks: NDArray[np.int64], rows: Rows) -> None:
-        """Let the end of ranks wait for rows; a rank may occur several times."""
+        """Let the end of `ranks[i]` wait for `rows[i]`; a rank may occur several times."""
         if self.builder.fold is not None:
             ranks = self.builder.fold.ranks.first[ranks].astype(np.int64)
         order = np.argsort(ranks, kind="stable")
@@ -561,15 +630,18 @@ class Output:
         self._final += list(columns)
 
     def close(self) -> schedule.Schedule:
-        """Return the finished schedule; its last rows are the marks of the ranks' ends, by rank."""
+        """Return the finished schedule. Its last rows are marks, one for each rank in order: the
+        rank's end.
+        """
         after = [(rows, IN_ORDER) for rows in self._final]
         self.builder.marks(np.arange(self.collective.ranks), after=after)
         return self.builder.finish()
 
     def _keep(self) -> None:
-        """Add copies of the data that stays on its rank, unless the collective is in place.
+        """Add a copy from input to output for data that stays on its rank, unless the call is in
+        place.
 
-        NCCL makes these copies in a block's first send.
+        NCCL makes these copies as part of a block's first send.
         """
         local = self.collective.local_data()
         if self.collective.in_place or not len(local.rank):
@@ -588,21 +660,21 @@ class Output:
             self.ends(rank, self.builder.rows(style, rank, rank, piece[selected]))
 
 
-# Sheet: the rows of a turn, added for many ranks at once in any order. Every row has a place; in
-# the end rows are written into a Weave in the order of places, and rows of one place in the order
-# in which they were added.
-
 PASS = 7  # the number of columns that describe a Pass: all its fields but `keeps`
 COLUMNS = 5  # the number of columns of a row: kind, source, destination, segment, place
 
 
 @dataclass
-class Sheet:
-    """The rows of one turn of a channel whose chunks have `subs` segments."""
+class RowSheet:
+    """The rows of one loop of a channel, added for many ranks at once and in any order.
+
+    In the end the rows are written into a `LoopBody` in increasing order of their `place`. `subs`
+    is the number of subs of a chunk.
+    """
 
     channel: PlannedChannel
     subs: int
-    woven: Weave = field(default_factory=Weave)
+    body: LoopBody = field(default_factory=LoopBody)
     _blocks: list[Ints] = field(default_factory=list)
     _edges: list[tuple[Ints, Ints, Lag, ArrayLike]] = field(default_factory=list)
     _size: int = 0
@@ -610,9 +682,13 @@ class Sheet:
     def rows(
         self, kind: ArrayLike, ends: tuple[Ints, Ints], segment: ArrayLike, place: Ints
     ) -> Ints:
-        """Add a row for each segment (first axis) and pair of endpoints (second axis).
+        """Add rows, one for each segment (first axis) and pair of endpoints (second axis).
 
-        Returns the numbers of the rows in the order in which they were added.
+        - `kind`: numbers of kinds of row; broadcast against the other arrays.
+        - `ends`: sources and destinations.
+        - `place`: sort key of a row: rows with a smaller one are written first.
+
+        Returns the numbers of the rows in the order in which they were added, as [segment, pair].
         """
         columns = np.broadcast_arrays(kind, *ends, np.asarray(segment)[..., None], place)
         self._blocks.append(np.array([column.ravel() for column in columns], np.int64))
@@ -621,36 +697,41 @@ class Sheet:
         return np.arange(first, self._size).reshape(columns[0].shape)
 
     def after(self, rows: Ints, earlier: Ints, lag: Lag, back: ArrayLike = 0) -> None:
-        """Let rows wait for earlier rows, those of the turn `back` turns ago."""
+        """Let rows wait for earlier rows, those of the loop `back` loops before, with a lag."""
         self._edges.append((rows, earlier, lag, back))
 
-    def written(self) -> tuple[Weave, Ints]:
-        """Return the Weave of all rows, and the number in it of every row as it was added."""
+    def written(self) -> tuple[LoopBody, Ints]:
+        """Return the LoopBody with all rows in order, and for every row as it was added its number
+        there.
+        """
         columns = np.concatenate([np.zeros((COLUMNS, 0), np.int64), *self._blocks], axis=1)
         order = np.argsort(columns[-1], kind="stable")
         kind, src, dst, segment, _ = columns[:, order]
         number = np.empty(self._size, np.int64)
-        number[order] = self.woven.rows(kind, src, dst, segment)
+        number[order] = self.body.rows(kind, src, dst, segment)
         for rows, earlier, lag, back in self._edges:
             if rows.size:
-                self.woven.after(number[rows], number[earlier], lag, back)
-        return self.woven, number
+                self.body.after(number[rows], number[earlier], lag, back)
+        return self.body, number
 
     def kinds(
         self,
-        hops: "HopsOf",
-        made: Sequence[ArrayLike],
+        hops: "HopColumns",
+        pass_fields: Sequence[ArrayLike],
         *,
         proxy: bool,
         change: Callable[[RowKind], RowKind] = lambda kind: kind,
     ) -> Ints:
-        """Return the number of the kind of a row for each hop.
+        """Return the number of the kind of row of each hop.
 
-        `made` are the fields of the hops' passes (`PASS` columns), `change` is applied to every
-        kind. Hops with equal passes, kinds of link and routes share a kind.
+        - `pass_fields`: the fields of the hops' passes, in the order of `Pass` (`PASS` columns).
+        - `proxy`: whether the rows are those of proxies, not of blocks.
+        - `change`: a function applied to every kind.
+
+        Hops with equal passes, kinds of link and routes share a kind.
         """
         table = np.stack(
-            [np.broadcast_to(np.asarray(x, np.float64), hops.src.shape) for x in made]
+            [np.broadcast_to(np.asarray(x, np.float64), hops.src.shape) for x in pass_fields]
             + [hops.kind.astype(np.float64), hops.route.astype(np.float64)]
         )
         _, first, which = np.unique(table, axis=1, return_index=True, return_inverse=True)
@@ -660,15 +741,15 @@ class Sheet:
             src_buffer, dst_buffer, op, reads, writes, fan = map(int, whole_numbers)
             hop_pass = Pass(src_buffer, dst_buffer, op, reads, writes, fan, threads)
             kind = self.channel.hop(int(hops.src[hop]), int(hops.dst[hop]), hop_pass, proxy=proxy)
-            numbers.append(self.woven.kind(change(kind)))
+            numbers.append(self.body.kind(change(kind)))
         return np.array(numbers, np.int64)[which.reshape(-1)]
 
 
 @dataclass(frozen=True)
-class HopsOf:
-    """Hops of a channel.
+class HopColumns:
+    """Hops of a channel as columns.
 
-    - `src`, `dst`: the endpoints of every hop, which are ranks.
+    - `src`, `dst`: the ranks at both ends of every hop.
     - `kind`: the kind of link between them, as `link_kinds` numbers it.
     - `route`: a number that hops of equal routes share.
     """
@@ -680,25 +761,29 @@ class HopsOf:
 
     @property
     def ends(self) -> tuple[Ints, Ints]:
-        """The sources and the destinations."""
+        """The sources and the destinations of all hops."""
         return self.src, self.dst
 
-    def subset(self, places: NDArray[np.bool_] | Ints) -> "HopsOf":
-        """Return the hops at some places."""
-        return HopsOf(self.src[places], self.dst[places], self.kind[places], self.route[places])
+    def subset(self, places: NDArray[np.bool_] | Ints) -> "HopColumns":
+        """Return the hops that `places` selects (a mask or indices)."""
+        return HopColumns(self.src[places], self.dst[places], self.kind[places], self.route[places])
 
     def by_link_kind(self) -> Iterator[tuple[Ints, tuple[int, int]]]:
-        """Yield, for each kind of link, the places of its hops and the endpoints of the first."""
+        """Yield for each kind of link the indices of its hops, and (source, destination) of the
+        first one.
+        """
         for kind in different(self.kind).tolist():
             places = np.flatnonzero(self.kind == kind)
             first = places[0]
             yield places, (int(self.src[first]), int(self.dst[first]))
 
 
-def hops_of(channel: PlannedChannel, src: Ints, dst: Ints) -> HopsOf:
-    """Return the hops of a channel between pairs of ranks."""
+def hops_of(channel: PlannedChannel, src: Ints, dst: Ints) -> HopColumns:
+    """Return the hops of a channel from the ranks `src` to the ranks `dst`, with links and
+    routes.
+    """
     plan = channel.plan
     kind = link_kinds(plan, np.array(plan.node), src, dst)
     hop_routes = routes(plan, channel.number, src, dst, kind).tolist()
     numbers = {route: number for number, route in enumerate(dict.fromkeys(hop_routes))}
-    return HopsOf(src, dst, kind, np.array([numbers[route] for route in hop_routes], np.int64))
+    return HopColumns(src, dst, kind, np.array([numbers[route] for route in hop_routes], np.int64))
