@@ -385,7 +385,7 @@ def check_routing(made: Fabric, routing: str) -> None:
             "the groups of a custom fabric"
         )
     network = FabricNetwork(made)
-    used = np.unique(network.places[1][1])
+    used = np.unique(network.port_targets[1][1])
     alone = used[made.groups[used] < 0]
     if len(alone):
         name = made.switches[int(alone[0])]
