@@ -105,7 +105,7 @@ class HostPlan:
     position: graph.Ints
 
     def per_host(self, counts: Sequence[int]) -> graph.Ints:
-        """Return the number of each host's class, given `counts` with a number for each class."""
+        """Return for each host the entry of `counts` for its class."""
         return np.array(counts, np.int32)[self.host_class]
 
     @property
