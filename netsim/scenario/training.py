@@ -19,7 +19,7 @@ Number = Annotated[float, Field(ge=0, strict=False)]
 
 
 def _model_name(value: object) -> object:
-    """The value, after a check that a name is that of a model in the table."""
+    """Return the value; refuse the name of a model that is not in the table."""
     if isinstance(value, str):
         try:
             model_named(value)
@@ -35,8 +35,9 @@ ModelName = Annotated[
 
 
 class LayerConfig(Model):
-    """One layer of a custom model, for one sample; `repeat` is the number of such layers in a
-    row."""
+    """One layer of a custom model, for one sample; `repeat` is the number of such layers in
+    sequence.
+    """
 
     name: str = ""
     parameters: Index = 0
@@ -59,7 +60,7 @@ class LayerConfig(Model):
 
 
 class TransformerConfig(Model):
-    """A transformer by its dimensions; those that are left out follow from the others."""
+    """A transformer by its dimensions; dimensions that are left out follow from the others."""
 
     layers: Count
     hidden: Count
@@ -111,8 +112,9 @@ DataKind = Literal[
 class Parallelism(Model):
     """Degrees of parallelism, the order of ranks, and the kind of data parallelism.
 
-    `order` names the axes, the fastest first. `ep` divides the data-parallel ranks, as in Megatron,
-    or is an axis of its own: the one with which the product of the degrees is the number of GPUs.
+    `order` names the axes of parallelism, the one with consecutive ranks first. `ep` divides the
+    data-parallel ranks, as in Megatron, or is an axis of its own: whichever makes the product of
+    the degrees equal to the number of GPUs.
     """
 
     dp: Degree | None = None
@@ -204,16 +206,18 @@ class Replicas(Model):
 
 
 class CompressionConfig(Model):
-    """Gradients in fewer bytes: in a lower precision, or only the largest fraction `keep` of
-    them."""
+    """Gradients that are exchanged in fewer bytes: in a lower precision, or only the fraction
+    `keep` of them with the largest values.
+    """
 
     kind: Literal["none", "fp16", "bf16", "fp8", "top-k"] = "none"
     keep: Part = 0.01
 
 
 class ExtraConfig(Model):
-    """A small collective: a preset by name, or a collective of a group of ranks at a moment of
-    the step."""
+    """A small additional collective of a step: a preset by name, or a collective of a group of
+    ranks at a certain moment.
+    """
 
     preset: (
         Literal[
@@ -256,7 +260,7 @@ class ComputeConfig(Model):
 
 
 class Straggler(Model):
-    """A GPU whose computations take `slowdown` times as long."""
+    """A GPU whose computations take `slowdown` times as long as usual."""
 
     rank: Index
     slowdown: Annotated[float, Field(ge=1, strict=False)]
@@ -267,12 +271,14 @@ Module = Literal["core_attn", "mla_up_proj", "layernorm", "moe_act", "mlp", "moe
 
 
 class _Step(Model):
-    """What training steps and recorded steps share; titles begin with `title_start`."""
+    """What training steps and recorded steps have in common; `title_start` begins titles of
+    plots.
+    """
 
     title_start: ClassVar[str] = "a training step of"
 
     def size_list(self) -> list[int]:
-        """The sizes of a step: 0, since a step has no message size."""
+        """Return the sizes of a step: 0, since a step has no message size."""
         return [0]
 
 
@@ -321,9 +327,9 @@ class Training(_Step):
 class Recorded(_Step):
     """A recorded step: a trace of PyTorch's profiler, a Chakra trace, or an application in GOAL.
 
-    The profiler's trace is of one rank, and all ranks repeat it. `step` is the number of one of its
-    steps (by default the one of median length). Messages of GOAL with more than `rendezvous` bytes
-    wait for their receive.
+    A profiler's trace is of one rank, and all ranks repeat it. `step` is the number of the step in
+    the trace (default: the step of median length). Messages of GOAL with more than `rendezvous`
+    bytes wait for their receive.
     """
 
     title_start: ClassVar[str] = "what is recorded in"
