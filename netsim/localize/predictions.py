@@ -226,8 +226,8 @@ class Predictor:
         return _representative_position(self.shape(test)[0], position)
 
     def local_in(self, test: NodeTest, suspect: Suspect) -> str:
-        """Return the name of the GPU, NIC or link that is simulated in place of that of a suspect
-        in a test.
+        """Return the name of the GPU, NIC or link that is simulated in a test in place of the
+        suspect's.
         """
         if test.collective == COMPUTE:
             return suspect.local

@@ -339,7 +339,9 @@ class Journal:
         self.file: int | None = None
 
     def keep(self, key: str, **values: Any) -> None:
-        """Append an `answer`, a `shown` array or a training `step` to the file at once."""
+        """Append a result to the file at once: an `answer`, a `shown` array or a training `step`,
+        with the digest `key` of what it depends on.
+        """
         if self.file is None:
             return
         try:
@@ -882,7 +884,7 @@ POINT = ComparedPoint(
 
 
 def read_accuracy(path: Path) -> tuple[ComparedPoint, ...]:
-    """The points in a file that `netsim accuracy --json` has written."""
+    """Read the points in a file that `netsim accuracy --json` has written."""
     why = "expected an object with points, as written"
     try:
         return tuple(
@@ -940,7 +942,8 @@ def classes_of(points: Sequence[ComparedPoint], entries: Sequence[IndexEntry]) -
     return json.dumps(values, indent=1) + "\n"
 
 
-# Log ratios, each with its system, by the kind of interval (of times or of ratios) and the class.
+# A list of (log ratio of simulated over measured, system) for each kind of interval (of times, or
+# of ratios of two times) and each class of runs.
 Residuals = dict[tuple[str, result_rows.Class], list[tuple[float, str]]]
 
 
@@ -962,10 +965,11 @@ def _residuals(
 
 
 def _residuals_of_ratios(points: Sequence[ComparedPoint]) -> Residuals:
-    """Return the log errors of the ratio of two times, for any two runs of one system at the same
-    size.
+    """Return the errors in predicting how much faster one run is than another: the log of the
+    simulated over the measured ratio of two times.
 
-    Pairs of one collective are also in the class of equal collectives.
+    Every two runs of one system at the same size are a pair. Pairs of one collective are also in
+    the class of equal collectives. Each pair counts with both signs, as its order is arbitrary.
     """
     residuals: Residuals = {}
     by_system = grouped(points, lambda point: (point.system, point.size_bytes))

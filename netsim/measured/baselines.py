@@ -121,9 +121,12 @@ def _tuner_times(run: BenchmarkRun) -> dict[QuestionKey, Prediction]:
 
 @dataclass(frozen=True)
 class AlphaBeta:
-    """The parameters of the model, and the number of systems to which they were fitted.
+    """The fitted parameters of the model alpha-beta.
 
-    `slowness` is 1 / efficiency: the time of the data over its time at the full rate.
+    Args:
+        alpha_us: alpha in microseconds.
+        slowness: 1 / efficiency, the time of the data over its time at the full rate of the links.
+        systems: number of systems to which they were fitted.
     """
 
     alpha_us: float
@@ -236,7 +239,7 @@ def fit_classes(run: BenchmarkRun) -> tuple[FitClass, ...]:
 
 
 class FittedPoints:
-    """The measured times that fits use, as arrays."""
+    """The measured times to which alpha and beta are fitted, as arrays; fits are cached."""
 
     def __init__(self, runs: Sequence[BenchmarkRun]) -> None:
         rows = [(run, question) for run in runs for question in run.questions]

@@ -35,7 +35,7 @@ QuestionKey = tuple[str, int]  # the name of a run and a size in bytes
 
 @dataclass(frozen=True)
 class BenchmarkQuestion:
-    """The time of one size of a run; the measured time is not written into the questions."""
+    """A question of a run: how long one size takes. The measured time is kept for scoring only."""
 
     size_bytes: int
     dtype: str

@@ -498,7 +498,7 @@ def fit(parameters: Sequence[CalibratedParameter], residuals: Residuals, narrow:
 
 
 def _is_rate(parameter: CalibratedParameter) -> bool:
-    """Whether none of the constants of a parameter is a time."""
+    """Whether all constants of a parameter are rates or fractions, none of them a time."""
     return all(kind_of(name) != "time" for name in parameter.usual)
 
 
@@ -743,10 +743,10 @@ def _wide_differences(residuals: Residuals, x: Floats, low: Floats, high: Floats
 
 
 def _slopes(residuals: Residuals, x: Floats, moves: Floats) -> Floats:
-    """The change of residuals (rows) by each of the moves (columns), divided by the length of the
-    move.
+    """Return the change of residuals (rows) by each of the moves (columns), divided by the length
+    of the move.
 
-    Each move changes one parameter.
+    Each move is a change of x in which a single parameter differs from 0.
     """
     here, *there = residuals([x, *(x + moves)])
     lengths = moves.sum(axis=1)

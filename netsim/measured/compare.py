@@ -182,8 +182,11 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Error:
-    """How far simulated times are from measured ones, as fractions; every system has the same
-    weight."""
+    """The error of some points: how far simulated times are from measured ones.
+
+    All systems have the same weight. See the comment above for `median`, `p90` and `bias`, which
+    are fractions.
+    """
 
     points: int
     runs: int
@@ -197,7 +200,7 @@ class Error:
 
 
 def error_of(points: Sequence[ComparedPoint]) -> Error:
-    """Return the error of at least one point."""
+    """Return the error of one or more points."""
     systems = [point.system or point.run for point in points]
     figures = error_figures([point.log_ratio for point in points], weights_of(systems))
     return Error(len(points), len({point.run for point in points}), len({*systems}), *figures)

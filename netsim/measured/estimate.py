@@ -328,8 +328,8 @@ ESTIMATORS: dict[str, Callable[[Constant, IndexEntry], Floats]] = {
 # The most runs, or training steps, of each system from which a constant is estimated again.
 FEW_RUNS = 4
 FEW_STEPS = 9
-# If only one system has measured a constant, leaving that system out leaves no run to estimate it
-# from. The constant of this other GPU generation or transport then replaces it.
+# If only one system has measured a constant, there is no other run to estimate it from when that
+# system is left out. The constant is then replaced by that of another GPU generation or transport.
 WIDER = {
     "sm_70": "sm_80", "sm_80": "sm_90", "sm_89": "sm_120", "sm_90": "sm_100", "sm_100": "sm_90",
     "sm_103": "sm_100", "sm_120": "sm_89", "infiniband": "roce", "roce": "infiniband",

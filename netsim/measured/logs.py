@@ -118,7 +118,7 @@ class LogRun:
 
     @property
     def gpu_name(self) -> str:
-        """The most frequent name of its GPUs."""
+        """The most frequent name of the GPUs that the log lists."""
         names = Counter(device.name for device in self.devices if device.name)
         return names.most_common(1)[0][0] if names else ""
 
@@ -262,8 +262,8 @@ def header_columns(text: str) -> tuple[str, ...]:
 
 
 def cells_of(match: re.Match[str], header: Sequence[str]) -> Cells | str:
-    """Return the values of a row, or the reason why it is not understood. `header` has the names of
-    the columns.
+    """Parse a row: return its values, or the reason why it is not understood. `header` has the
+    names of the columns.
     """
     size, count, dtype, rest = match.groups()
     tokens = without_stamps(rest)
@@ -438,7 +438,7 @@ class _Reader:
     table: _Table | None = None
 
     def read(self, number: int, line: str) -> None:
-        """Read one line."""
+        """Read the line with number `number` of the file."""
         self._statements(number, line)
         if match := header_in(line):
             self._begin(number).header = header_columns(match.group(1))

@@ -37,7 +37,9 @@ from netsim.results.row import BANDS, band_of
 
 @dataclass(frozen=True)
 class RepeatedTime:
-    """Two times of the same work on one system: the logarithm of their ratio, always above 0."""
+    """Two times of the same work on one system; `log_ratio` is the absolute logarithm of their
+    ratio.
+    """
 
     system: str
     size_bytes: int

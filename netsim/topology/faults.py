@@ -50,20 +50,35 @@ Left = Annotated[tuple[str, float], Quantity(_what_is_left, "0%", "50%", "100Gbp
 class Fault(Model):
     """One part of a cluster, and what is left of it.
 
-    The part is one of: a `link` (`leaf0-spine3` for both directions, `leaf0->spine3` for one; all
-    cables between them, or with `#1` one of them), a `nic`, a `switch`, `leaf` or `spine`, a `rail`
-    (the NICs of that number in all hosts), a `host`, or a `gpu`. Names may be patterns
-    (`node*.nic3`). `bandwidth` is what is left of the links of the part: of a NIC, rail or host,
-    the cables of its NICs; of a switch, all its cables. A NIC, rail, switch, leaf or spine without
-    `bandwidth` is dead. `latency` is the latency of the link under the fault; a value below the
-    healthy one has no effect. `slowdown` is the factor by which a GPU, or all GPUs of a host, take
-    longer (1.3: 30 % longer).
+    The part is named by one of these keys; names may be patterns (`node*.nic3`):
 
-    `at` is when the fault begins, in seconds after the start of an operation or training step;
-    without `at` it is permanent. `for` (field `lasts`) is its duration, `every` the period at which
-    it comes again. A link that is down loses the data in flight; on InfiniBand and RoCE the sender
-    repeats them when its retry timer expires. With `loss: false` nothing is lost: transfers wait
-    until the link is up. With `fallback: true` the other ports of the NIC carry them meanwhile."""
+    - `link`: `leaf0-spine3` for both directions, `leaf0->spine3` for one; all cables between the
+    two
+      nodes, or with `#1` one of them.
+    - `nic`, `switch`, `leaf`, `spine`, `host`, `gpu`: a node or host.
+    - `rail`: the NICs of that number in all hosts.
+
+    What is left of it:
+
+    - `bandwidth`: what is left of the links of the part, as a fraction or a line rate: of a NIC,
+    rail
+      or host, the cables of its NICs; of a switch, all its cables. A NIC, rail, switch, leaf or
+          spine
+      without this key is dead.
+    - `latency`: latency of the link under the fault; a value below the healthy one has no effect.
+    - `slowdown`: factor by which a GPU, or all GPUs of a host, take longer (1.3: 30 % longer).
+
+    When:
+
+    - `at`: seconds after the start of an operation or training step; without it the fault is
+      permanent.
+    - `for` (field `lasts`): its duration in seconds.
+    - `every`: the period in seconds at which it comes again.
+    - `loss`: whether a link that is down loses the data in flight (the default); on InfiniBand and
+      RoCE the sender repeats them when its retry timer expires. With `loss: false` transfers wait
+      until the link is up.
+    - `fallback`: whether the other ports of the NIC carry its data meanwhile.
+    """
 
     link: str | None = None
     bandwidth: Left | None = None

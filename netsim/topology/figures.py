@@ -294,7 +294,9 @@ class Tier:
 
 
 def tiers_of(fabric: Fabric) -> tuple[Tier, ...]:
-    """Return the tiers of a fabric from the NICs up, without tiers that have no switches."""
+    """Return the number of switches, the ports and the bandwidth of each level of a fabric, from
+    the NICs up; levels without switches are left out.
+    """
     level = fabric.level + 1
     rank = np.concatenate([np.zeros(fabric.ports, np.int64), level])  # NICs 0, leaves 1, ...
     counts = []

@@ -414,7 +414,7 @@ class FabricNetwork:
 
     @cached_property
     def alive(self) -> NDArray[np.bool_]:
-        """Mask over the links: True if not dead."""
+        """Mask over the links of the fabric: True if the link is not dead."""
         return np.ones(len(self.fabric.tail), bool) if self.dead is None else ~self.dead
 
     @cached_property
@@ -645,7 +645,8 @@ def chosen(fits: NDArray[np.bool_], number: NDArray[Any]) -> Longs:
 
 MOST_WAYS = 64  # paths that a message chooses from with adaptive routing
 _MAX_CELLS = 4_000_000  # cells of paths that are computed together, to bound temporary memory
-# The step in the hash for the link out of the first NIC, and for the link into the last NIC.
+# What is hashed in place of the number of the hop, for the link out of the source NIC and for the
+# link into the destination NIC.
 _FIRST_HOP = 62
 _LAST_HOP = 63
 _DETOUR = 64  # added to the step of a hash around a dead link
@@ -760,9 +761,9 @@ class _StaticChoices:
     ) -> Longs:
         """Choose the next link of each flow; return its position in `candidates.link`.
 
-        On the way up, the destination's number for this tier selects neighbor and
-        parallel link. On the way down, the same number selects among parallel links only. So flows
-        that went up over different cables come down over different cables.
+        On the way up, the number of the destination port in `port_numbers` for this tier selects
+        neighbor and parallel link. On the way down, the same number selects among parallel links
+        only. So flows that went up over different cables come down over different cables.
         """
         tier = self.usual.tier
         order = self._order
