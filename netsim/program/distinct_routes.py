@@ -137,7 +137,7 @@ def connections_on_links(
         channels = np.full(len(pair), channel, np.int32)
         requests.append((device[pair // ranks], device[pair % ranks], channels, route))
     connection_count = np.zeros(len(topology.links))
-    crossed = topology.laid(requests)
+    crossed = topology.routes_of_messages(requests)
     np.add.at(connection_count, crossed.link, crossed.fraction)
     return connection_count
 

@@ -37,7 +37,7 @@ from netsim.topology.machine import (
     oldest_machine,
 )
 from netsim.topology.network import Fabric, Policy, Ports, Selection, links_of_ports, without_ports
-from netsim.topology.router import ClusterRouter, Places, stack
+from netsim.topology.router import ClusterRouter, Places, stack_tables
 from netsim.yamlio.models import FieldError
 from netsim.yamlio.read import KeyPath, Source
 from netsim.yamlio.validate import validate
@@ -147,7 +147,7 @@ def join(plan: HostPlan, fabric: Fabric | None, policy: Policy, *, rail: bool = 
     ]
     hosts_links = len(layout.links) - (len(fabric.tail) if fabric else 0)
     selection = Selection(fabric, policy) if fabric else None
-    router = ClusterRouter(places, stack(plan.hosts), selection, hosts_links, rail)
+    router = ClusterRouter(places, stack_tables(plan.hosts), selection, hosts_links, rail)
     memory = np.array([host.machine.gpu.memory_bandwidth for host in plan.hosts])
     bus = _buses(plan.hosts)[plan.host_class[places.gpu_host], places.gpu_slot]
     capacities = {"hbm": memory[plan.host_class][places.gpu_host], "bus": bus}
@@ -288,7 +288,7 @@ def _with_shared_switches(
     return graph.Layout(tuple(names[keep]), kinds, passes, links, reduces)
 
 
-def assembled(config: ClusterConfig) -> Cluster:
+def assemble(config: ClusterConfig) -> Cluster:
     """Build the cluster of a `cluster` section that names machines.
 
     Faults are looked up by name in the healthy cluster. NICs that are dead from the start are then
@@ -357,7 +357,7 @@ class _Parts:
             host_class,
             _domains(hosts, host_class),
             tuple(f"node{number}" for number in range(total)),
-            placed(config, total),
+            positions_in_fabric(config, total),
         )
 
     def cluster(self, damage: Damage) -> Cluster:
@@ -457,7 +457,7 @@ def usual_fabric(nics: int) -> Any:
     return SingleSwitch(kind="single-switch")
 
 
-def placed(config: ClusterConfig, total: int) -> graph.Ints:
+def positions_in_fabric(config: ClusterConfig, total: int) -> graph.Ints:
     """Return the position in the fabric of every host of the job, by the key `placement`. `total`
     is the number of hosts of the job.
     """
@@ -655,7 +655,7 @@ def build_cluster(config: ClusterConfig) -> "Cluster":
     message begins with the key that it is about.
     """
     try:
-        return assembled(config)
+        return assemble(config)
     except FieldError as error:
         path = ".".join(map(str, error.path))
         raise graph.TopologyError(f"{path}: {error.message}" if path else error.message) from None

@@ -12,7 +12,15 @@ from netsim.base.errors import InputError, ScenarioError, suggest
 from netsim.topology.graph import GraphSketch, Switching, Topology, TopologyError
 from netsim.topology.load import Loaded, find_machine
 from netsim.topology.machine import Machine, oldest_machine
-from netsim.topology.routing import StaticRouter, check_grid, full_mesh, ring, switch, torus, walk
+from netsim.topology.routing import (
+    StaticRouter,
+    cheapest_paths,
+    check_grid,
+    full_mesh,
+    ring,
+    switch,
+    torus,
+)
 from netsim.yamlio import models
 from netsim.yamlio.models import Bandwidth, Count, Delays, FieldError, Index, ListOf, Model, Seconds
 
@@ -316,10 +324,10 @@ class InlineGraph(Model):
         nodes = topology.gpu_nodes
         first = np.full(len(nodes), nodes[0])
         for ends in ((first, nodes), (nodes, first)):
-            if walk(topology, *ends) is not None:
+            if cheapest_paths(topology, *ends) is not None:
                 continue
             pairs = (np.array(pair)[:, None] for pair in zip(*ends, strict=True))
-            apart = next(pair for pair in pairs if walk(topology, *pair) is None)
+            apart = next(pair for pair in pairs if cheapest_paths(topology, *pair) is None)
             names = " to ".join(f"'{topology.nodes[int(node[0])]}'" for node in apart)
             raise FieldError(
                 f"not connected: there is no path from {names} (a GPU passes on traffic of others "

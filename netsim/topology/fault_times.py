@@ -15,7 +15,7 @@ from dataclasses import replace
 from math import inf
 
 from netsim.base.values import dataclass, grouped
-from netsim.topology.faults import Effect, Fault, remaining_fraction, scaled
+from netsim.topology.faults import Effect, Fault, remaining_fraction, scaled_capacity
 from netsim.topology.graph import Topology
 
 MOST_REPEATS = 10_000  # of a fault with `every`, after which it stops
@@ -66,7 +66,9 @@ def in_time(topology: Topology, retries: Retries | None) -> Topology:
     changes: list[tuple[float, int, float]] = []
     for links, active in _links_by_effects(topology, effects):
         for time, fraction in fraction_steps(active, retries):
-            changes += [(time, link, scaled(float(bandwidth[link]), fraction)) for link in links]
+            changes += [
+                (time, link, scaled_capacity(float(bandwidth[link]), fraction)) for link in links
+            ]
     slower: list[tuple[float, int, float]] = []
     for gpu, active in _effects_by_gpu(effects).items():
         slower += [(time, gpu, fraction) for time, fraction in fraction_steps(active, retries)]

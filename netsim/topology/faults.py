@@ -248,7 +248,7 @@ def with_effects(topology: Topology, effects: Sequence[Effect]) -> Topology:
             slowdowns.setdefault(gpu, []).append(1 / (effect.fault.slowdown or 1.0))
     bandwidth = links.bandwidth.copy()
     for link, fractions in link_fractions.items():
-        bandwidth[link] = scaled(bandwidth[link], remaining_fraction(fractions))
+        bandwidth[link] = scaled_capacity(bandwidth[link], remaining_fraction(fractions))
     capacities: dict[str, NDArray[Any]] = dict(topology.capacities)
     if slowdowns:
         left = np.ones(len(topology))
@@ -288,7 +288,7 @@ def slowdowns_of(topology: Topology) -> dict[int, float]:
     return {gpu: 1 / fraction for gpu, fraction in enumerate(left.tolist()) if 0 < fraction < 1}
 
 
-def scaled(capacity: float, fraction: float) -> float:
+def scaled_capacity(capacity: float, fraction: float) -> float:
     """Return `capacity` times `fraction`; 0 if `fraction` is 0, even of an infinite capacity."""
     return capacity * fraction if fraction > 0 else 0.0
 

@@ -87,7 +87,7 @@ def route_statistics(topology: Topology, src: Ints, dst: Ints, channel: int = 0)
     """Return how one flow from every device `src[i]` to `dst[i]`, all on one channel, loads the
     links.
     """
-    routes = topology.laid([(src, dst, np.full(len(src), channel, np.int32), "")])
+    routes = topology.routes_of_messages([(src, dst, np.full(len(src), channel, np.int32), "")])
     flows = _summed(routes.link, routes.fraction, len(topology.links))
     between = links_of_fabric(topology)
     return RouteStatistics(flows, between[flows[between] > 1 + 1e-9])

@@ -400,7 +400,7 @@ class Topology:
         kept_routes = self.memo.of("routes", lambda: Memo(KEPT_ROUTES))
         return kept_routes.of(question, lambda: self.router.routes(self, src, dst, channel, way))
 
-    def laid(self, requests: Sequence[RouteQuery]) -> Routes:
+    def routes_of_messages(self, requests: Sequence[RouteQuery]) -> Routes:
         """Return the routes of all messages of a schedule, given as queries.
 
         With adaptive routing, the result assumes that all messages begin at one instant: each takes

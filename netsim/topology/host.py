@@ -24,7 +24,7 @@ from netsim.topology.graph import (
     Topology,
 )
 from netsim.topology.machine import LinkKind, Machine, ScaleUp, node_of
-from netsim.topology.routing import StaticRouter, walk
+from netsim.topology.routing import StaticRouter, cheapest_paths
 
 # Seconds to cross a link of each kind, including forwarding in the node at its end, but without
 # costs of protocol and driver. The key `latencies` of a machine replaces them.
@@ -303,7 +303,7 @@ class _Search:
         hop); -1 only, if both are the same node.
         """
         pairs = [side.ravel() for side in np.meshgrid(start, end, indexing="ij")]
-        hops = walk(self.topology, pairs[0].astype(np.int32), pairs[1].astype(np.int32))
+        hops = cheapest_paths(self.topology, pairs[0].astype(np.int32), pairs[1].astype(np.int32))
         assert hops is not None  # a PCIe tree joins everything
         table = np.full((len(pairs[0]), max(1, hops.shape[1])), -1, np.int32)
         table[:, : hops.shape[1]] = hops

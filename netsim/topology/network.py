@@ -213,7 +213,7 @@ def with_derived_tiers(fabric: Fabric) -> Fabric:
     return replace(fabric, tiers=tuple(names), level=level)
 
 
-def columns(*parts: Ints) -> Ints:
+def stack_hops(*parts: Ints) -> Ints:
     """Stack arrays of links, one array per hop, to a table with a row per path and a column per
     hop.
     """
@@ -596,7 +596,7 @@ class FabricNetwork:
         their count.
         """
         link, fits = self.arrivals(switch, dst)
-        return link[np.arange(len(dst)), chosen(fits, number)]
+        return link[np.arange(len(dst)), nth_true(fits, number)]
 
     def arrivals(self, switch: Ints, dst: Ints) -> tuple[Ints, NDArray[np.bool_]]:
         """Return all links into port `dst[i]` (row i), and a mask of those that come from
@@ -628,7 +628,7 @@ def tiers_of_switches(made: Fabric) -> Ints:
     return np.where(tier == 0, level, tier).astype(np.int32)
 
 
-def chosen(fits: NDArray[np.bool_], number: NDArray[Any]) -> Longs:
+def nth_true(fits: NDArray[np.bool_], number: NDArray[Any]) -> Longs:
     """In each row of the mask `fits`, return the column of the n-th True, n = `number` of the row
     modulo the count of True in the row.
     """
@@ -888,7 +888,7 @@ class Selection:
             (self.built, np.flatnonzero(~is_joined)),
         )
         parts = [(rows, find(now, rows)) for now, rows in sides if len(rows)]
-        return parts[0][1] if len(parts) == 1 else assembled(len(src), parts)
+        return parts[0][1] if len(parts) == 1 else merge_rows(len(src), parts)
 
 
 def _shortest_paths(
@@ -908,7 +908,7 @@ def _shortest_paths(
     target = network.port_targets[0][dst]
     links, distances = network.leave(src, dst)
     near = distances.min(axis=1, initial=FAR)
-    turn = chosen(distances == near[:, None], choices.number(rows, _FIRST_HOP))
+    turn = nth_true(distances == near[:, None], choices.number(rows, _FIRST_HOP))
     first = links[np.arange(len(src)), turn]
     here = made.head[first] - made.ports
     hops = [first]
@@ -926,7 +926,7 @@ def _shortest_paths(
     last = np.full(len(src), -1, np.int32)
     ends = near >= 0
     last[ends] = network.arrival(here[ends], dst[ends], choices.number(rows[ends], _LAST_HOP))
-    return columns(*hops, last)
+    return stack_hops(*hops, last)
 
 
 def _next_links(
@@ -982,7 +982,7 @@ def _over_groups(
     count = len(src)
     assert made.groups is not None
     links, distances = network.leave(src, dst)
-    turn = chosen(distances < FAR, choices.number(rows, _FIRST_HOP))
+    turn = nth_true(distances < FAR, choices.number(rows, _FIRST_HOP))
     first = links[np.arange(count), turn]
     here = made.head[first] - made.ports
     hops = [first]
@@ -1002,7 +1002,7 @@ def _over_groups(
         here = np.where(link >= 0, made.head[link] - made.ports, here)
         step += 16
     hops += _inside(network, here, end, choices, rows, step)
-    return columns(*hops, network.arrival(end, dst, choices.number(rows, _LAST_HOP)))
+    return stack_hops(*hops, network.arrival(end, dst, choices.number(rows, _LAST_HOP)))
 
 
 def _group_count(made: Fabric) -> int:
@@ -1093,7 +1093,7 @@ def _sprayed_paths(network: FabricNetwork, src: Ints, dst: Ints) -> Paths:
     every = np.arange(len(key) + 1)
     if size.sum() > _MAX_CELLS and len(src) > 1:
         sides = np.array_split(np.arange(len(src)), 2)
-        return assembled(
+        return merge_rows(
             len(src), [(side, _sprayed_paths(network, src[side], dst[side])) for side in sides]
         )
     start_number, entry = entries_of(np.searchsorted(pair, every), place.reshape(-1))
@@ -1179,7 +1179,7 @@ def _merged_paths(count: int, entries: list[Entries]) -> Paths:
     return hops, share
 
 
-def assembled(count: int, parts: Sequence[tuple[Longs, Paths]]) -> Paths:
+def merge_rows(count: int, parts: Sequence[tuple[Longs, Paths]]) -> Paths:
     """Join paths that were computed for groups of rows to one table with `count` rows."""
     width = max((hops.shape[1] for _, (hops, _) in parts), default=0)
     links = np.full((count, width), -1, np.int32)

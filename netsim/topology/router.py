@@ -24,7 +24,7 @@ from netsim.topology.graph import (
     joined,
 )
 from netsim.topology.host import Host, widened
-from netsim.topology.network import Paths, Selection, assembled
+from netsim.topology.network import Paths, Selection, merge_rows
 from netsim.topology.routing import pack_routes
 
 _PORTION = 1 << 15  # pairs treated at a time, to bound temporary memory
@@ -167,7 +167,7 @@ class ClusterRouter(Router):
         if len(rows):
             ends = src[rows], dst[rows]
             parts.append((rows, self._outside(topology, ends, channel[rows], wanted)))
-        return pack_routes(topology, *assembled(len(src), parts))
+        return pack_routes(topology, *merge_rows(len(src), parts))
 
     def _inside(self, src: Ints, dst: Ints, wanted: RouteOptions) -> Paths:
         at = self.places
@@ -273,7 +273,7 @@ class ClusterRouter(Router):
         return result[0], result[1]
 
 
-def stack(hosts: Sequence[Host]) -> Tables:
+def stack_tables(hosts: Sequence[Host]) -> Tables:
     """Return the tables of several classes of hosts, padded with -1 to the size of the largest."""
     columns = {}
     for name in ("peer", "staged", "out", "into", "relay", "local", "egress", "ingress", "rail"):

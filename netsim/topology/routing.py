@@ -49,17 +49,17 @@ class StaticRouter(Router):
         """
         start = topology.gpu_nodes[src]
         end = topology.gpu_nodes[dst]
-        hops = walk(topology, start, end)
+        hops = cheapest_paths(topology, start, end)
         if hops is None:
             for a, b in zip(start, end, strict=True):
-                if walk(topology, np.array([a]), np.array([b])) is None:
+                if cheapest_paths(topology, np.array([a]), np.array([b])) is None:
                     names = topology.nodes
                     raise TopologyError(f"{topology.name}: no path from {names[a]} to {names[b]}")
             raise AssertionError("every pair is connected after all")
         return pack_routes(topology, hops, np.ones(hops.shape))
 
 
-def walk(topology: Topology, start: Ints, end: Ints) -> Ints | None:
+def cheapest_paths(topology: Topology, start: Ints, end: Ints) -> Ints | None:
     """Return the links of the cheapest path from node `start[i]` to `end[i]`, a row each, padded
     with -1; None if any pair is not connected.
     """

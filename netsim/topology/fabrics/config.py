@@ -325,7 +325,7 @@ def build_sites(
         rate = ports.rate[is_here]
         site_ports = Ports(host, rail, rate, ports.owner[is_here])
         parts.append(build_fabric(config, site_ports, count, transport))
-    return kinds.far_apart(parts, ports, sites)
+    return kinds.join_sites(parts, ports, sites)
 
 
 def build_fabric(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabric:

@@ -637,7 +637,7 @@ def custom(
     return with_derived_tiers(made)
 
 
-def far_apart(parts: Sequence[Fabric], ports: Ports, sites: Any) -> Fabric:
+def join_sites(parts: Sequence[Fabric], ports: Ports, sites: Any) -> Fabric:
     """Join the fabrics of several sites to one.
 
     Each site gets a border switch (`site0`, …), cabled to all its highest switches, and

@@ -14,7 +14,7 @@ from netsim.base.units import parse_bandwidth, parse_time
 from netsim.base.values import dataclass, grouped
 from netsim.topology.graph import LINK_KINDS, GraphSketch, Topology
 from netsim.topology.machine import PcieLink
-from netsim.topology.routing import StaticRouter, walk
+from netsim.topology.routing import StaticRouter, cheapest_paths
 from netsim.yamlio.read import parse_source
 
 if TYPE_CHECKING:
@@ -203,7 +203,10 @@ def read_infragraph(text: str, name: str) -> Topology:
         topology = Topology(name, graph, gpus, StaticRouter())
         nodes = topology.gpu_nodes
         first = np.full(len(nodes), nodes[0])
-        if walk(topology, first, nodes) is not None and walk(topology, nodes, first) is not None:
+        if (
+            cheapest_paths(topology, first, nodes) is not None
+            and cheapest_paths(topology, nodes, first) is not None
+        ):
             return topology
     raise ScenarioError("not all XPUs are connected", source=name)
 
