@@ -36,8 +36,7 @@ class GroupResult:
         deviation: log ratio of the measured time to the simulation.
         noise: standard deviation of this.
         kind: collective, size and GPUs; only tests of equal kind and of about equally many nodes
-            are
-            compared.
+            are compared.
     """
 
     nodes: frozenset[int]

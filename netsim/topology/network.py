@@ -508,10 +508,11 @@ class FabricNetwork:
         """For each tier (0: NICs), an array with a number for every destination port.
 
         With static routing, a node of this tier sends data for port p upwards on its link number
-        `order[tier][p]`, modulo the number of its links up. At the NIC the number is that of the
-        port; at a leaf, the position of the port among the ports of its own leaf; further up, the
-        parallel cable first and then the rank of the port's leaf. D-mod-k and subnet managers route
-        this way: so each port of a leaf has an uplink of its own, and each leaf of a pod a core.
+        `port_numbers[tier][p]`, modulo the number of its links up. At the NIC the number is that of
+        the port; at a leaf, the position of the port among the ports of its own leaf; further up,
+        the parallel cable first and then the rank of the port's leaf. D-mod-k and subnet managers
+        route this way: so each port of a leaf has an uplink of its own, and each leaf of a pod a
+        core.
         """
         place = self.port_targets[0]
         turn = np.argsort(self.port_targets[0], kind="stable")
@@ -840,8 +841,7 @@ class Selection:
             dst: destination ports.
             channel: channel of each flow; part of the hash.
             queue: -1: all queue pairs of the connection, side by side in a row. Else the number of
-                one
-                queue pair or, with adaptive routing, of one of the `choices`.
+                one queue pair or, with adaptive routing, of one of the `choices`.
         """
         policy = self.policy
         if policy.routing == "spray":

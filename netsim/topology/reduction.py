@@ -65,8 +65,7 @@ class SwitchReduction:
             device: the device.
             question: the arguments of `tree`: the group, its route, its channel.
             down: True for data that goes from the device to the root and down to the group; False
-                for
-                data that goes from the group up to the root and down to the device.
+                for data that goes from the group up to the root and down to the device.
             all_at_once: data goes up and down in one stream; the links of the whole tree are then
                 returned for `down=False`, and none for `down=True`.
         """
