@@ -361,8 +361,8 @@ def sharers(program: Program, split: Split, loads: Loads) -> list[Sharer]:
 def _labels(
     program: Program, row: int, others: "np.ndarray[tuple[int], np.dtype[np.int64]]"
 ) -> list[str]:
-    """Return the hop of each of the rows `others`; of rows with the same hop as `row`, that they
-    are on other channels.
+    """Return a label for each row of `others`: its hop, or `other channels of HOP` if it has the
+    same hop as `row`.
     """
     ends = hop_label(program, row)
     labels = []

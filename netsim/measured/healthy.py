@@ -99,11 +99,11 @@ def scaled_errors(points: Sequence[HealthyPoint], errors: ErrorsByClass) -> Floa
 
 
 def level_of(confidence: float, systems: int) -> float:
-    """Return the level of the quantile of the errors of `systems` systems that a further system
-    exceeds with the probability 1 - `confidence`.
+    """Return the level of the quantile that bounds the error of a further system with the
+    probability `confidence`, given the errors of `systems` systems.
 
-    A plain quantile of few systems is too low for a further system. With half a system more, the
-    coverage of left-out systems is right.
+    A plain quantile (level = confidence) of few systems is too low for a further system. With half
+    a system more, the coverage of left-out systems is right.
     """
     return min(1.0, confidence * (systems + 0.5) / systems)
 

@@ -167,13 +167,35 @@ class Pipeline(Model):
 
 
 class Replicas(Model):
-    """How data parallelism exchanges gradients and weights.
+    """How data parallelism exchanges gradients and weights. Keys have the names and the meaning of
+    the frameworks.
 
-    DDP: `bucket`, `first_bucket`, `overlap`, `no_sync`. FSDP: `reshard`, `backward_prefetch`,
-    `limit_all_gathers`, `shard` (the number of ranks that share one copy: HYBRID_SHARD).
-    Distributed optimizer: `overlap_gather`. With `sync_every`, gradients are only exchanged within
-    each of the `islands`. The islands exchange weights after that number of steps, with
-    `overlap_sync` during the next steps.
+    DDP:
+
+    - `bucket`, `first_bucket`: bytes of a bucket of gradients (`bucket_cap_mb`), and of the first
+      one; 0: a bucket for each tensor.
+    - `overlap`: whether gradients are exchanged during the backward pass.
+    - `no_sync`: whether gradients are exchanged only after the last micro-batch.
+
+    FSDP:
+
+    - `reshard`: whether gathered weights are freed after the forward pass.
+    - `backward_prefetch`: whether the next weights are gathered before (`pre`) or after (`post`)
+    the
+      gradients of a unit are computed.
+    - `limit_all_gathers`: whether the number of gathers in flight is limited.
+    - `shard`: number of ranks that share one copy of the weights (HYBRID_SHARD).
+
+    Others:
+
+    - `overlap_gather`: whether a distributed optimizer gathers weights during the forward pass.
+    - `delayed`: whether the gradients of a step are exchanged during the next one, and applied then.
+    - `gradient_dtype`: data type in which gradients are exchanged.
+    - `gather`: `fp8` gathers weights after their cast to FP8.
+    - `sync_every`: number of steps after which `islands` exchange weights; in between, gradients
+    are
+      exchanged only inside each island. With `overlap_sync` the weights are exchanged during the
+      next steps.
     """
 
     bucket: Bytes | Literal[0] = 25 * 2**20  # 0: a bucket for each tensor

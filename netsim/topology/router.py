@@ -32,8 +32,15 @@ _PORTION = 1 << 15  # pairs treated at a time, to bound temporary memory
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The number of the class, NVLink domain, first link and first NIC port of every host, and the
-    host and number inside this host (slot) of every GPU.
+    """The numbers that locate hosts and GPUs in a cluster.
+
+    Args:
+        host_class: class of every host.
+        domain: NVLink domain of every host.
+        first_link: number in the topology of every host's first link.
+        first_port: number in the fabric of every host's first NIC port.
+        gpu_host: host of every GPU.
+        gpu_slot: number of every GPU among the used ones of its host.
     """
 
     host_class: Ints
