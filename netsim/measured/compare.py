@@ -182,10 +182,15 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Error:
-    """The error of some points: how far simulated times are from measured ones.
+    """How far simulated times are from measured ones; all systems have the same weight.
 
-    All systems have the same weight. See the comment above for `median`, `p90` and `bias`, which
-    are fractions.
+    Args:
+        points: number of points.
+        runs: number of runs.
+        systems: number of systems.
+        median: median error, a fraction: 0.15 means that both times differ by a factor of 1.15.
+        p90: 90th percentile of the error.
+        bias: signed median; above 0 if the simulation is too slow.
     """
 
     points: int

@@ -189,7 +189,7 @@ class Replicas(Model):
     Others:
 
     - `overlap_gather`: whether a distributed optimizer gathers weights during the forward pass.
-    - `delayed`: whether the gradients of a step are exchanged during the next one, and applied then.
+    - `delayed`: whether the gradients of a step are exchanged and applied during the next one.
     - `gradient_dtype`: data type in which gradients are exchanged.
     - `gather`: `fp8` gathers weights after their cast to FP8.
     - `sync_every`: number of steps after which `islands` exchange weights; in between, gradients

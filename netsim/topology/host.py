@@ -324,9 +324,9 @@ class _Search:
         if not self.machine.p2p:
             wire, staged = padded(wire, staged)
             wire = np.where(over_pcie[:, :, None], staged, wire)
-        return self._over_neighbours(wire, over_pcie), staged
+        return self._over_neighbors(wire, over_pcie), staged
 
-    def _over_neighbours(self, wire: Table, over_pcie: NDArray[np.bool_]) -> Table:
+    def _over_neighbors(self, wire: Table, over_pcie: NDArray[np.bool_]) -> Table:
         """In a host whose GPUs are linked in pairs, replace PCIe routes by the widest NVLink route
         over a third GPU (NCCL's NVB).
 

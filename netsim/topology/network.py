@@ -256,22 +256,22 @@ class Candidates:
         return np.diff(self.ptr)
 
     @property
-    def neighbours(self) -> Longs:
+    def neighbors(self) -> Longs:
         """The number of different neighbors that the links of each (switch, target) lead to."""
         return np.diff(np.searchsorted(np.flatnonzero(self.first), self.ptr))
 
-    def place(self, pair: Longs, neighbour: Ints, lane: Ints) -> Longs:
+    def place(self, pair: Longs, neighbor: Ints, lane: Ints) -> Longs:
         """Return positions in `link`: for each entry, parallel link number `lane` to neighbor
-        number `neighbour`.
+        number `neighbor`.
 
-        `pair` numbers the queried (switch, target). `neighbour` is taken modulo the number of its
+        `pair` numbers the queried (switch, target). `neighbor` is taken modulo the number of its
         neighbors, `lane` modulo the number of parallel links to that neighbor.
         """
         starts = np.flatnonzero(self.first)
         size = np.diff(np.append(starts, len(self.link)))
         begin = np.searchsorted(starts, self.ptr)
-        neighbour_number = begin[pair] + neighbour % np.diff(begin)[pair]
-        position: Longs = starts[neighbour_number] + lane % size[neighbour_number]
+        neighbor_number = begin[pair] + neighbor % np.diff(begin)[pair]
+        position: Longs = starts[neighbor_number] + lane % size[neighbor_number]
         return position
 
 
@@ -772,10 +772,10 @@ class _StaticChoices:
         there = tier[candidates.head[candidates.ptr[pair]]]
         up = there >= here
         dst = self.dst[rows]
-        neighbour = order[np.where(up, here, np.maximum(there - 1, 1)), dst]
+        neighbor = order[np.where(up, here, np.maximum(there - 1, 1)), dst]
         wide = np.maximum(np.array(self.usual.widths[0]), 1)
-        share = np.where(up, candidates.neighbours[pair], wide[there])
-        return candidates.place(pair, neighbour, order[np.where(up, here, there), dst] // share)
+        share = np.where(up, candidates.neighbors[pair], wide[there])
+        return candidates.place(pair, neighbor, order[np.where(up, here, there), dst] // share)
 
 
 @dataclass(frozen=True, slots=True)

@@ -304,7 +304,9 @@ def xgmi_rate(gcn: str) -> float:
 
 
 def _architecture(gcn: str) -> str:
-    """Return the architecture whose values are used for an architecture: gfx942 for gfx940."""
+    """Return the architecture from which values are taken for an architecture: gfx942 for gfx940,
+    which has none of its own.
+    """
     same: Mapping[str, str] = _FIGURES["by_gcn"]["same_as"]
     return same.get(gcn, gcn)
 

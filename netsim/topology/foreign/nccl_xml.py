@@ -290,7 +290,7 @@ class XmlC2c:
 
 @dataclass(frozen=True)
 class XmlPciLink:
-    """A link from this PCIe switch to another one outside of the tree."""
+    """A link from the PCIe switch that has this element to another switch outside of its tree."""
 
     target: Bus
 
