@@ -1048,6 +1048,8 @@ def _inside(
 ) -> list[Ints]:
     """Return the links from switch `here[i]` to `end[i]` inside their group: a list with one array
     per hop.
+
+    Raises a TopologyError if dead links cut a switch off from the rest of its group.
     """
     made = network.fabric
     hops = []
@@ -1056,8 +1058,14 @@ def _inside(
     while len(unfinished):
         step += 1
         candidates, pair = network.inside.candidates(here[unfinished], end[unfinished])
-        if not len(candidates.link):
-            raise TopologyError("")
+        cut_off = unfinished[candidates.count[pair] == 0]
+        if len(cut_off):
+            first = made.switches[here[cut_off[0]]]
+            last = made.switches[end[cut_off[0]]]
+            raise TopologyError(
+                f"dead links leave no way from '{first}' to '{last}' inside their group, which "
+                "routing minimal and valiant need; take static, ecmp, spray or adaptive"
+            )
         link = np.full(len(here), -1, np.int32)
         link[unfinished] = candidates.link[
             choices.place(candidates, pair, here[unfinished], rows[unfinished], step)
