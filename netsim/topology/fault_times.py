@@ -32,14 +32,14 @@ class Retries:
     seconds: float
     tries: int
 
-    def answered(self, begin: float, outages: Sequence[Span]) -> float:
+    def answer_time(self, begin: float, outages: Sequence[Span]) -> float:
         """Return the time of the first retry after a loss at `begin` that finds the link up;
         infinite if none does.
 
         `outages` are sorted and do not overlap. If a link is down from 1 s to 3.5 s, the third try,
         3 s after the loss, succeeds:
 
-        >>> Retries(1.0, 7).answered(1.0, [(1.0, 3.5)])
+        >>> Retries(1.0, 7).answer_time(1.0, [(1.0, 3.5)])
         4.0
         """
         begins = [outage_begin for outage_begin, _ in outages]
@@ -50,7 +50,7 @@ class Retries:
                 return instant
         return inf
 
-    def given_up(self, begin: float) -> float:
+    def give_up_time(self, begin: float) -> float:
         """Return when the connection gives up after a loss at `begin`: one timer period after the
         last retry.
         """
@@ -183,7 +183,7 @@ def _silent_spans(faults: Sequence[Fault], retries: Retries) -> Iterator[Span]:
     silent_until = -inf
     for begin, _ in outages:
         if begin >= silent_until:
-            silent_until = retries.answered(begin, outages)
+            silent_until = retries.answer_time(begin, outages)
             yield begin, silent_until
 
 
@@ -227,5 +227,5 @@ def first_fatal_loss(
         if not losing or not any(topology.link_name(link) in dead_links for link in links):
             continue
         silent_spans = _silent_spans(losing, retries)
-        ends += [retries.given_up(begin) for begin, end in silent_spans if end == inf]
+        ends += [retries.give_up_time(begin) for begin, end in silent_spans if end == inf]
     return min(ends, default=None)

@@ -105,8 +105,8 @@ class SwitchReduction:
         if len(gpus) < 2:
             raise TopologyError("a reduction in switches needs at least two GPUs")
         up, down, leaf, latency = self._access(np.asarray(gpus, np.int32), way, channel)
-        root, above, turn = self._rooted(np.unique(leaf), channel)
-        climbs = [self._climb(int(one), root, above, turn) for one in leaf]
+        root, above, cable_number = self._choose_root(np.unique(leaf), channel)
+        climbs = [self._climb(int(one), root, above, cable_number) for one in leaf]
         seconds = self.topology.links.latency
         rise = max(a + seconds[c[0]].sum() for a, c in zip(latency[0], climbs, strict=True))
         fall = max(a + seconds[c[1]].sum() for a, c in zip(latency[1], climbs, strict=True))
@@ -141,7 +141,7 @@ class SwitchReduction:
         latency = [np.array([links.latency[p].sum() for p in parts]) for parts in (ups, downs)]
         return np.concatenate(ups), np.concatenate(downs), leaf, (latency[0], latency[1])
 
-    def _rooted(self, leaves: Ints, channel: int) -> tuple[int, Ints, int]:
+    def _choose_root(self, leaves: Ints, channel: int) -> tuple[int, Ints, int]:
         """Choose the root above the switches `leaves` for a channel.
 
         Returns its number among the switches, for each switch the next switch towards the root, and
@@ -159,23 +159,23 @@ class SwitchReduction:
             )
         nearest = np.flatnonzero(farthest == farthest.min())
         roots = nearest[total[nearest] == total[nearest].min()]
-        turn, place = divmod(channel, len(roots))
+        cable_number, place = divmod(channel, len(roots))
         root = int(roots[place])
         start = np.array([root])
         above = dijkstra(self._joined, indices=start, unweighted=True, return_predecessors=True)[1]
-        return root, above[0].astype(np.int32), turn
+        return root, above[0].astype(np.int32), cable_number
 
-    def _climb(self, leaf: int, root: int, above: Ints, turn: int) -> tuple[Ints, Ints]:
+    def _climb(self, leaf: int, root: int, above: Ints, cable_number: int) -> tuple[Ints, Ints]:
         up = []
         down = []
         while leaf != root:
             over = int(above[leaf])
-            up.append(self._cable(leaf, over, turn))
-            down.append(self._cable(over, leaf, turn))
+            up.append(self._cable(leaf, over, cable_number))
+            down.append(self._cable(over, leaf, cable_number))
             leaf = over
         return np.array(up, np.int32), np.array(down, np.int32)
 
-    def _cable(self, tail: int, head: int, turn: int) -> int:
+    def _cable(self, tail: int, head: int, cable_number: int) -> int:
         key = tail * len(self.switches) + head
         first, last = np.searchsorted(self._key, [key, key + 1])
-        return int(self._link[first + turn % (last - first)])
+        return int(self._link[first + cable_number % (last - first)])

@@ -362,9 +362,11 @@ def _joined(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabr
         return kinds.single_switch(ports, terms)
     if config.kind == "custom":
         places = zip(ports.owner.tolist(), ports.rail.tolist(), strict=True)
-        ends = _Ends(tuple(f"node{host}.nic{rail}" for host, rail in places), config.switches)
-        cables = _cables(ends, config.links)
-        groups = _groups(ends, config.groups)
+        nodes = _FabricNodes(
+            tuple(f"node{host}.nic{rail}" for host, rail in places), config.switches
+        )
+        cables = _cables(nodes, config.links)
+        groups = _groups(nodes, config.groups)
         made = kinds.custom(ports, terms, config.switches, cables, groups)
         _check_reached(made, ports)
         return made
@@ -443,16 +445,16 @@ def check_routing(made: Fabric, routing: str) -> None:
         )
     network = FabricNetwork(made)
     used = np.unique(network.port_targets[1][1])
-    alone = used[made.groups[used] < 0]
-    if len(alone):
-        name = made.switches[int(alone[0])]
+    groupless = used[made.groups[used] < 0]
+    if len(groupless):
+        name = made.switches[int(groupless[0])]
         raise TopologyError(f"groups: '{name}' has NICs and is in no group, as {routing} needs")
     groups = np.unique(made.groups[used])
     count = int(made.groups.max()) + 1
     size = np.diff(network.between[0]).reshape(count, count)
-    lone = [(a, b) for a in groups for b in groups if a != b and not size[a, b]]
-    if lone:
-        a, b = (made.switches[int((made.groups == group).argmax())] for group in lone[0])
+    unlinked_groups = [(a, b) for a in groups for b in groups if a != b and not size[a, b]]
+    if unlinked_groups:
+        a, b = (made.switches[int((made.groups == group).argmax())] for group in unlinked_groups[0])
         message = f"no link between the groups of '{a}' and '{b}', which {routing} needs"
         raise TopologyError(f"groups: {message}")
     switches = np.flatnonzero(made.groups >= 0).astype(np.int32)
@@ -464,7 +466,7 @@ def check_routing(made: Fabric, routing: str) -> None:
 
 
 @dataclass(frozen=True)
-class _Ends:
+class _FabricNodes:
     """The nodes of a custom fabric by name, as cables refer to them: NICs (`node0.nic0`), then
     switches.
     """
@@ -477,7 +479,7 @@ class _Ends:
         """The number of each node by name: NICs first, then switches."""
         return {name: n for n, name in enumerate((*self.nics, *self.switches))}
 
-    def of(self, text: str, *field: object, switches: bool = False) -> list[int]:
+    def numbers_of(self, text: str, *field: object, switches: bool = False) -> list[int]:
         """Return the numbers of the nodes that a name or pattern matches; raise a TopologyError if
         none.
 
@@ -502,11 +504,11 @@ class _Ends:
         return numbers
 
 
-def _cables(ends: _Ends, links: tuple[Cable, ...]) -> list[CableEnds]:
+def _cables(nodes: _FabricNodes, links: tuple[Cable, ...]) -> list[CableEnds]:
     cables = []
     for place, cable in enumerate(links):
         sides = [
-            ends.of(text, "links", place, key)
+            nodes.numbers_of(text, "links", place, key)
             for key, text in (("from", cable.tail), ("to", cable.head))
         ]
         pairs = [(a, b) for a in sides[0] for b in sides[1] if a != b]
@@ -515,22 +517,22 @@ def _cables(ends: _Ends, links: tuple[Cable, ...]) -> list[CableEnds]:
         if len(sides[0]) > 1 and len(sides[1]) > 1:
             pairs = list({frozenset(pair): pair for pair in reversed(pairs)}.values())[::-1]
         for a, b in pairs:
-            up = (b, a) if b < len(ends.nics) <= a else (a, b)  # as they stand, but a NIC first
+            up = (b, a) if b < len(nodes.nics) <= a else (a, b)  # as they stand, but a NIC first
             cables += [(*up, cable.bandwidth, cable.latency)] * cable.count
     return cables
 
 
-def _groups(ends: _Ends, groups: dict[str, tuple[str, ...]]) -> Ints | None:
+def _groups(nodes: _FabricNodes, groups: dict[str, tuple[str, ...]]) -> Ints | None:
     """Return the group of every switch, -1 if it is in none; None if the file has no groups."""
     if not groups:
         return None
-    group_of_switch = np.full(len(ends.switches), -1, np.int32)
+    group_of_switch = np.full(len(nodes.switches), -1, np.int32)
     for number, (name, members) in enumerate(groups.items()):
         for place, text in enumerate(members):
-            for end in ends.of(text, "groups", name, place, switches=True):
-                switch = end - len(ends.nics)
+            for end in nodes.numbers_of(text, "groups", name, place, switches=True):
+                switch = end - len(nodes.nics)
                 if group_of_switch[switch] not in (-1, number):
-                    message = f"'{ends.switches[switch]}' is in another group already"
+                    message = f"'{nodes.switches[switch]}' is in another group already"
                     raise TopologyError(f"groups.{name}.{place}: {message}")
                 group_of_switch[switch] = number
     return group_of_switch
@@ -547,9 +549,9 @@ def _check_reached(made: Fabric, ports: Ports) -> None:
         part = part[part]
         if np.array_equal(part, before):
             break
-    meets: dict[frozenset[int], int] = {}
+    host_by_parts: dict[frozenset[int], int] = {}
     for host in np.unique(ports.owner).tolist():
-        meets.setdefault(frozenset(part[: made.ports][ports.owner == host].tolist()), host)
-    for (first, a), (second, b) in combinations(meets.items(), 2):
+        host_by_parts.setdefault(frozenset(part[: made.ports][ports.owner == host].tolist()), host)
+    for (first, a), (second, b) in combinations(host_by_parts.items(), 2):
         if not first & second:
             raise TopologyError(f"links: no way from node{a} to node{b}: no NICs of theirs meet")
