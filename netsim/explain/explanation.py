@@ -1,4 +1,6 @@
-"""Explain why a run takes as long as it does, and write the explanation as plain values."""
+"""Explain why a run (a simulated operation or step) takes as long as it does, and write the
+explanation as plain values.
+"""
 
 from typing import Any
 
@@ -21,7 +23,9 @@ FULL = 0.99  # the utilization from which a link counts as full
 
 @dataclass(frozen=True, slots=True)
 class LinkTime:
-    """A link, the seconds in which it was full, and its average utilization (0 to 1)."""
+    """A link, the seconds in which it was used at capacity, and its average utilization (0 to
+    1).
+    """
 
     name: str
     label: str
@@ -34,7 +38,8 @@ class Explanation:
     """The causes of a run's time, its busiest links, the effect of parameters, and the slack of
     rows.
 
-    `slack` is by row, in seconds; `gpus` says how every GPU spends the run.
+    `slack` is the seconds by which each row could be later without making the run longer; `gpus`
+    says how every GPU spends the run.
     """
 
     case: Case
@@ -48,7 +53,7 @@ class Explanation:
     gpus: GpuTime
 
     def slack_by_kind(self) -> dict[str, float]:
-        """The least slack, in seconds, of the rows that use each kind of link."""
+        """Return the least slack, in seconds, of the rows that use each kind of link."""
         program = self.case.program
         kinds = link_kinds(program)
         paths = program.paths
@@ -60,7 +65,7 @@ class Explanation:
         return {name: float(least[owner[kinds[paths.link] == name]].min()) for name in names}
 
     def slack_by_gpu(self) -> NDArray[np.float64]:
-        """The least slack, in seconds, of the rows that every GPU sends or works on."""
+        """Return the least slack, in seconds, of the rows that every GPU sends or works on."""
         program = self.case.program
         schedule = program.schedule
         least = np.full(schedule.ranks, self.timeline.makespan)
@@ -72,8 +77,9 @@ class Explanation:
 def explain(
     case: Case, timeline: Timeline, *, engine: str = "auto", most_rows: int = MOST_ROWS
 ) -> Explanation:
-    """Explain a run; at most `most_rows` rows are simulated again to confirm the effect of
-    parameters."""
+    """Explain a run, given its program (`case`) and timeline; at most `most_rows` rows are
+    simulated again to confirm the effect of parameters.
+    """
     program = case.program
     loads = Loads(program, timeline)
     split = split_path(program, timeline, launch=case.launch, loads=loads)
@@ -91,7 +97,7 @@ def explain(
 
 
 def _links(program: Program, timeline: Timeline) -> list[LinkTime]:
-    """The links that were full for the longest time."""
+    """Return the links that were used at capacity for the longest time."""
     use = link_use(program, timeline)
     top = use.top(TOP_LINKS * 4)
     load = load_over_time(program, timeline, use.link[top], BINS)
@@ -112,7 +118,7 @@ def _links(program: Program, timeline: Timeline) -> list[LinkTime]:
 
 
 def as_values(explanation: Explanation) -> dict[str, Any]:
-    """The explanation as plain values for JSON and pictures; times in µs."""
+    """Return the explanation as plain values for JSON and pictures; times in µs."""
     program = explanation.case.program
     of_gpus = explanation.gpus
     columns = np.array([of_gpus.communicating, of_gpus.computing, of_gpus.waiting]) * 1e6
@@ -160,7 +166,7 @@ def as_values(explanation: Explanation) -> dict[str, Any]:
 
 
 def _segment(program: Program, segment: Any) -> dict[str, Any]:
-    """A row of the critical path as plain values."""
+    """Return a segment (a row of the critical path) as plain values; times in µs."""
     schedule = program.schedule
     style = schedule.styles[int(schedule.style[segment.row])]
     sources, targets = schedule.members(segment.row)
@@ -184,7 +190,7 @@ def _segment(program: Program, segment: Any) -> dict[str, Any]:
 
 
 def _answer(answer: ParameterAnswer, now: float) -> dict[str, Any]:
-    """The effect of a parameter as plain values; `now` is the time of the run in seconds."""
+    """Return the effect of a parameter as plain values; `now` is the time of the run in seconds."""
     parameter = answer.parameter
     slope = answer.slope()
 
@@ -214,7 +220,7 @@ def _answer(answer: ParameterAnswer, now: float) -> dict[str, Any]:
 
 
 def _lanes(explanation: Explanation) -> list[list[float]]:
-    """[rank, begin, end] in µs of the periods in which each rank moves data or computes."""
+    """Return [rank, begin, end] in µs of the periods in which each rank moves data or computes."""
     program = explanation.case.program
     timeline = explanation.timeline
     rows = np.flatnonzero((program.schedule.amount > 0) & (timeline.end > timeline.start))

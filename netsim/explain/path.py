@@ -1,5 +1,6 @@
-"""The critical path of a run: the slack of rows, what limits them, and which rows share their
-links."""
+"""The critical path of a run: the slack of rows, what limits their rates, and which rows share
+their links.
+"""
 
 from typing import Any
 
@@ -14,8 +15,11 @@ from netsim.schedule.schedule import COMPUTE, MARK
 
 
 def slacks(program: Program, timeline: Timeline) -> NDArray[np.float64]:
-    """The slack of every row in seconds, computed from the end of the run back over all
-    dependencies."""
+    """Return the slack of every row in seconds: how much later it could finish without making the
+    run longer.
+
+    It is computed from the end of the run back over all dependencies.
+    """
     schedule = program.schedule
     end = timeline.end
     start = timeline.start
@@ -41,7 +45,9 @@ EQUAL_LIMITS = 1e-6  # links count as equally full or slow up to this relative d
 
 
 def _rates(program: Program, path: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """The links of a path, and the rate that each allows a row which has the link alone."""
+    """Return the links of a path (by its number), and the rate in bytes/s that each allows to a row
+    which has the link to itself.
+    """
     paths = program.paths
     span = slice(int(paths.ptr[path]), int(paths.ptr[path + 1]))
     link = paths.link[span]
@@ -50,11 +56,12 @@ def _rates(program: Program, path: int) -> tuple[NDArray[np.int32], NDArray[np.f
 
 @dataclass(frozen=True)
 class Limits:
-    """For some rows, what limits each while it moves.
+    """What limits the rate of some rows, one entry for each.
 
-    `link` is the fullest link of its path if other rows slowed it, else the slowest link; -1 is the
-    row's own highest rate, -2 nothing. `equal_links` are all links that are equally full or slow,
-    with -1 for the own rate.
+    Args:
+        link: number of the fullest link of the row's path if other rows slowed it, else of the
+            slowest link; -1 if the row's own highest rate limits it, -2 if nothing does.
+        equal_links: all links that are equally full or slow, with -1 for the own rate.
     """
 
     link: NDArray[np.int64]
@@ -68,7 +75,11 @@ def limits(
     slowed: NDArray[np.bool_],
     loads: Loads,
 ) -> Limits:
-    """What limits each row; `slowed` are the rows that other rows on their links slowed."""
+    """Return what limits each of `rows`.
+
+    `slowed` is a mask of the rows that other rows on their links slowed; `loads` are the loads of
+    links over time.
+    """
     result = Limits(np.full(len(rows), -2, np.int64), [()] * len(rows))
     begin, end = loads.flow(rows)
     cap = program.caps[program.schedule.style[rows]]
@@ -93,9 +104,10 @@ def limits(
 def _note(
     result: Limits, rows: NDArray[np.int64], links: NDArray[Any], limiting: NDArray[np.bool_]
 ) -> None:
-    """Record for each row (columns of `limiting`) the links that limit it.
+    """Store in `result` which links limit each of `rows`: `limiting` is a mask (links x rows).
 
-    The first of these is its `link`; the row's own rate (-1) only if no link limits it as well.
+    The first such link becomes the row's `link`; its own rate (-1) only if no link limits it as
+    well.
     """
     for row, column in zip(rows.tolist(), limiting.T, strict=True):
         equal_links = tuple(links[column].tolist())
@@ -113,7 +125,9 @@ def _shares(
     begin: NDArray[np.float64],
     end: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """The utilization of the links of a path (rows) while each of some rows moves (columns)."""
+    """Return the utilization of links (rows of the result) between `begin` and `end` (seconds) of
+    some rows of the schedule (columns).
+    """
     use = np.array([loads.between(number, begin, end) for number in link.tolist()])
     rooms = [
         room_until(program.links, number, end) - room_until(program.links, number, begin)
@@ -135,11 +149,18 @@ OWN_RATE = -1  # in place of a link: the row's own highest rate limits it
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One row of the critical path and the time before it since the earlier row; times in seconds.
+    """One row of the critical path, and the time between the previous row of the path and this one;
+    times in seconds.
 
-    `before` is the row for which it waited (-1: none) and `lag` the number of that dependency's lag
-    in the schedule. `link` limits its flow: a number of the link table, `OWN_RATE` or -2 (nothing).
-    `equal_links` are all links that limit it equally, each of which would slow it by itself.
+    Args:
+        row: number of the row.
+        before: the row for which it waited (-1: none).
+        lag: number in the schedule of the lag of that dependency.
+        begin: start time.
+        end: finish time.
+        link: what limits its rate: a number of the link table, `OWN_RATE`, or -2 (nothing).
+        seconds: seconds by cause, from the end of `before` to `end`.
+        equal_links: all links that limit it equally, each of which would slow it by itself.
     """
 
     row: int
@@ -154,7 +175,9 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """All segments in order, and the seconds of every cause, whose sum is `total`."""
+    """All segments of the critical path in order, and the seconds of every cause, whose sum is
+    `total`.
+    """
 
     segments: tuple[Segment, ...]
     total: float
@@ -164,7 +187,9 @@ class Split:
 def split_path(
     program: Program, timeline: Timeline, *, launch: float = 0.0, loads: Loads | None = None
 ) -> Split:
-    """Split the critical path of a run into segments, after a launch of `launch` seconds."""
+    """Split the critical path of a run, which a launch of `launch` seconds precedes, into
+    segments.
+    """
     rows = critical_path(program, timeline).rows
     flows = _flows(program, timeline, rows, loads or Loads(program, timeline))
     segments = []
@@ -203,7 +228,9 @@ def split_path(
 def _lead(
     program: Program, timeline: Timeline, row: int, before: int
 ) -> tuple[int, dict[str, float]]:
-    """The lag by which a row waited for the row before it, and the causes of the time between."""
+    """Return the number of the lag by which a row waited for the row `before`, and the seconds
+    between these rows by cause.
+    """
     start = float(timeline.start[row])
     if before < 0:
         return -1, ({"waiting": start} if start > 0 else {})
@@ -228,8 +255,16 @@ def _lead(
 
 @dataclass(frozen=True, slots=True)
 class _Flows:
-    """By row of the path: its kind, its start-up, its time at full rate, the delay, and what
-    limits it."""
+    """The time of each row of the critical path, divided.
+
+    Args:
+        kind: kind of the row.
+        launched: whether the row is work of a host (a launch).
+        startup: seconds before bytes move.
+        alone: seconds at the rate that it has without other rows.
+        shared: seconds of delay by other rows.
+        limits: what limits its rate.
+    """
 
     kind: NDArray[np.generic]
     launched: NDArray[np.bool_]
@@ -239,7 +274,9 @@ class _Flows:
     limits: Limits
 
     def causes(self, place: int) -> list[tuple[str, float]]:
-        """The causes of the time from start to end of one row, in seconds."""
+        """Return (cause, seconds) of the time from start to finish of row number `place` of the
+        path.
+        """
         startup = float(self.startup[place])
         alone = float(self.alone[place])
         shared = float(self.shared[place])
@@ -280,7 +317,7 @@ _NAMED = 3  # most GPUs of a group that are named
 
 @dataclass(frozen=True, slots=True)
 class Sharer:
-    """The seconds by which rows on a hop delayed the critical path, on which link."""
+    """The seconds by which the rows on a hop delayed the critical path on a link."""
 
     link: str
     hop: str
@@ -288,8 +325,9 @@ class Sharer:
 
 
 def sharers(program: Program, split: Split, loads: Loads) -> list[Sharer]:
-    """The delay of the critical path in seconds, by link and by the hop of the rows that used it
-    as well."""
+    """Return the delays of the critical path by other rows, for each link and each hop of those
+    rows, the largest first.
+    """
     slowed = [
         segment
         for segment in split.segments
@@ -323,7 +361,9 @@ def sharers(program: Program, split: Split, loads: Loads) -> list[Sharer]:
 def _labels(
     program: Program, row: int, others: "np.ndarray[tuple[int], np.dtype[np.int64]]"
 ) -> list[str]:
-    """The hop of each of the other rows; rows of the same hop as `row` are on other channels."""
+    """Return a label for each row of `others`: its hop, or `other channels of HOP` if it has the
+    same hop as `row`.
+    """
     ends = hop_label(program, row)
     labels = []
     label_of = dict[tuple[int, int, int], str]()
@@ -340,8 +380,9 @@ def _labels(
 
 
 def hop_label(program: Program, row: int) -> str:
-    """The hop over which a row moves data, `node0.gpu1 -> node0.gpu2`, or the GPU on which it
-    works."""
+    """Return the hop over which a row moves data as text, `node0.gpu1 -> node0.gpu2`, or the GPU on
+    which it works.
+    """
     sources, targets = program.schedule.members(row)
     if sources == targets:
         return _named(program, sources)
@@ -349,7 +390,7 @@ def hop_label(program: Program, row: int) -> str:
 
 
 def _named(program: Program, ranks: tuple[int, ...]) -> str:
-    """The names of a few ranks, or the number of many."""
+    """Return the names of a few ranks, or the number of many, as text."""
     if len(ranks) > _NAMED:
         return f"{len(ranks)} GPUs"
     return ", ".join(program.gpus[rank] for rank in ranks)

@@ -1,4 +1,5 @@
-"""How the time of a program depends on its parameters: rates and latencies of classes of links.
+"""How the time of a program depends on its parameters: rates and latencies of classes of links, and
+times of the protocol.
 
 A parameter can be scaled by a factor, which gives another program with the same rows.
 """
@@ -32,7 +33,7 @@ LATENCIES = {**LABELS, "nic": "entry to a NIC", "fabric": "fabric hop"}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A program and the seconds of its launch, which precede its first row."""
+    """A program, and the seconds of the launch that precedes its first row."""
 
     program: Program
     launch: float = 0.0
@@ -40,10 +41,15 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A figure on which the time depends. A larger rate is faster, a larger latency is slower.
+    """A rate or a latency on which the time depends. A larger rate is faster, a larger latency is
+    slower.
 
-    `value` is the figure of all members of the class in `unit`, or None if they differ. `scaled`
-    returns the case with the figure multiplied by a factor.
+    Args:
+        key: name in files, such as `nvlink.rate`.
+        label: name for the user.
+        rate: whether it is a rate.
+        scaled: returns a case with the parameter multiplied by a factor.
+        value: its value in `unit`; None if the links of the class differ.
     """
 
     key: str
@@ -55,7 +61,7 @@ class Parameter:
 
 
 def parameters_of(case: Case) -> list[Parameter]:
-    """All parameters of a program that are neither zero nor infinite."""
+    """Return all parameters of a program that are neither zero nor infinite."""
     kinds = link_kinds(case.program)
     entered = latency_kinds(case.program)
     names = list(dict.fromkeys(kinds[case.program.paths.link].tolist()))
@@ -75,8 +81,9 @@ def parameters_of(case: Case) -> list[Parameter]:
 
 
 def link_kinds(program: Program) -> NDArray[np.str_]:
-    """The kind of every link that paths use, by the figure that sets its rate; "" for other
-    links."""
+    """Return for every link that paths use the kind of link whose parameter sets its rate; "" for
+    other links.
+    """
     kinds = np.full(len(program.links), "", dtype="<U8")
     for link in np.unique(program.paths.link).tolist():
         kind = program.links.kind(link)
@@ -85,8 +92,9 @@ def link_kinds(program: Program) -> NDArray[np.str_]:
 
 
 def latency_kinds(program: Program) -> NDArray[np.str_]:
-    """The kind of every link by the figure that sets its latency, which is that of the node it
-    enters."""
+    """Return for every link the kind of link whose parameter sets its latency, which is that of the
+    node it enters.
+    """
     kinds = link_kinds(program)
     for link in np.flatnonzero(np.isin(kinds, ("nic", "pcie"))).tolist():
         head = program.links.name(link).partition("->")[2]
@@ -98,7 +106,9 @@ def latency_kinds(program: Program) -> NDArray[np.str_]:
 
 
 def latency_parts(program: Program, kinds: NDArray[np.str_], name: str) -> NDArray[np.float64]:
-    """The seconds that the links of one kind contribute to the latency of every path."""
+    """Return the seconds that the links of the kind `name` contribute to the latency of every path;
+    `kinds` is the kind of every link.
+    """
     paths = program.paths
     owner = owners_of(paths.ptr)
     latency = program.links.latency[paths.link]
@@ -110,12 +120,14 @@ def latency_parts(program: Program, kinds: NDArray[np.str_], name: str) -> NDArr
 
 
 def _common(values: NDArray[np.float64]) -> float | None:
-    """The value that all values have, or None if they differ."""
+    """Return the value that all values have, or None if they differ."""
     return float(values[0]) if len(values) and np.ptp(values) <= 1e-9 * values[0] else None
 
 
 def _rate(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter | None:
-    """The rate of a kind of link; None if all its links are dead or unlimited."""
+    """Return the parameter for the rate of the links of the kind `name`; None if all these links
+    are dead or unlimited.
+    """
     is_kind = kinds == name
     capacity = program.links.capacity[is_kind]
     capacity = capacity[np.isfinite(capacity) & (capacity > 0)]
@@ -155,7 +167,7 @@ def _rate(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter | N
 
 
 def _latency(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter | None:
-    """The latency of a kind of link; None if it is 0."""
+    """Return the parameter for the latency of the links of the kind `name`; None if it is 0."""
     is_kind = kinds == name
     latency = program.links.latency[is_kind]
     if not (latency > 0).any():
@@ -180,15 +192,17 @@ def _latency(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter 
 
 
 def own_rate_key(program: Program) -> str:
-    """The key of the parameter that limits rows themselves: the rate of SMs if links model
-    these."""
+    """Return the key of the parameter that sets the rows' own highest rates: the rate of SMs if
+    links model these.
+    """
     links = np.unique(program.paths.link).tolist()
     return "sm.rate" if any(program.links.kind(link) == "sm" for link in links) else "own.rate"
 
 
 def _own_rate(program: Program) -> Parameter | None:
-    """The highest rates of the rows themselves, without computations; None if they are
-    unlimited."""
+    """Return the parameter for the rows' own highest rates, without computations; None if they are
+    unlimited.
+    """
     caps = [
         style.cap for style in program.schedule.styles if style.cap < inf and style.kind != COMPUTE
     ]
@@ -215,14 +229,16 @@ def _own_rate(program: Program) -> Parameter | None:
 
 
 def _both(first: Parameter, second: Parameter) -> Parameter:
-    """The first parameter, scaled together with the second."""
+    """Return the first parameter, changed so that the second one is always scaled with it."""
     return replace(
         first, scaled=lambda case, factor: second.scaled(first.scaled(case, factor), factor)
     )
 
 
 def _of_styles(case: Case) -> list[Parameter | None]:
-    """The start-up of slices and the launch, each None if it takes no time."""
+    """Return the parameters for the start-up of slices and for the launch, each None if it takes no
+    time.
+    """
     styles = case.program.schedule.styles
     has_startup = any(style.latency > 0 and style.kind != MARK for style in styles)
     launched = case.launch > 0 or any(style.latency > 0 and style.kind == MARK for style in styles)
@@ -251,15 +267,16 @@ def _of_styles(case: Case) -> list[Parameter | None]:
 
 
 def _restyled(case: Case, change: Callable[[Style], Style]) -> Case:
-    """The case with every style of its schedule changed."""
+    """Return the case with every style of its schedule replaced by `change(style)`."""
     schedule = case.program.schedule
     changed = replace(schedule, styles=tuple(change(style) for style in schedule.styles))
     return replace(case, program=replace(case.program, schedule=changed))
 
 
 def _of_lags(program: Program) -> list[Parameter | None]:
-    """The synchronization of the protocol (lags after arrivals) and the return of credits (other
-    lags)."""
+    """Return the parameters for the synchronization of the protocol (lags after arrivals) and for
+    the return of credits (other lags).
+    """
     lags = program.schedule.lags
 
     def parameter(arrival: bool, key: str, label: str) -> Parameter | None:
@@ -297,9 +314,11 @@ class ParameterAnswer:
     - `on_path`: the part of the critical path that the parameter determines. If the parameter grows
       by one percent, the time changes by one percent of `on_path`: it falls for a rate and grows
       for a latency. If two kinds of links are equally full, a lower rate of either is slower, but a
-      higher rate of one is not faster; each counts with half of the time.
+      higher rate of one is not faster; half of the time is attributed to each.
     - `better`, `worse`: the times with the parameter changed by `STEP` in each direction.
-    - `swing`: the times with a change by `SWING`; `ideal`: the time if it is infinitely fast."""
+    - `swing`: the times with the parameter changed by `SWING` (better, worse).
+    - `ideal`: the time if the parameter is infinitely fast.
+    """
 
     parameter: Parameter
     on_path: float
@@ -309,24 +328,25 @@ class ParameterAnswer:
     ideal: float | None = None
 
     def slope(self) -> float | None:
-        """The change of the time, in seconds, if the parameter doubles, extrapolated from small
-        steps."""
+        """Return the seconds by which the time changes if the parameter doubles, extrapolated
+        linearly from small steps.
+        """
         if self.better is None or self.worse is None:
             return None
         change = (self.worse - self.better) / (2 * STEP)
         return -change if self.parameter.rate else change
 
     def expected(self) -> float:
-        """The same slope by the critical path."""
+        """Return the slope that follows from the critical path (see `slope`)."""
         return -self.on_path if self.parameter.rate else self.on_path
 
     def anomalous(self, now: float) -> bool:
         """Whether the time changes in a way that no single path explains; `now` is the present
         time.
 
-        A better parameter is slower, a worse one is faster, or the time changes by a larger
-        fraction than the parameter. Rows that share links then meet other rows than before, so that
-        no slope can be stated.
+        It does if a better parameter is slower, if a worse one is faster, or if the time changes by
+        a larger fraction than the parameter. Then rows that share links overlap with other rows
+        than before, and no slope can be stated.
         """
         if self.better is None or self.worse is None or self.swing is None or self.ideal is None:
             return False
@@ -342,10 +362,10 @@ class ParameterAnswer:
 
 
 def what_if(case: Case, split: Split, *, engine: str, most_rows: int) -> list[ParameterAnswer]:
-    """The answer of every parameter, those with the largest effect first.
+    """Return how the time depends on every parameter, those with the largest effect first.
 
     Parameters are simulated in the order of their time on the critical path, as long as no more
-    than `most_rows` rows are simulated.
+    than `most_rows` rows are simulated; for the others only `on_path` is known.
     """
     parameters = parameters_of(case)
     seconds = path_seconds(case.program, split)
@@ -381,13 +401,15 @@ def what_if(case: Case, split: Split, *, engine: str, most_rows: int) -> list[Pa
 
 
 def _weight(answer: ParameterAnswer) -> float:
-    """The size of a parameter's effect, by which answers are sorted."""
+    """Return the size of a parameter's effect in seconds, by which answers are sorted."""
     slope = answer.slope()
     return max(answer.on_path if slope is None else abs(slope), 1e-9 * answer.on_path)
 
 
 def path_seconds(program: Program, split: Split) -> dict[str, float]:
-    """The seconds of the critical path by the parameter that determines them."""
+    """Return the seconds of the critical path that each parameter determines, by the key of the
+    parameter.
+    """
     kinds = link_kinds(program)
     seconds_of: dict[str, float] = {}
 
@@ -420,7 +442,7 @@ def path_seconds(program: Program, split: Split) -> dict[str, float]:
 
 
 def _wire_parts(program: Program, split: Split) -> dict[str, float]:
-    """The seconds of link latency on the path by the parameter that sets them."""
+    """Return the seconds of link latency on the critical path by the kind of link that sets it."""
     kinds = latency_kinds(program)
     segments = [segment for segment in split.segments if segment.seconds.get("wire")]
     before = np.array([segment.before for segment in segments], np.int64)

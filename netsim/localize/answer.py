@@ -1,4 +1,6 @@
-"""The answer as text and as plain values: suspects, their probabilities, the next test."""
+"""The answer of `netsim localize` as text and as plain values: suspects, their probabilities, the
+next test.
+"""
 
 from collections.abc import Iterator, Sequence
 from math import exp
@@ -26,7 +28,15 @@ COMMON = 0.05  # log ratio from which a deviation of all tests of a shape is men
 
 @dataclass(frozen=True)
 class LocalizeResult:
-    """All that `netsim localize` found out."""
+    """All that `netsim localize` has found.
+
+    Args:
+        search: the search, with the tests.
+        verdict: the faults that it concludes.
+        hosts: names of the hosts.
+        proposal: the next test to run; None if none is needed.
+        differences: where NCCL's debug log differs from the simulation.
+    """
 
     search: FaultSearch
     verdict: Conclusion
@@ -41,7 +51,7 @@ class LocalizeResult:
 
 
 def as_values(result: LocalizeResult) -> dict[str, Any]:
-    """The answer as the values of the JSON file."""
+    """Return the answer as the values of the JSON file."""
     verdict = result.verdict
     hosts = result.hosts
     ranking = verdict.ranking
@@ -77,8 +87,11 @@ def as_values(result: LocalizeResult) -> dict[str, Any]:
 
 
 def part_of(result: LocalizeResult, group: SuspectClass) -> str:
-    """The part of a class as faults name it: a pattern if there is one for all members of its best
-    kind, else the part of the best member."""
+    """Return the part that a class of suspects means, in the form in which faults name it.
+
+    If all members of the kind of the best member have a common pattern (`node5.nic*`), it is this
+    pattern, else the part of the best member.
+    """
     kind = group.best.suspect.kind
     same = [fit.suspect for fit in group.members if fit.suspect.kind == kind]
     pattern = result.predictor.parts.pattern_of(same)
@@ -118,14 +131,18 @@ def _suspect_values(
 
 
 def fault_words(suspect: Suspect, severity: float) -> str:
-    """What is wrong with a suspect, in words."""
+    """Return what is wrong with a suspect as text, such as `NIC or its cable: 50% of the bandwidth
+    left`.
+    """
     if suspect.setting:
         return SETTINGS[suspect.setting].title
     return KINDS[suspect.kind].words(severity)
 
 
 def hosts_of(result: LocalizeResult, suspects: Sequence[Suspect]) -> list[str]:
-    """The host names of suspects that are parts of nodes; those at a leaf for a leaf."""
+    """Return the host names of the nodes that suspects are parts of; for a leaf switch those of the
+    nodes at it.
+    """
     leaves = result.predictor.parts.leaves
     nodes: dict[int, None] = {}
     for suspect in suspects:
@@ -164,7 +181,9 @@ def _test_values(result: LocalizeResult) -> dict[str, Any] | None:
 
 
 def names_of(suspects: Sequence[Suspect]) -> list[str]:
-    """The parts of suspects, each once; nodes with what is wrong with them."""
+    """Return the names of suspects, each once; those of whole nodes and of settings with what is
+    wrong.
+    """
     return list(dict.fromkeys(_name_of(suspect) for suspect in suspects))
 
 
@@ -177,7 +196,9 @@ def _name_of(suspect: Suspect) -> str:
 
 
 def command_of(result: LocalizeResult, proposal: NextTest, test: NodeTest) -> str:
-    """The command that runs a test of a proposal, as for Open MPI with a process for each GPU."""
+    """Return the command that runs a test of a proposal, with Open MPI and one process for each
+    GPU.
+    """
     rank_count = len(test.gpus) or result.predictor.gpus_per_node
     hosts = ",".join(f"{result.hosts.name_of(node)}:{rank_count}" for node in test.nodes)
     size = proposal.question.size_bytes
@@ -194,8 +215,11 @@ def command_of(result: LocalizeResult, proposal: NextTest, test: NodeTest) -> st
 
 
 def common_deviations(result: LocalizeResult) -> list[tuple[str, float]]:
-    """By kind of test, what all tests of the kind deviate by from the simulation beyond the faults
-    found; the largest size of each."""
+    """Return for each kind of test (text) the center of its deviations: the log ratio by which all
+    its tests are slower than simulated, beyond the faults that were found.
+
+    Only centers above a threshold, and one size of each kind.
+    """
     search = result.search
     if not len(search.observations) or len(result.verdict.baseline) == 0:
         return []
@@ -212,11 +236,11 @@ def common_deviations(result: LocalizeResult) -> list[tuple[str, float]]:
     return list(deviations.values())
 
 
-# Text
+# The answer as text.
 
 
 def text_lines(result: LocalizeResult) -> Iterator[str]:
-    """The answer in a few sentences."""
+    """Yield the lines of the answer."""
     search = result.search
     verdict = result.verdict
     count = len({node for timed in search.tests for node in timed.test.nodes})
@@ -262,7 +286,7 @@ def _verdict_lines(result: LocalizeResult) -> Iterator[str]:
 
 
 def percent(probability: float) -> str:
-    """A probability in percent: `97 %`, `> 99.9 %`."""
+    """Return a probability as text in percent: `97 %`, `> 99.9 %`."""
     if probability > 0.9995:
         return "> 99.9 %"
     if 0 < probability < 0.0005:
@@ -281,7 +305,9 @@ def _suspect_line(result: LocalizeResult, group: SuspectClass) -> str:
 
 
 def _detail_lines(result: LocalizeResult, group: SuspectClass) -> Iterator[str]:
-    """The host names of a suspect, the parts that look the same, how to confirm a setting."""
+    """Yield lines on a class of suspects: its hosts, the parts that no test separates from it, how
+    to confirm a setting.
+    """
     part = part_of(result, group)
     hosts = hosts_of(result, [fit.suspect for fit in group.members])
     if hosts:
@@ -299,7 +325,9 @@ def _detail_lines(result: LocalizeResult, group: SuspectClass) -> Iterator[str]:
 
 
 def shortened(names: Sequence[str]) -> str:
-    """A list of names, of which some are counted if there are many."""
+    """Return a list of names as text; if there are many, only the first ones and the number of the
+    others.
+    """
     if len(names) <= MOST_NAMES:
         return ", ".join(names)
     return ", ".join(names[: MOST_NAMES - 1]) + f" and {len(names) - MOST_NAMES + 1} more"
@@ -330,7 +358,9 @@ def _next_lines(result: LocalizeResult) -> Iterator[str]:
 
 
 def suspected_nodes(result: LocalizeResult) -> dict[int, float]:
-    """By node, the largest probability of a suspect that is in it."""
+    """Return the largest probability of a suspect in each node, by the number of the node. A class
+    of suspects divides its probability among its nodes.
+    """
     nodes: dict[int, float] = {}
     for group in result.verdict.ranking:
         share = group.probability / len({fit.suspect.node for fit in group.members})
@@ -341,8 +371,12 @@ def suspected_nodes(result: LocalizeResult) -> dict[int, float]:
 
 
 def pair_ratios(search: FaultSearch) -> dict[tuple[int, int], float]:
-    """By pair of nodes, the largest measured time over the expected one of tests of these two, at
-    the sizes that are compared; of single nodes as a pair of equals."""
+    """Return for each pair of nodes the largest measured over expected time of the tests of these
+    two nodes.
+
+    Only the sizes that are compared count. A test of a single node is the pair of this node with
+    itself.
+    """
     ratios: dict[tuple[int, int], float] = {}
     start = 0
     for timed in search.tests:

@@ -1,4 +1,6 @@
-"""Which tests are considered as the next one: groups of nodes, collectives, GPUs and sizes."""
+"""Which tests are considered as the next test: combinations of nodes, collectives, GPUs and
+sizes.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -22,12 +24,17 @@ def candidate_tests(
     shares: Mapping[int, float],
     excluded: frozenset[int],
 ) -> Iterator[tuple[NodeTest, SizeQuestion]]:
-    """Tests that may split suspects: single nodes, pairs with a node that is not suspected, groups
-    with a half of the probability, tests within and across leaves, and tests of single GPUs and
-    their NICs.
+    """Yield tests that may separate suspects.
 
-    `shares` has the probability of each suspected node, of 1 in all. `excluded` nodes have a fault
-    that was found already, which would hide others."""
+    These are tests of single nodes, of pairs with a node that is not suspected, of groups with a
+    half of the probability, of nodes within and across leaves, and of single GPUs and their NICs.
+
+    Args:
+        search: the search so far.
+        suspects: the suspects, the most probable first.
+        shares: the fraction of the probability that each suspected node has.
+        excluded: nodes with a fault that was found already, which would hide other faults.
+    """
     predictor = search.predictor
     settings = common_settings(search)
     question = SizeQuestion(next_size(search))
@@ -50,7 +57,8 @@ def candidate_tests(
             continue
         if predictor.gpus_per_node * len(group) > 1:
             yield NodeTest(group, "all_reduce", settings=settings), question
-        # sendrecv of all GPUs crosses the network only at the ends of a node.
+        # A sendrecv of all GPUs crosses the network only from the last GPU of a node to the next
+        # node.
         if len(group) <= 2 and (len(group) == 1) != (predictor.gpus_per_node == 1):
             yield NodeTest(group, "sendrecv", settings=settings), question
         if len(group) == 2 and predictor.gpus_per_node > 1:
@@ -61,7 +69,7 @@ def candidate_tests(
 
 
 def _gpus_in_question(predictor: Predictor, suspects: Sequence[Suspect]) -> list[int]:
-    """The numbers of suspected GPUs and NICs, the most probable first; a few."""
+    """Return the numbers of up to 4 suspected GPUs and NICs, the most probable first."""
     numbers = [
         int(suspect.local.lstrip("gpunic"))
         for suspect in suspects
@@ -73,7 +81,11 @@ def _gpus_in_question(predictor: Predictor, suspects: Sequence[Suspect]) -> list
 def _partners(
     predictor: Predictor, node: int, free: Sequence[int], excluded: frozenset[int]
 ) -> list[int]:
-    """Nodes that are not suspected, to test with: one on the leaves of a node, one on others."""
+    """Return up to two nodes to test `node` with: one on the same leaf switches, one on others.
+
+    They are taken from `free`, the nodes that are not suspected; if there are none, from all nodes
+    that are not `excluded`.
+    """
     leaves = predictor.parts.leaves
     if not free:
         everyone = range(predictor.node_count)
@@ -86,12 +98,16 @@ def _partners(
 def _shares_of_nodes(
     predictor: Predictor, shares: Mapping[int, float], free: Sequence[int]
 ) -> Iterator[tuple[int, ...]]:
-    """Groups of suspected nodes that have a half, or a quarter, of the probability; those on the
-    same leaves beside each other. A single node comes with one that is not suspected."""
+    """Yield groups of suspected nodes that together have a half, or a quarter, of the probability;
+    nodes on the same leaves are grouped together.
+
+    `shares` has the fraction of the probability of each node. A group of a single node is completed
+    by a node of `free`, the nodes that are not suspected.
+    """
     if len(shares) < 2:
         return
     leaves = predictor.parts.leaves
-    # Nodes that are almost cleared come last: they would be in each half.
+    # Nodes that are almost cleared come last; otherwise they would be in each half.
     least = CLEARED * max(shares.values())
     order = sorted(shares, key=lambda node: (shares[node] < least, leaves[node], node))
     total = sum(shares.values())
@@ -99,7 +115,7 @@ def _shares_of_nodes(
         group: list[int] = []
         probability = 0.0
         for node in order:
-            # Stop where the group is closer to the share without this node.
+            # Stop if the group is closer to the wanted fraction without this node.
             if group and probability + shares[node] / 2 > share * total:
                 break
             group.append(node)
@@ -112,7 +128,9 @@ def _shares_of_nodes(
 def _by_leaves(
     predictor: Predictor, suspects: Sequence[Suspect], excluded: frozenset[int]
 ) -> Iterator[tuple[int, ...]]:
-    """Pairs within a suspected leaf, and across it and another one."""
+    """Yield pairs of nodes within a suspected leaf, from it to another leaf, and within and across
+    other leaves.
+    """
     leaves = predictor.parts.leaves
     names = [suspect.local.partition("-")[0] for suspect in suspects if suspect.node < 0]
     usable = [node for node in range(len(leaves)) if node not in excluded]
@@ -129,13 +147,15 @@ def _by_leaves(
 
 
 def common_settings(search: FaultSearch) -> tuple[tuple[str, str], ...]:
-    """What the first log says about NCCL, which the next test keeps."""
+    """Return the settings of NCCL that the first log states; the next test keeps them."""
     tests = [timed.test for timed in search.tests if timed.test.collective != COMPUTE]
     return tests[0].settings if tests else ()
 
 
 def next_size(search: FaultSearch) -> int:
-    """The largest size of the logs in bytes, at most `MOST_SIZE`: a slow NIC shows best there."""
+    """Return the largest size of the logs in bytes, at most `MOST_SIZE`: a slow NIC has the largest
+    effect there.
+    """
     sizes = [
         question.size_bytes
         for timed in search.tests

@@ -16,9 +16,15 @@ SAME_SCORE = 1.5  # log evidence within which they do
 
 @dataclass(frozen=True)
 class FittedSuspect:
-    """A suspect with the severity that fits best, its log evidence against no further fault
-    (`score`), and its effects on all observations at that severity. `twin` is the suspect that was
-    fitted for it, as it has the same effects on every test."""
+    """A suspect with the severity that fits best.
+
+    Args:
+        suspect: the suspect.
+        severity: the severity that fits best.
+        score: log evidence for this fault against no further fault.
+        effects: its effects on all observations at that severity (log ratios).
+        twin: the suspect that was fitted in its place, as it has the same effects on every test.
+    """
 
     suspect: Suspect
     severity: float
@@ -29,8 +35,13 @@ class FittedSuspect:
 
 @dataclass(frozen=True)
 class SuspectClass:
-    """Suspects that no test separates. `probability` is that of all members together, `explains`
-    the fraction of the deviation of slow tests that they explain."""
+    """Suspects that no test separates.
+
+    Args:
+        members: the suspects, the best first.
+        probability: that of all members together.
+        explains: the fraction of the deviation of slow tests that they explain.
+    """
 
     members: tuple[FittedSuspect, ...]
     probability: float
@@ -44,9 +55,15 @@ class SuspectClass:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What the tests say. `faults` has for each fault that was found the classes of suspects, the
-    most probable first; it is empty if nothing is wrong. `slow_logs` are the numbers of slow tests;
-    `baseline` has the effects of all faults that were found, by observation."""
+    """The faults that the tests show.
+
+    Args:
+        healthy_probability: the probability that nothing is wrong.
+        faults: for each fault its classes of suspects, the most probable first; empty if nothing is
+            wrong.
+        slow_logs: numbers of the slow tests.
+        baseline: the effects of all these faults together on every observation (log ratios).
+    """
 
     healthy_probability: float
     faults: tuple[tuple[SuspectClass, ...], ...] = ()
@@ -55,7 +72,7 @@ class Conclusion:
 
     @property
     def ranking(self) -> list[SuspectClass]:
-        """All classes: the best of each fault first, then the others by probability."""
+        """All classes: the best class of each fault, then all further classes by probability."""
         first = [classes[0] for classes in self.faults]
         rest = [group for classes in self.faults for group in classes[1:]]
         return first + sorted(rest, key=lambda group: -group.probability)
@@ -68,10 +85,16 @@ def suspect_classes(
     slow: NDArray[np.bool_],
     without: Floats,
 ) -> tuple[SuspectClass, ...]:
-    """The suspects of one fault as classes that no test separates, the most probable first.
+    """Return the suspects of one fault, grouped in classes that no test separates, the most
+    probable first.
 
-    `weights` are the probabilities of the fits, `deviation` what the observations deviate by,
-    `slow` says which of them are slow, `without` are the effects of the other faults."""
+    Args:
+        fits: the suspects with their fits.
+        weights: probability of each fit.
+        deviation: deviation of every observation (log ratio).
+        slow: mask of the observations that are slow.
+        without: effects of the other faults on every observation.
+    """
     total = float(deviation[slow].sum())
     before = float(np.abs(deviation - without)[slow].sum())
     classes = []
@@ -85,8 +108,9 @@ def suspect_classes(
 
 
 def inseparable(fits: Sequence[FittedSuspect]) -> list[list[int]]:
-    """The numbers of fits in groups that no test separates: they explain the tests as well, by the
-    same effects."""
+    """Return groups of fits (their numbers) that no test separates: they have about the same score
+    and the same effects.
+    """
     twins: dict[Suspect, list[int]] = {}
     for number, fit in enumerate(fits):
         twins.setdefault(fit.twin, []).append(number)

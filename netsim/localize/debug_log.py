@@ -1,7 +1,8 @@
-"""NCCL's debug log, line by line, against what netsim derives for the same test.
+"""Compare NCCL's debug log with what netsim derives for the same test.
 
 The lines are those of NCCL 2.18 to 2.30 with NCCL_DEBUG=INFO and the subsystems INIT, GRAPH, NET
-and TUNING (src/graph/connect.cc, src/init.cc, src/transport/net.cc, src/transport/net_ib)."""
+and TUNING (src/graph/connect.cc, src/init.cc, src/transport/net.cc, src/transport/net_ib).
+"""
 
 import re
 from collections import Counter
@@ -36,9 +37,16 @@ TEST_SIZE = SizeQuestion(2**27)
 
 @dataclass
 class DebugFacts:
-    """What a debug log says. `rings` are the ranks of each channel; `trees` by (channel, rank) the
-    parent and the children; `connections` by (channel, from, to) the transport; `nics` the NICs of
-    each host; `networks` what each host uses; `lines` the first line of each kind."""
+    """What a debug log states.
+
+    Args:
+        rings: the ranks of the ring of each channel.
+        trees: parent and children by (channel, rank).
+        connections: transport by (channel, from, to).
+        nics: NICs of each host.
+        networks: the network that each host uses.
+        lines: the first line of each kind.
+    """
 
     hosts: dict[str, None] = field(default_factory=dict)
     rings: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -59,7 +67,7 @@ class DebugFacts:
 
 
 def read_debug_log(text: str) -> DebugFacts:
-    """The facts of a debug log; those of an empty log if the text has no message of NCCL."""
+    """Return what a debug log states; nothing if the text has no message of NCCL."""
     facts = DebugFacts()
     if "] NCCL " not in text:
         return facts
@@ -97,8 +105,11 @@ def _read_message(facts: DebugFacts, host: str, message: str) -> None:
 
 @dataclass(frozen=True)
 class Difference:
-    """What a debug log has otherwise than the simulation. `costs_percent` is how much longer a test
-    takes with what the log says; None if the model cannot say."""
+    """A difference between a debug log and the simulation.
+
+    `costs_percent` is how much longer a test takes with what the log states; None if this cannot be
+    simulated.
+    """
 
     log: str
     subject: str
@@ -110,7 +121,7 @@ class Difference:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The difference as plain values."""
+        """The difference as plain values for JSON."""
         return {
             "log": self.log,
             "subject": self.subject,
@@ -123,7 +134,7 @@ class Difference:
 
     @property
     def line(self) -> str:
-        """The difference in a sentence."""
+        """The difference as a sentence."""
         cost = "" if self.costs_percent is None else f"; costs {self.costs_percent:+.0f} %"
         where = f" ({', '.join(self.hosts[:MOST_NAMED])})" if self.hosts else ""
         return (
@@ -139,7 +150,10 @@ def differences(
     predictor: Predictor,
     choices: Mapping[int, tuple[str, str]],
 ) -> list[Difference]:
-    """All differences between a debug log and what the simulation of its test derives."""
+    """Return all differences between a debug log and what the simulation of its test derives.
+
+    `choices` are the algorithm and protocol that the log states for each size.
+    """
     resolved = predictor.resolved(test)
     compared = _Compared(log, facts, test, predictor, resolved)
     return [
@@ -155,7 +169,7 @@ def differences(
 
 @dataclass(frozen=True)
 class _Compared:
-    """A debug log beside the resolved scenario of its test."""
+    """A debug log, and the resolved scenario of its test."""
 
     log: str
     facts: DebugFacts
@@ -164,12 +178,12 @@ class _Compared:
     derived: ResolvedCell
 
     def _cost(self, setting: str) -> float | None:
-        """What a setting costs on this test, in percent."""
+        """Return by how many percent a setting makes this test longer."""
         suspect = Suspect("setting", "cluster", setting=setting)
         return percent_of(self.predictor, self.test, suspect)
 
     def _cost_of_variables(self, **variables: str) -> float | None:
-        """What variables of NCCL cost on this test, in percent."""
+        """Return by how many percent variables of NCCL make this test longer."""
         settings = dict(self.test.settings)
         settings.update({f"nccl.env.{name}": value for name, value in variables.items()})
         forced = replace(self.test, settings=tuple(settings.items()))
@@ -206,7 +220,7 @@ class _Compared:
 
     def transports(self) -> Iterator[Difference]:
         """Yield differences for messages between nodes without GPUDirect, and for GPUs of one node
-        that are connected by shared memory instead of peer access.
+        that are connected through shared memory instead of peer access.
         """
         if not self.facts.connections:
             return
@@ -306,7 +320,9 @@ class _Compared:
         return self.derived.jobs[0].wiring
 
     def algorithms(self, choices: Mapping[int, tuple[str, str]]) -> Iterator[Difference]:
-        """Yield a difference for each size at which the log has another algorithm or protocol."""
+        """Yield a difference for each size at which the log states another algorithm or protocol;
+        `choices` are those of the log.
+        """
         for size, (algorithm, protocol) in choices.items():
             plan = self.derived.planned(size)
             if plan is None or (plan.algorithm, plan.protocol) == (algorithm, protocol):
@@ -330,7 +346,9 @@ class _Compared:
 
 
 def percent_of(predictor: Predictor, test: NodeTest, suspect: Suspect) -> float | None:
-    """By how many percent a suspect makes a test longer; None if it cannot run with it."""
+    """Return by how many percent a suspect makes a test longer; None if the test cannot run with
+    it.
+    """
     with suppress(NetsimError):
         effect = predictor.effect(test, TEST_SIZE, suspect, SETTING)
         return 100 * (exp(effect) - 1)
@@ -338,7 +356,7 @@ def percent_of(predictor: Predictor, test: NodeTest, suspect: Suspect) -> float 
 
 
 def in_order(ring: tuple[int, ...]) -> tuple[int, ...]:
-    """A ring that starts at its smallest rank.
+    """Return a ring such that it starts at its smallest rank.
 
     >>> in_order((2, 0, 1))
     (0, 1, 2)
@@ -348,6 +366,6 @@ def in_order(ring: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def shortened(ring: tuple[int, ...]) -> str:
-    """The first ranks of a ring."""
+    """Return the first ranks of a ring as text."""
     shown = " ".join(str(rank) for rank in ring[:8])
     return shown + (" …" if len(ring) > 8 else "")

@@ -1,8 +1,13 @@
-"""What each suspect does to the observations, at every severity.
+"""The effect of each suspect on the observations, at every severity.
 
-A few severities are simulated; effects between them are interpolated. Suspects that have the same
-effect on every test are *twins* (all nodes, as long as only a test of all nodes ran): the first of
-them is simulated and fitted for all."""
+An effect is the logarithm of the factor by which a test becomes slower. A few severities are
+simulated; effects at other severities are interpolated. Suspects that have the same effect on every
+test are *twins* (all nodes, if only a test of all nodes was run): the first of them, which is
+called the twin of all, is simulated and fitted for all.
+
+The *strain* of a severity is the logarithm of the factor by which the part itself is slower. The
+*seat* of a suspect in a test is the position that determines its effect (`Predictor.seat`).
+"""
 
 from collections.abc import Hashable, Sequence
 from math import exp, log
@@ -23,8 +28,13 @@ STAND_IN_SPREAD = 0.15  # relative error of an effect on a large test, taken fro
 
 @dataclass(frozen=True)
 class EffectGroups:
-    """The observations that a suspect can have an effect on (`places`), in groups of equal effects:
-    `group` numbers the group of each, `first` is the first observation of each group."""
+    """The observations that a suspect can have an effect on, grouped.
+
+    Args:
+        places: numbers of these observations.
+        group: number of the group of each; all observations of a group have the same effect.
+        first: the first observation of each group.
+    """
 
     places: Longs
     group: Longs
@@ -33,8 +43,14 @@ class EffectGroups:
 
 @dataclass(frozen=True)
 class SeverityRows:
-    """The severities of a suspect that are compared, their log prior weights, the effects of each
-    (severities x observations), and how far these may differ."""
+    """The severities of a suspect that are compared, one for each row.
+
+    Args:
+        severities: the severities.
+        weights: logarithms of their prior probabilities.
+        effects: effect of each severity on each observation of the suspect (rows: severities).
+        spreads: standard deviation of each of these effects.
+    """
 
     severities: list[float]
     weights: Floats
@@ -43,7 +59,9 @@ class SeverityRows:
 
 
 class SuspectEffects:
-    """The effects of suspects on the observations of some tests."""
+    """The effects of suspects on the observations of some tests, simulated when needed and
+    cached.
+    """
 
     def __init__(self, observed: ObservedTests) -> None:
         self.observed = observed
@@ -57,8 +75,9 @@ class SuspectEffects:
         self._exact: set[Suspect] = set()
 
     def twin_of(self, suspect: Suspect) -> Suspect:
-        """The first suspect with the same effects on all tests; the suspect itself if it was
-        simulated at its own position."""
+        """Return the first suspect with the same effects on all tests; the suspect itself if it was
+        simulated exactly, at its own position.
+        """
         if suspect in self._exact:
             return suspect
         if suspect.node >= 0:
@@ -74,7 +93,9 @@ class SuspectEffects:
         return self._twins[key]
 
     def _signature_of(self, node: int) -> int:
-        """A number, equal for nodes that are in the same tests at equivalent positions."""
+        """Return a number that is equal for nodes which are in the same tests at equivalent
+        positions.
+        """
         if node not in self._signatures:
             anything = Suspect("slow-node", "", node)
             tests = self.observed.tests
@@ -87,7 +108,7 @@ class SuspectEffects:
         return self._signatures[node]
 
     def _locals_of(self, suspect: Suspect) -> Hashable:
-        """By test, which GPU, NIC or link represents that of a suspect in it."""
+        """Return for each test of a suspect the GPU, NIC or link that is simulated in its place."""
         tests = self.observed.tests
         return tuple(
             (number, self.predictor.local_in(tests[number].test, suspect))
@@ -95,7 +116,7 @@ class SuspectEffects:
         )
 
     def _touched_tests(self, suspect: Suspect) -> list[int]:
-        """The numbers of the tests that a suspect can make slower."""
+        """Return the numbers of the tests that a suspect can make slower."""
         tests = self.observed.tests
         numbers: Sequence[int] = range(len(tests))
         if suspect.node >= 0:
@@ -104,8 +125,9 @@ class SuspectEffects:
         return [number for number in numbers if parts.touches(suspect, tests[number].test)]
 
     def groups_of(self, suspect: Suspect) -> EffectGroups:
-        """The observations that a suspect can have an effect on, those with equal effects as one
-        group."""
+        """Return the observations that a suspect can have an effect on, those with equal effects as
+        one group.
+        """
         if suspect not in self._groups:
             self._groups[suspect] = self._make_groups(suspect)
         return self._groups[suspect]
@@ -134,8 +156,8 @@ class SuspectEffects:
     def simulate(self, suspect: Suspect, severity: float, *, exact: bool = False) -> None:
         """Simulate the effects of a suspect at one more severity, which `rows` then includes.
 
-        With `exact`, the suspect itself is simulated in each test of few nodes, in place of its
-        twin, and `twin_of` returns the suspect from then on.
+        With `exact`, the suspect itself is simulated in each test of few nodes, rather than its
+        twin, and `twin_of` returns the suspect itself from then on.
         """
         if exact and suspect not in self._exact:
             twin = self.twin_of(suspect)
@@ -144,7 +166,9 @@ class SuspectEffects:
         self._curve_at(suspect, severity, exact=exact)
 
     def _curve_at(self, suspect: Suspect, severity: float, *, exact: bool) -> Floats:
-        """The effects of a suspect at a severity, by its places."""
+        """Return the effects of a suspect at a severity, one for each observation of
+        `groups_of(suspect).places`.
+        """
         curve = self._curves.setdefault(suspect, {})
         if severity not in curve or exact:
             groups = self.groups_of(suspect)
@@ -155,7 +179,8 @@ class SuspectEffects:
                 test = self.observed.tests[number].test
                 effect = 0.0
                 if number not in without:
-                    # A position in a test of many nodes matters little, and takes a minute.
+                    # In a test of many nodes the position matters little, and each simulation takes
+                    # a minute.
                     is_exact = exact and test.node_count <= LARGE_NODES
                     effect = self.predictor.effect(
                         test, question, suspect, severity, exact=is_exact
@@ -168,7 +193,7 @@ class SuspectEffects:
         return curve[severity]
 
     def rows(self, suspect: Suspect) -> SeverityRows:
-        """The severities of a suspect that are compared, with the effects of each."""
+        """Return the severities of a suspect that are compared, with the effects of each."""
         places = self.groups_of(suspect).places
         errors = self.stand_in_errors(places)
         if suspect.setting:
@@ -184,7 +209,8 @@ class SuspectEffects:
         steps = np.union1d(
             np.linspace(strains[-1] / SEVERITY_STEPS, strains[-1], SEVERITY_STEPS), strains[1:]
         )
-        # Each severity twice: with the largest and with the least effects between simulated ones.
+        # Each severity has two rows: the largest and the least effects that are possible between
+        # the simulated ones.
         line, least = interpolated(strains, table, steps)
         effects = np.vstack([line, least])
         spreads = np.vstack([(line - least) / 4] * 2)
@@ -200,15 +226,19 @@ class SuspectEffects:
         return SeverityRows(severities, weights, effects, np.hypot(spreads, errors * effects))
 
     def stand_in_errors(self, places: Longs) -> Floats:
-        """The relative errors of effects on some observations: 0 for tests of few nodes, which are
-        simulated themselves."""
+        """Return the relative error of effects on some observations (numbers `places`).
+
+        It is 0 for tests of few nodes, which are simulated themselves; effects on tests of many
+        nodes are those on a smaller test.
+        """
         numbers = self.observed.observations.log_of[places].tolist()
         counts = [self.observed.tests[number].test.node_count for number in numbers]
         return np.where(np.array(counts, dtype=np.int64) > LARGE_NODES, STAND_IN_SPREAD, 0.0)
 
     def above_leaves(self) -> Floats:
-        """By observation, the effect if all links above the leaves have the least bandwidth that is
-        tried."""
+        """Return for every observation the effect if all links above the leaves have the least
+        bandwidth that is tried.
+        """
         result = np.zeros(len(self.observed.observations))
         links = self.predictor.parts.above
         if not links:
@@ -230,8 +260,9 @@ class SuspectEffects:
 
 
 def simulated_severity(suspect: Suspect, severity: float) -> float:
-    """The severity next to a given one of those that are simulated: few, so that suspects whose
-    best severities are near each other share simulations.
+    """Return the severity nearest to a given one among those that are simulated.
+
+    These are few, so that suspects whose best severities are close to each other share simulations.
 
     >>> round(simulated_severity(Suspect("gpu", "node0.gpu0", 0, "gpu0"), 2.51), 3)
     2.473
@@ -245,7 +276,13 @@ def simulated_severity(suspect: Suspect, severity: float) -> float:
 
 
 def interpolated(strains: Floats, table: Floats, steps: Floats) -> tuple[Floats, Floats]:
-    """The largest and the least effects (steps x observations) at strains between simulated ones.
+    """Return the largest and the least possible effects (steps x observations) at strains between
+    simulated ones.
+
+    Args:
+        strains: the simulated strains, ascending.
+        table: the effects at these strains (strains x observations).
+        steps: the strains at which effects are wanted.
 
     Effects are convex in the strain with slopes of at most 1, as the time is the largest of times
     of several parts: they lie below the line between two simulated strains, and above the line of

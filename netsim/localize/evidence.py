@@ -1,15 +1,16 @@
 """The noise model: how probable the measured times are, given what a hypothesis predicts.
 
-An observation is the deviation log(measured / healthy simulation) of one size of one test. With a
-hypothesis that predicts the effects e (log ratios; 0 if nothing is wrong), the residuals are
+An observation is the deviation log(measured / healthy simulation) of one size of one test. If a
+hypothesis predicts the effects e (log ratios; 0 if nothing is wrong), the residuals are
 
     deviation - e = center of the class + noise of the log + noise of the size
 
-A class is one size of tests of one shape: its center is what the simulation itself is off by, a
-normal variable with spread `CENTER_SPREADS` (one of three, weighted). With many tests in a class,
-its center is their median, so that only relative deviations count; with few, it is near 0. The
-noise of one log is multivariate Student with `TAIL` degrees of freedom: single outliers are rare,
-but not impossible."""
+A class is one size of tests of one shape. Its center is the error of the simulation itself, a
+normal variable whose standard deviation is one of the three `CENTER_SPREADS`, each with a prior
+weight. With many tests in a class, its center is their median, so that only relative deviations
+count; with few, it is near 0. The noise of one log is multivariate Student with `TAIL` degrees of
+freedom: single outliers are rare, but not impossible.
+"""
 
 from collections.abc import Mapping, Sequence
 from math import lgamma, log, pi
@@ -40,8 +41,15 @@ UNTOUCHED = 0.05  # log ratio below which an effect leaves a test as it is
 
 @dataclass(frozen=True)
 class Observations:
-    """Observations in the order of their logs. `log_of` and `class_of` number the log and the class
-    of each; `is_free` says by class whether its center is unknown."""
+    """Observations, sorted by their logs. Columns have one entry for each observation.
+
+    Args:
+        deviation: log(measured / healthy simulation).
+        log_of: number of the log.
+        class_of: number of the class (one size of tests of one shape).
+        is_noisy: whether it is of a collective with larger noise.
+        is_free: for each class, whether its center is unknown, as nothing is simulated.
+    """
 
     deviation: Floats
     log_of: Longs
@@ -54,18 +62,25 @@ class Observations:
 
     @property
     def noise(self) -> Floats:
-        """The spread of each observation by its size."""
+        """The standard deviation of the noise of each observation that is independent of all
+        others.
+        """
         return np.where(self.is_noisy, SIZE_NOISE * ALLTOALL_FACTOR, SIZE_NOISE)
 
     @property
     def log_noise(self) -> Floats:
-        """The spread of each observation that it shares with its log."""
+        """The standard deviation of the noise that each observation shares with all others of its
+        log.
+        """
         return np.where(self.is_noisy, LOG_NOISE * ALLTOALL_FACTOR, LOG_NOISE)
 
 
 class Evidence:
-    """The probability of observations given what is already known to be wrong (`baseline`: effects
-    by observation, 0 without faults), and ratios of it for further hypotheses."""
+    """The probability of observations if certain faults are present, and the ratio of it for
+    further hypotheses.
+
+    `baseline` has the effects of those faults on every observation (0 without faults).
+    """
 
     def __init__(self, observations: Observations, baseline: Floats) -> None:
         self.observations = observations
@@ -102,37 +117,47 @@ class Evidence:
 
     @property
     def total(self) -> float:
-        """The logarithm of the probability density of all observations."""
+        """The logarithm of the probability density of all observations given the baseline."""
         return float(self.mixed(np.zeros((1, len(CENTER_SPREADS))))[0])
 
     def mixed(self, ratios: Floats) -> Floats:
-        """The total with log ratios by center spread (hypotheses x spreads) added."""
+        """Return the log density of all observations for each hypothesis, averaged over the center
+        spreads.
+
+        `ratios` are log ratios to the baseline (hypotheses x center spreads).
+        """
         weighted = self.by_spread + np.log(CENTER_WEIGHTS) + ratios
         return np.asarray(np.logaddexp.reduce(weighted, axis=1))
 
     @property
     def spread_weights(self) -> Floats:
-        """The posterior weights of the center spreads."""
+        """The posterior probability of each center spread."""
         weighted = self.by_spread + np.log(CENTER_WEIGHTS)
         weights = np.exp(weighted - weighted.max())
         return np.asarray(weights / weights.sum())
 
     @property
     def center(self) -> Floats:
-        """By class, what the simulation is off by: the mean over the center spreads."""
+        """The center of each class (error of the simulation), averaged over the center spreads."""
         return self.spread_weights @ self.centers
 
     def residual(self) -> Floats:
-        """By observation, the deviation that the baseline and the centers leave."""
+        """Return the deviation of every observation that neither the baseline nor the center of its
+        class explains.
+        """
         left: Floats = self.observations.deviation - self.baseline
         return left - self.center[self.observations.class_of]
 
     def extended(self, places: Longs, effects: Floats) -> tuple[Longs, Floats, list[int]]:
-        """The observations and effects (hypotheses x observations) with those added that have to be
-        judged anew, and the classes whose centers change.
+        """Add the observations whose probability also changes under some hypotheses.
 
-        All sizes of a touched log are judged anew. If a hypothesis touches much of a class, the
-        center of the class changes with it, and all of its tests are judged anew."""
+        Returns the numbers of all these observations, the effects on them (hypotheses x
+        observations), and the classes whose centers change. `places` and `effects` are the
+        observations that the hypotheses change directly, and the effects on them.
+
+        All sizes of a log are judged together. If hypotheses change a large part of a class, the
+        center of the class changes as well, so all tests of the class are judged anew.
+        """
         observations = self.observations
         touched = np.unique(observations.class_of[places[np.abs(effects).max(0) > 0.003]])
         count = np.bincount(observations.class_of[places], minlength=len(self._members))
@@ -156,9 +181,15 @@ class Evidence:
         fault_spread: float = FAULT_SPREAD,
         spreads: Floats | None = None,
     ) -> Floats:
-        """The log ratios (hypotheses x center spreads) of the probability of the observations if
-        the effects at some places are those given, in place of the baseline. `spreads` are how far
-        the effects may differ, besides a fraction `fault_spread` of them."""
+        """Return the log ratio of the probability of the observations under hypotheses to that
+        under the baseline (hypotheses x center spreads).
+
+        Args:
+            places: numbers of the observations that the hypotheses change.
+            effects: effects on them (hypotheses x observations), in place of the baseline.
+            fault_spread: relative standard deviation of the effects.
+            spreads: additional standard deviation of each effect.
+        """
         if not len(places):
             return np.zeros((len(effects), len(CENTER_SPREADS)))
         every, wide, changed = self.extended(places, effects)
@@ -194,24 +225,28 @@ class Evidence:
         return FREE_SPREAD if self.observations.is_free[number] else CENTER_SPREADS[spread]
 
     def _variance(self, number: int) -> float:
-        """The variance of the median of a class if nothing is wrong."""
+        """Return the variance of the median of class `number` if nothing is wrong."""
         members = self._members[number]
         noise = float(self._noise[members[0]] ** 2 + self.observations.log_noise[members[0]] ** 2)
         efficiency = MEDIAN_EFFICIENCY if len(members) > 2 else 1.0
         return efficiency * noise / len(members)
 
     def _center(self, medians: Floats | float, number: int, spread: int) -> Floats:
-        """The most probable centers of a class, by the medians of its residuals."""
+        """Return the most probable centers of class `number`, given medians of its residuals.
+        `spread` is the number of the center spread.
+        """
         prior = self._spread(number, spread) ** 2
         shrunk = np.atleast_1d(medians) * prior / (prior + self._variance(number))
         return np.asarray(shrunk, dtype=float)
 
     @staticmethod
     def _medians(residual: Floats, effects: Floats) -> Floats:
-        """The medians of the residuals of a class (hypotheses x observations), by hypothesis.
+        """Return the median of the residuals of a class for each hypothesis; `residual` and
+        `effects` are hypotheses x observations.
 
-        In a class of few tests those on which a hypothesis has no effect count alone, if there are
-        any: what is left of a large effect says little of the center."""
+        In a class of few tests only those count on which a hypothesis has no effect, if there are
+        any: the residual of a large effect says little about the center.
+        """
         count = residual.shape[1]
         if count == 1 or count >= FEWEST_FOR_MEDIAN:
             return np.asarray(np.median(residual, axis=1))
@@ -220,7 +255,12 @@ class Evidence:
         return np.asarray(np.nanmedian(np.where(is_used, residual, np.nan), axis=1))
 
     def _class_term(self, residual: Floats, effects: Floats, number: int, spread: int) -> Floats:
-        """The log density of the center of a class, integrated by Laplace's method."""
+        """Return the log density of the center of class `number` for each hypothesis, integrated by
+        Laplace's method.
+
+        `residual` and `effects` are those of the class (hypotheses x observations), `spread` is the
+        number of the center spread.
+        """
         prior = self._spread(number, spread) ** 2
         variance = self._variance(number)
         center = self._center(self._medians(residual, effects), number, spread)
@@ -237,8 +277,20 @@ class Evidence:
         fault_spread: float = FAULT_SPREAD,
         spreads: Floats | float = 0.0,
     ) -> Floats:
-        """The log density (hypotheses x logs) of the residuals of whole logs, less their centers:
-        multivariate Student, with the noise that the sizes of a log share (Sherman-Morrison)."""
+        """Return the log density of the residuals of whole logs after subtraction of the centers
+        (hypotheses x logs).
+
+        It is multivariate Student; the noise that all sizes of a log share is included by the
+        Sherman-Morrison formula.
+
+        Args:
+            residual: residuals (hypotheses x observations).
+            places: numbers of the observations, those of a log together.
+            centers: center of every class.
+            effects: effects on the observations (hypotheses x observations).
+            fault_spread: relative standard deviation of the effects.
+            spreads: additional standard deviation of each effect.
+        """
         observations = self.observations
         left = residual - centers[observations.class_of[places]]
         variance = self._noise[places] ** 2 + (fault_spread * effects) ** 2 + spreads**2
@@ -258,23 +310,23 @@ class Evidence:
 
 
 def _starts_of(numbers: Longs) -> Longs:
-    """The places at which a new number begins in sorted numbers."""
+    """Return the positions in sorted numbers at which a new number begins."""
     return np.flatnonzero(np.append(True, np.diff(numbers) != 0))
 
 
 def _members_of(numbers: Longs) -> list[Longs]:
-    """By number, the places that have it."""
+    """Return for each number that occurs, in ascending order, the positions at which it occurs."""
     order = np.argsort(numbers, kind="stable")
     return [part.astype(np.int64) for part in np.split(order, _starts_of(numbers[order])[1:])]
 
 
 def normalized(logarithms: Sequence[float] | Floats) -> Floats:
-    """Probabilities from logarithms of relative ones."""
+    """Return probabilities whose sum is 1, given logarithms of relative probabilities."""
     values = np.asarray(logarithms, dtype=float)
     weights = np.exp(values - values.max())
     return np.asarray(weights / weights.sum())
 
 
 def as_percentages(values: Mapping[str, float]) -> dict[str, float]:
-    """Fractions as percentages with one decimal."""
+    """Return fractions as percentages with one decimal."""
     return {name: round(100 * value, 1) for name, value in values.items()}

@@ -1,16 +1,17 @@
 """Group tests by halving: which groups of nodes are tested next to find all slow nodes.
 
-All halves of one round run at the same time, as they have no node in common. They are compared with
-each other first, because what the simulation is off by is common to halves of equal size, and with
-the simulation second:
+All halves of one round run at the same time, as they have no node in common. They are first
+compared with each other, because the error of the simulation is the same for halves of equal size,
+and then with the simulation:
 
 - A test is *slow* if another one of its kind is faster by more than noise, or if it takes longer
-  than the simulation by more than that is usually off by.
+  than the simulation by more than the usual error of the simulation.
 - It is *clear* if it takes no longer than the simulation, or if others of its kind are as fast.
 - In between it is *doubtful*: its nodes are tested again after the slow groups are solved.
 
 The suspects of a slow test are its nodes that are in no clear or doubtful test. They are halved
-until each is alone, beside nodes that are clear."""
+until each is alone, tested together with nodes that are clear.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -28,9 +29,15 @@ MANY_EQUAL = 3  # equally fast tests that are clear in any case
 
 @dataclass(frozen=True)
 class GroupResult:
-    """The result of one test of a group of nodes. `deviation` is the log ratio of its time to the
-    simulation, with a spread of `noise`; only tests of equal `kind` (collective, size, GPUs) and of
-    about equally many nodes are compared."""
+    """The result of one test of a group of nodes.
+
+    Args:
+        nodes: numbers of the nodes.
+        deviation: log ratio of the measured time to the simulation.
+        noise: standard deviation of this.
+        kind: collective, size and GPUs; only tests of equal kind and of about equally many nodes
+            are compared.
+    """
 
     nodes: frozenset[int]
     deviation: float
@@ -39,15 +46,20 @@ class GroupResult:
 
     @property
     def least_slower(self) -> float:
-        """The log ratio by which a slow test is slower than this one."""
+        """The least log ratio between two tests from which the slower one counts as slow."""
         return max(LEAST_SLOWER, NOISE_FACTOR * self.noise)
 
 
 @dataclass(frozen=True)
 class GroupState:
-    """What group tests say about nodes. `slow` are the suspects of slow tests that no smaller group
-    explains: groups of two and more are to be halved. `clear` are nodes of clear tests, `doubtful`
-    those of doubtful ones that are neither clear nor at fault."""
+    """What group tests show about nodes.
+
+    Args:
+        slow: the suspects of slow tests that no smaller group explains; groups of two and more are
+            to be halved.
+        clear: nodes of clear tests.
+        doubtful: nodes of doubtful tests that are neither clear nor at fault.
+    """
 
     slow: tuple[frozenset[int], ...]
     clear: frozenset[int]
@@ -55,19 +67,22 @@ class GroupState:
 
 
 def is_comparable(first: GroupResult, second: GroupResult) -> bool:
-    """Whether two tests are of one kind, so that the simulation is off by the same for both."""
+    """Whether two tests are so similar that the error of the simulation is the same for both."""
     counts = sorted((len(first.nodes), len(second.nodes)))
     return first.kind == second.kind and counts[1] <= MOST_UNEQUAL * counts[0]
 
 
 def judged(result: GroupResult, results: Sequence[GroupResult]) -> str:
-    """Whether a test is `slow`, `clear` or `doubtful`, beside all results."""
+    """Return whether a test is `slow`, `clear` or `doubtful`, compared with all results and with
+    the simulation.
+    """
     similar = [other for other in results if is_comparable(result, other)]
     fastest = min(other.deviation for other in similar)
     if result.deviation > fastest + result.least_slower:
         return "slow"
     if result.deviation <= result.least_slower:
-        # As fast as the simulation; alone of its kind, it may hide that the simulation is too slow.
+        # It is as fast as the simulation. If no other test is of its kind, the simulation may be
+        # too slow, which would hide a fault.
         return "clear" if len(similar) > 1 else "doubtful"
     equal_count = _disjoint_count(
         other for other in reversed(similar) if other.deviation <= fastest + other.least_slower
@@ -76,7 +91,8 @@ def judged(result: GroupResult, results: Sequence[GroupResult]) -> str:
         return "clear"
     slowest = max(other.deviation for other in similar)
     is_contrast = slowest > result.deviation + result.least_slower
-    # Two groups with faults may be equal by chance: the more probable the larger the deviation.
+    # Two groups with faults may be equally slow by chance; the larger the deviation, the more
+    # probable this is.
     limit = 2 * MODEL_ERROR if is_contrast else MODEL_ERROR
     if equal_count >= FEW_EQUAL and result.deviation <= limit:
         return "clear"
@@ -84,8 +100,9 @@ def judged(result: GroupResult, results: Sequence[GroupResult]) -> str:
 
 
 def _disjoint_count(results: Iterator[GroupResult]) -> int:
-    """The number of results, chosen one after the other, that have at most a quarter of their nodes
-    in common: nodes that are clear are in several tests."""
+    """Return the number of results, taken greedily in order, that have at most a quarter of their
+    nodes in common: clear nodes are in several tests.
+    """
     chosen: list[frozenset[int]] = []
     for result in results:
         if all(len(result.nodes & nodes) <= len(nodes) / 4 for nodes in chosen):
@@ -94,8 +111,9 @@ def _disjoint_count(results: Iterator[GroupResult]) -> int:
 
 
 def group_state(results: Sequence[GroupResult], at_fault: AbstractSet[int]) -> GroupState:
-    """What the results say. `at_fault` are nodes that certainly have a fault: they explain all slow
-    tests that they are in."""
+    """Return what the results show. `at_fault` are nodes that certainly have a fault; all slow
+    tests that they are in are explained.
+    """
     by_judgment: dict[str, list[frozenset[int]]] = {"slow": [], "clear": [], "doubtful": []}
     for result in results:
         by_judgment[judged(result, results)].append(result.nodes)
@@ -105,7 +123,7 @@ def group_state(results: Sequence[GroupResult], at_fault: AbstractSet[int]) -> G
     for nodes in by_judgment["slow"]:
         if not nodes.isdisjoint(at_fault):
             continue
-        # A doubtful test of all these nodes and more does not say that some of them are not slow.
+        # A doubtful test of all these nodes and more does not show that some of them are not slow.
         others = [group for group in by_judgment["doubtful"] if not nodes - clear <= group]
         suspects = nodes - clear - frozenset().union(*others)
         if suspects:
@@ -124,10 +142,14 @@ def group_state(results: Sequence[GroupResult], at_fault: AbstractSet[int]) -> G
 def next_groups(
     results: Sequence[GroupResult], at_fault: AbstractSet[int], order: Sequence[int]
 ) -> list[tuple[int, ...]]:
-    """The groups of nodes to test next, all at the same time; none if every node is clear, at
-    fault, or alone in a slow group.
+    """Return the groups of nodes to test next, all at the same time; none if every node is clear,
+    at fault, or alone in a slow group.
 
-    `order` are all nodes, in which neighbors stay together."""
+    Args:
+        results: the results so far.
+        at_fault: nodes that certainly have a fault.
+        order: all nodes, those on the same leaves together; groups are halved in this order.
+    """
     state = group_state(results, at_fault)
     solved = set(at_fault)
     halved = [nodes for nodes in state.slow if len(nodes) > 1]
@@ -150,7 +172,7 @@ def next_groups(
         middle = (len(members) + 1) // 2
         count = max(middle, 2)
         for half in (members[:middle], members[middle:]):
-            # Nodes that are clear make halves equal, and keep a single node company.
+            # Clear nodes are added to make halves equal, and as partners of a single node.
             missing = count - len(half)
             group = half + fillers[:missing]
             del fillers[:missing]

@@ -1,9 +1,10 @@
-"""The next test: which hosts, collective and size split the remaining suspects best.
+"""The next test: which hosts, collective and size separate the remaining suspects best.
 
-Three questions come one after the other: on which nodes are the faults that were found, do the
-remaining nodes have others, and which parts of the nodes are they? For each candidate test the
-effect of each remaining suspect (and of none) is simulated. A test is worth the entropy of the
-suspects that its result is expected to take away."""
+Three questions are answered one after the other: on which nodes are the faults that were found, do
+the remaining nodes have further faults, and which parts of the nodes are at fault? For each
+candidate test the effect of each remaining suspect (and of none) is simulated. The value of a test
+is the expected reduction of the entropy of the suspects by its result.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -39,10 +40,18 @@ SAME_RESULT = 0.005  # log ratio within which two suspects are expected to give 
 
 @dataclass(frozen=True)
 class NextTest:
-    """A test to run next. `purpose` is the question that it answers: `PLACE`, `OTHERS` or `PART`.
-    `bits` is the information that it is expected to give, of `entropy` that is missing; `slow` are
-    the suspects that would be slow in it, `not_slow` those that would not. `together` are further
-    tests that run at the same time on other nodes, and are compared with it."""
+    """A test to run next.
+
+    Args:
+        test: the test.
+        question: its size.
+        purpose: the question that it answers: `PLACE`, `OTHERS` or `PART`.
+        bits: the information that it is expected to give.
+        entropy: the information in bits that is missing.
+        slow: the suspects with which the test would be slow.
+        not_slow: the suspects with which it would not.
+        together: further tests that run at the same time on other nodes, and are compared with it.
+    """
 
     test: NodeTest
     question: SizeQuestion
@@ -55,13 +64,15 @@ class NextTest:
 
     @property
     def tests(self) -> tuple[NodeTest, ...]:
-        """All tests of the round."""
+        """All tests that run at the same time."""
         return (self.test, *self.together)
 
 
 @dataclass(frozen=True)
 class _Model:
-    """A remaining suspect with its severity and probability; nothing is wrong without a suspect."""
+    """A remaining suspect with its severity and probability; without a suspect: that nothing is
+    wrong.
+    """
 
     suspect: Suspect | None
     severity: float
@@ -69,7 +80,7 @@ class _Model:
 
 
 def propose(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
-    """The next test; None if no test would tell much more than is known."""
+    """Return the next test; None if no test would give enough further information."""
     by_place = [place_probabilities(classes) for classes in verdict.faults]
     certainties = [max(places.values()) for places in by_place]
     halves = halving_round(search, verdict)
@@ -94,16 +105,19 @@ def propose(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
 
 
 def halving_round(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
-    """The halves of all groups of nodes that are slow for an unknown reason, as tests that run at
-    the same time; None if there is no such group, or if no test of the logs is of many nodes."""
+    """Return the halves of all groups of nodes that are slow for an unknown reason, as tests that
+    run at the same time.
+
+    None if there is no such group, or if no test of the logs is of many nodes.
+    """
     results = group_results(search)
     most = max((len(result.nodes) for result in results), default=0)
     if most < FEWEST_TO_HALVE:
         return None
     if has_certain_fabric_fault(verdict):
         return None
-    # Only a node that is alone in a slow group is at fault for certain: before, the search may be
-    # too sure of a node for what the simulation is off by at one position.
+    # Only a node that is alone in a slow group is at fault for certain: before that, an error of
+    # the simulation at one position may make the search too sure of a node.
     alone = {
         node for nodes in group_state(results, set()).slow if len(nodes) == 1 for node in nodes
     }
@@ -123,10 +137,12 @@ def halving_round(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
 
 
 def test_like_its_parent(search: FaultSearch, nodes: tuple[int, ...]) -> NodeTest:
-    """A test of some nodes with the algorithm and the protocol of the test that had most of them.
+    """Return a test of some nodes with the algorithm and the protocol of the test that had most of
+    these nodes.
 
     NCCL may choose others for fewer nodes. A fault that shows with one protocol may not show with
-    the other: with LL128, GPUs copy what the network sends, and a slow GPU delays it."""
+    the other: with LL128, GPUs copy what the network sends, and a slow GPU delays it.
+    """
     tests = [timed.test for timed in search.tests if timed.test.collective != COMPUTE]
     parent = max(tests, key=lambda test: (len(set(nodes) & set(test.nodes)), -test.node_count))
     test = NodeTest(nodes, "all_reduce", settings=parent.settings)
@@ -146,8 +162,9 @@ def test_like_its_parent(search: FaultSearch, nodes: tuple[int, ...]) -> NodeTes
 
 
 def has_certain_fabric_fault(verdict: Conclusion) -> bool:
-    """Whether a part that is of no node (a leaf, a rail, a setting of all) is at fault for
-    certain."""
+    """Whether a part that does not belong to a node (a leaf, a rail, a setting of all nodes) is at
+    fault for certain.
+    """
     for classes in verdict.faults:
         places = place_probabilities(classes)
         if any(isinstance(place, str) and places[place] >= CERTAIN for place in places):
@@ -156,7 +173,7 @@ def has_certain_fabric_fault(verdict: Conclusion) -> bool:
 
 
 def group_results(search: FaultSearch) -> list[GroupResult]:
-    """The tests of groups of nodes with the deviations of their largest sizes."""
+    """Return the tests of groups of nodes, with the deviation of the largest size of each."""
     observations = search.observations
     results = []
     for number, timed in enumerate(search.tests):
@@ -176,7 +193,9 @@ def group_results(search: FaultSearch) -> list[GroupResult]:
 
 
 def place_probabilities(classes: Sequence[SuspectClass]) -> dict[int | str, float]:
-    """By node, or by part of the fabric, the probability that a fault is there."""
+    """Return the probability that a fault is in each node (by its number) or in each part of the
+    fabric (by its name).
+    """
     places: dict[int | str, float] = {}
     for group in classes:
         share = group.probability / len(group.members)
@@ -188,12 +207,14 @@ def place_probabilities(classes: Sequence[SuspectClass]) -> dict[int | str, floa
 
 
 def _certainty(classes: Sequence[SuspectClass]) -> float:
-    """The probability of the most probable single suspect of a fault."""
+    """Return the probability of the most probable single suspect of a fault."""
     return classes[0].probability / len(classes[0].members)
 
 
 def _split(search: FaultSearch, verdict: Conclusion, number: int, purpose: str) -> NextTest | None:
-    """The test that tells most about one of the faults; None if none tells enough."""
+    """Return the test that separates the suspects of fault number `number` best; None if none gives
+    enough information. `purpose` is the question that it answers.
+    """
     models = _models(verdict.faults[number])
     if len(models) < 2:
         return None
@@ -202,7 +223,7 @@ def _split(search: FaultSearch, verdict: Conclusion, number: int, purpose: str) 
     weights /= total
     entropy = entropy_bits(weights)
     excluded = nodes_at_fault(verdict, without=number)
-    # The other faults hide what is smaller.
+    # The other faults hide effects that are smaller than theirs.
     other_faults = [
         _Model(classes[0].best.suspect, classes[0].best.severity, 1.0)
         for place, classes in enumerate(verdict.faults)
@@ -228,7 +249,9 @@ def _split(search: FaultSearch, verdict: Conclusion, number: int, purpose: str) 
 
 
 def nodes_at_fault(verdict: Conclusion, without: int = -1) -> frozenset[int]:
-    """The nodes that certainly have one of the faults that were found."""
+    """Return the nodes that certainly have one of the faults that were found, except for fault
+    number `without`.
+    """
     nodes = set()
     for number, classes in enumerate(verdict.faults):
         places = place_probabilities(classes)
@@ -239,8 +262,12 @@ def nodes_at_fault(verdict: Conclusion, without: int = -1) -> frozenset[int]:
 
 
 def remaining_test(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
-    """A test of the nodes that were in no test without a fault that was found, as such a fault
-    hides smaller ones; None if there are none, or if nobody says which nodes may be left out."""
+    """Return a test of the nodes that were only in tests with a fault that was found, as such a
+    fault hides smaller ones.
+
+    None if there are no such nodes, or if it is not certain which nodes are at fault and have to be
+    left out.
+    """
     at_fault = nodes_at_fault(verdict)
     if len(at_fault) < len(verdict.faults):
         return None
@@ -267,7 +294,9 @@ def remaining_test(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
 
 
 def _models(classes: Sequence[SuspectClass]) -> list[_Model]:
-    """The suspects of a fault that the next test is to split, the most probable first."""
+    """Return the suspects of a fault that the next test has to separate, the most probable
+    first.
+    """
     models: list[_Model] = []
     for group in classes:
         weight = group.probability / len(group.members)
@@ -282,8 +311,9 @@ def _models(classes: Sequence[SuspectClass]) -> list[_Model]:
 
 
 def _without_rare_links(models: Sequence[_Model]) -> list[_Model]:
-    """The models without all but the most probable links above the leaves, of which each takes
-    simulations of its own."""
+    """Return the models with only the most probable of the links above the leaves, each of which
+    needs simulations of its own.
+    """
     result = []
     link_count = 0
     for model in models:
@@ -297,7 +327,7 @@ def _without_rare_links(models: Sequence[_Model]) -> list[_Model]:
 
 
 def entropy_bits(weights: Floats) -> float:
-    """The entropy of probabilities, in bits.
+    """Return the entropy of probabilities in bits.
 
     >>> entropy_bits(np.array([0.5, 0.5]))
     1.0
@@ -307,11 +337,14 @@ def entropy_bits(weights: Floats) -> float:
 
 
 def expected_bits(weights: Floats, effects: Floats) -> float:
-    """The information in bits that a test is expected to give about models with some weights, if
-    its result is the effect of the true one and noise.
+    """Return the information in bits that a test is expected to give about models.
 
-    The test does not separate models of equal effects: they count as one of their common
-    weight.
+    The result of the test is assumed to be the effect of the true model plus noise. Models with
+    equal effects are not separated: they count as one with the sum of their weights.
+
+    Args:
+        weights: probability of each model.
+        effects: effect of each model on the test (log ratio).
 
     >>> round(expected_bits(np.array([0.25, 0.25, 0.5]), np.array([0.0, 0.0, 0.3])), 3)
     1.0
@@ -331,7 +364,9 @@ def expected_bits(weights: Floats, effects: Floats) -> float:
 def _effects(
     predictor: Predictor, test: NodeTest, question: SizeQuestion, models: Sequence[_Model]
 ) -> list[float]:
-    """The effect of each model on a test; those of models with equal seats are simulated once."""
+    """Return the effect of each model on a test (log ratio); models with equal positions in the
+    test are simulated once.
+    """
     effects: dict[object, float] = {}
     result = []
     for model in models:
@@ -366,7 +401,11 @@ def _proposal(
     information: tuple[float, float],
     purpose: str,
 ) -> NextTest:
-    """The proposal, with the suspects by whether the test would be slow with them."""
+    """Return a proposal for a test, with the suspects divided by whether the test would be slow
+    with them.
+
+    `effects` are those of the models on the test, `information` is (expected bits, missing bits).
+    """
     middle = float(effects.max() + effects.min()) / 2
     slow: list[Suspect] = []
     not_slow: list[Suspect] = []

@@ -1,7 +1,8 @@
-"""Tests of subsets of nodes: what ran or may be run, and the times that a log gives for it.
+"""Tests of subsets of nodes: what ran or may be run, and the times that a log states for it.
 
-A *node test* is one run of nccl-tests on some nodes of a cluster. Its rows are the times by size.
-Times of training steps by rank are node tests of one GPU, too, whose collective is `COMPUTE`."""
+A *node test* is one run of nccl-tests on some nodes of a cluster, with a time for each size. Times
+of training steps by rank are node tests of one GPU, too; their collective is `COMPUTE`.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,9 +21,14 @@ COMPUTE = "compute"
 
 @dataclass(frozen=True, slots=True)
 class NodeTest:
-    """One test on some nodes. `nodes` are numbers of nodes in rank order. `gpus` are the numbers of
-    the GPUs that take part on every node; all of them if empty. `settings` are what the log says
-    about NCCL, as (key of a scenario, value as text): version, launch, variables, iterations.
+    """One test on some nodes.
+
+    Args:
+        nodes: numbers of the nodes in rank order.
+        collective: the collective.
+        gpus: numbers of the GPUs that take part on every node; empty: all of them.
+        settings: what the log states about NCCL, as (key of a scenario, value as text): version,
+            launch, variables, iterations.
 
     >>> NodeTest((4, 5), "all_reduce").node_count
     2
@@ -53,9 +59,14 @@ class SizeQuestion:
 
 @dataclass(frozen=True)
 class HostTest:
-    """A test with its measured times in seconds by size, as a file has it. `hosts` are in rank
-    order; `gpu_count` ranks on each of them (None: all GPUs), on the GPUs with `gpu_numbers` if the
-    file says so. `label` names the file or the part of it."""
+    """A test with host names and its measured times in seconds by size, as a file has it.
+
+    Args:
+        hosts: names of the hosts in rank order.
+        gpu_count: number of ranks on each host; None: all GPUs.
+        gpu_numbers: the GPUs of these ranks, if the file states them.
+        label: name of the file or of the part of it.
+    """
 
     label: str
     hosts: tuple[str, ...]
@@ -68,8 +79,10 @@ class HostTest:
     settings: tuple[tuple[str, str], ...] = ()
 
     def on_nodes(self, hosts: "HostNumbers", gpus_per_node: int) -> "TimedTest":
-        """The test with numbers of nodes in place of host names, on a cluster whose nodes have
-        `gpus_per_node` GPUs."""
+        """Return the test with numbers of nodes in place of host names.
+
+        `hosts` has the numbers; the nodes of the cluster have `gpus_per_node` GPUs.
+        """
         if self.gpu_count is not None and self.gpu_count > gpus_per_node:
             raise InputError(
                 f"{self.label}: {self.gpu_count} ranks on a host, but a node of the topology has "
@@ -96,7 +109,7 @@ class TimedTest:
 
 @dataclass(frozen=True)
 class HostNumbers:
-    """The number of the node of every host name, and the other way round."""
+    """The number of the node of every host name, and the name of the host of every node."""
 
     names: Mapping[int, str]
 
@@ -106,13 +119,15 @@ class HostNumbers:
         return {name: number for number, name in self.names.items()}
 
     def number_of(self, host: str) -> int:
-        """The number of a host's node; an InputError if no log or host file names it."""
+        """Return the number of a host's node; raise an InputError if no log or host file names the
+        host.
+        """
         if host not in self.numbers:
             raise InputError(f"{host}: this host is in no log and in no list of hosts")
         return self.numbers[host]
 
     def name_of(self, number: int) -> str:
-        """The host name of a node; `node7` if no log names it."""
+        """Return the host name of a node; `node7` if no log names it."""
         return self.names.get(number, f"node{number}")
 
 
@@ -120,7 +135,7 @@ DIGITS = re.compile(r"\d+")
 
 
 def natural_key(name: str) -> list[tuple[int, str]]:
-    """The sort key by which `node10` comes after `node9`.
+    """Return a sort key with which `node10` comes after `node9`.
 
     >>> sorted(["n10", "n9"], key=natural_key)
     ['n9', 'n10']
@@ -132,9 +147,9 @@ def natural_key(name: str) -> list[tuple[int, str]]:
 def number_hosts(hosts: Iterable[str], node_count: int | None) -> HostNumbers:
     """Return the node of every host.
 
-    If the names differ in one number only and all numbers are below `node_count`, that number is
-    the node's (names that count from 1 to `node_count` are shifted by 1). Otherwise the hosts are
-    numbered in natural order.
+    If the names differ in a single number, and all these numbers are below `node_count`, it is the
+    number of the node (1 is subtracted if names count from 1 to `node_count`). Otherwise the hosts
+    are numbered in natural order.
 
     >>> number_hosts(["n03", "n07"], 8).names
     {3: 'n03', 7: 'n07'}
@@ -155,7 +170,8 @@ def number_hosts(hosts: Iterable[str], node_count: int | None) -> HostNumbers:
 
 
 def numbers_in_names(names: Sequence[str]) -> list[int] | None:
-    """The numbers in which host names differ, the rest of them being equal; None otherwise.
+    """Return the numbers in which host names differ, if all the rest of the names is equal; else
+    None.
 
     >>> numbers_in_names(["gpu-3.site1", "gpu-12.site1"])
     [3, 12]
@@ -175,7 +191,7 @@ def numbers_in_names(names: Sequence[str]) -> list[int] | None:
 
 
 def host_test_of(run: LogRun) -> HostTest:
-    """Return the node test that a run of a log has made.
+    """Return the node test that a run of a log is.
 
     Raises an InputError if the log does not list all ranks, or if hosts have different numbers of
     ranks.
@@ -206,7 +222,7 @@ def host_test_of(run: LogRun) -> HostTest:
         run.collective,
         times_of_run(run),
         counts[0],
-        # With one visible device for each process, all of them have number 0.
+        # If each process has a single visible device, all of them have the number 0.
         tuple(numbers) if len(numbers) == counts[0] and numbers[0] >= 0 else (),
         dtype_of(first.dtype),
         max(first.root, 0),
@@ -215,7 +231,7 @@ def host_test_of(run: LogRun) -> HostTest:
 
 
 def settings_of(run: LogRun) -> tuple[tuple[str, str], ...]:
-    """What a log says about NCCL and about how it was timed, as keys of a scenario."""
+    """Return what a log states about NCCL and about the timing, as (key of a scenario, value)."""
     proposal = proposal_of(run)
     settings = {
         "nccl.version": proposal.nccl,
@@ -227,7 +243,7 @@ def settings_of(run: LogRun) -> tuple[tuple[str, str], ...]:
 
 
 def times_of_run(run: LogRun) -> dict[SizeQuestion, float]:
-    """The measured times of a run by size, in seconds; one for each size."""
+    """Return the measured times of a run in seconds, one for each size."""
     times: dict[SizeQuestion, float] = {}
     for row in run.rows:
         seconds = row.seconds(run.collective)

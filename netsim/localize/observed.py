@@ -1,4 +1,6 @@
-"""The observations of all tests: which sizes are compared, and how far off the simulation."""
+"""The observations of all tests: which sizes are compared, and their deviations from the
+simulation.
+"""
 
 from collections.abc import Sequence
 from math import log
@@ -15,8 +17,14 @@ LEAST_SIZE = 2**16  # bytes below which times say little of parts
 
 
 class ObservedTests:
-    """Timed tests as observations, log by log. `questions` has for each observation the number of
-    its test and its size; `classes` the shape and size of each class of observations."""
+    """Timed tests as observations, sorted by test.
+
+    Attributes:
+        observations: deviations, see `Observations`.
+        questions: for each observation, the number of its test and its size.
+        classes: shape and size of each class of observations.
+        tests_of_node: numbers of the tests that each node was in.
+    """
 
     def __init__(self, predictor: Predictor, tests: Sequence[TimedTest]) -> None:
         self.predictor = predictor
@@ -30,7 +38,7 @@ class ObservedTests:
                 self.tests_of_node.setdefault(node, []).append(number)
 
     def _observe(self) -> Observations:
-        """The deviations of all tests at the sizes that are compared."""
+        """Return the deviations of all tests at the sizes that are compared."""
         deviation: list[float] = []
         log_of: list[int] = []
         class_of: list[int] = []
@@ -63,14 +71,17 @@ class ObservedTests:
         )
 
     def places_of_test(self, number: int) -> Longs:
-        """The observations of a test."""
+        """Return the numbers of the observations of a test."""
         start, end = np.searchsorted(self.observations.log_of, [number, number + 1])
         return np.arange(start, end)
 
 
 def simulated_sizes(timed: TimedTest) -> list[SizeQuestion]:
-    """The sizes of a test that are compared: a few, the largest and smaller ones, evenly spaced;
-    the largest one only of a test of many nodes, whose simulations take long."""
+    """Return the sizes of a test that are compared with the simulation.
+
+    These are at most `MOST_SIZES`: the largest one, and smaller ones at equal distances. Of a test
+    of many nodes, whose simulations take long, it is only the largest one.
+    """
     if timed.test.collective == COMPUTE:
         return list(timed.times)
     large = sorted(

@@ -1,8 +1,10 @@
-"""Parts of a cluster that may be at fault, and the faults of a scenario that they become in a test.
+"""Parts of a cluster that may be at fault, and the faults of a scenario that represent them in a
+test.
 
-Parts are named as faults name them: `node5`, `node5.nic3`, `leaf2`, `rail1`. In a scenario of a
+Parts are named as faults name them: `node5`, `node5.nic3`, `leaf2`, `rail1`. In the scenario of a
 test, nodes are numbered by their position in the test: node 5 of the cluster is `node0` in a test
-whose first node it is. Switches keep their names, as the fabric of a test is that of the cluster.
+in which it is the first node. Switches keep their names, as the fabric of a test is that of the
+cluster.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,9 +25,17 @@ DEAD = 0.0
 
 @dataclass(frozen=True)
 class FaultKind:
-    """A kind of fault of a part. `name` is the kind of part in the output, `trouble` says in words
-    what is wrong. `is_slowdown`: severities are slowdowns of GPUs, otherwise fractions of
-    bandwidth. `weight` is its share of the prior probability."""
+    """A kind of fault of a part.
+
+    Args:
+        id: key in `KINDS`.
+        name: kind of part in the output.
+        trouble: text on what is wrong.
+        weight: its fraction of the prior probability.
+        is_slowdown: severities are slowdowns of GPUs (2: twice as long); otherwise they are the
+            fraction of a bandwidth that is left.
+        may_be_dead: whether a part with no bandwidth left is also considered.
+    """
 
     id: str
     name: str
@@ -36,15 +46,15 @@ class FaultKind:
 
     @property
     def severities(self) -> tuple[float, ...]:
-        """The severities that are simulated first, the mildest first."""
+        """The severities that are simulated first, in the order of increasing effect."""
         return SLOWDOWNS if self.is_slowdown else FRACTIONS
 
     def strain(self, severity: float) -> float:
-        """The logarithm of the factor by which the part is slower."""
+        """Return the logarithm of the factor by which the part is slower."""
         return log(severity) if self.is_slowdown else -log(severity)
 
     def words(self, severity: float) -> str:
-        """The fault in words: `at 50 % of its bandwidth`."""
+        """Return the fault as text: `NIC or its cable: 50% of the bandwidth left`."""
         if severity == DEAD:
             return f"{self.trouble}: dead"
         if self.is_slowdown:
@@ -71,9 +81,15 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A part that may be at fault. `kind` is a key of `KINDS`, or `setting`. `node` is the number
-    of its node, -1 for parts that are not of one node. `local` is its name within the node
-    (`nic3`). `setting` is the id of a setting, of one node or (with `node` -1) of all."""
+    """A part that may be at fault.
+
+    Args:
+        kind: a key of `KINDS`, or `setting`.
+        part: name of the part.
+        node: number of its node; -1 for parts that do not belong to one node.
+        local: name within the node (`nic3`).
+        setting: id of a setting, of one node or (with `node` -1) of all.
+    """
 
     kind: str
     part: str
@@ -83,16 +99,24 @@ class Suspect:
 
     @property
     def kind_name(self) -> str:
-        """The kind of part in the output."""
+        """The kind of part that the output shows."""
         return "setting" if self.setting else KINDS[self.kind].name
 
 
 @dataclass(frozen=True)
 class ClusterParts:
-    """The parts of a cluster. `gpus`, `nics` are the local names of each node's; `nvlinks` and
-    `pcie_links` the links of each GPU by its name, as patterns that faults take; `leaves` the leaf
-    switches of each node in the order of its NICs; `above` the links from leaves to other switches;
-    `nodes_at` the nodes at each leaf."""
+    """The parts of a cluster whose nodes are all equal.
+
+    Args:
+        gpus: local names of a node's GPUs.
+        nics: local names of a node's NICs.
+        nvlinks: for each GPU the nodes at the other end of its NVLinks, as a pattern of faults.
+        pcie_links: the same for its PCIe link.
+        leaves: for each node its leaf switches in the order of its NICs.
+        above: names of the links from leaves to other switches.
+        spines: names of these other switches.
+        nodes_at: numbers of the nodes at each leaf.
+    """
 
     node_count: int
     gpus: tuple[str, ...]
@@ -111,11 +135,11 @@ class ClusterParts:
 
     @property
     def has_node_leaves(self) -> bool:
-        """Whether a node has all its NICs on one leaf and there are several leaves."""
+        """Whether every node has all its NICs on one leaf, and there are several leaves."""
         return len(self.leaf_names) > 1 and all(len(set(leaves)) == 1 for leaves in self.leaves)
 
     def suspects(self) -> Iterator[Suspect]:
-        """Every part that may be at fault, once for each kind of fault."""
+        """Yield every part that may be at fault, once for each kind of fault."""
         for node in range(self.node_count):
             yield from self.suspects_of_node(node)
         if self.node_count < 2:
@@ -123,7 +147,7 @@ class ClusterParts:
         yield from self._network_suspects()
 
     def suspects_of_node(self, node: int) -> Iterator[Suspect]:
-        """The parts of one node."""
+        """Yield the parts of one node that may be at fault, once for each kind of fault."""
         name = f"node{node}"
         yield Suspect("slow-node", name, node)
         for gpu in self.gpus:
@@ -153,11 +177,15 @@ class ClusterParts:
 
     @staticmethod
     def _link(name: str, gpu: str, end: str) -> str:
-        """The link of a GPU of a node, as faults name it."""
+        """Return the name of a link of a GPU, in the form in which faults name it; `end` is a
+        pattern of `nvlinks`.
+        """
         return f"{name}.{gpu}-{end.replace('NODE', name)}"
 
     def fault(self, suspect: Suspect, severity: float, position: int) -> dict[str, object]:
-        """The fault of a scenario that a suspect becomes if its node has a position in a test."""
+        """Return the fault of a scenario that represents a suspect, whose node has the number
+        `position` in a test.
+        """
         name = f"node{position}"
         left = f"{severity * 100:.6g}%"
         if suspect.kind == "gpu":
@@ -185,7 +213,7 @@ class ClusterParts:
         return {key: value, "bandwidth": left}
 
     def touches(self, suspect: Suspect, test: NodeTest) -> bool:
-        """Whether a fault of a suspect can slow a test at all."""
+        """Whether a fault of a suspect can make a test slower at all."""
         if suspect.node >= 0 and suspect.node not in test.nodes:
             return False
         if test.collective == COMPUTE:
@@ -215,14 +243,18 @@ class ClusterParts:
         return not test.gpus or int(suspect.local.removeprefix("gpu")) in test.gpus
 
     def crosses(self, test: NodeTest) -> bool:
-        """Whether messages of a test may pass above the leaves: its nodes' NICs are on several."""
+        """Whether messages of a test may pass above the leaves: the NICs of its nodes are on
+        several leaves.
+        """
         first = self.leaves[test.nodes[0]][:1]
         return any({*self.leaves[node]} != {*first} for node in test.nodes)
 
     def pattern_of(self, suspects: Sequence[Suspect]) -> str | None:
-        """A pattern of faults that names exactly these parts (`node5.nic*`), None if there is none.
+        """Return a pattern of faults that matches exactly the parts of these suspects
+        (`node5.nic*`); None if there is none.
 
-        It is given for all NICs or all GPUs of one node, or of all nodes."""
+        There is one for all NICs or all GPUs of one node, or of all nodes.
+        """
         kinds = {suspect.kind for suspect in suspects}
         if len(kinds) != 1 or kinds & {"nvlink", "pcie"}:
             return None
@@ -245,7 +277,7 @@ class ClusterParts:
 
 
 def parts_of(topology: Topology, node_count: int) -> ClusterParts:
-    """The parts of the topology of a cluster whose nodes are all of one kind."""
+    """Return the parts of a cluster, given its topology; its nodes are all of one kind."""
     names = [str(name) for name in topology.nodes]
     links = topology.links
     ends: dict[str, list[tuple[str, str]]] = {}
@@ -287,7 +319,9 @@ def parts_of(topology: Topology, node_count: int) -> ClusterParts:
 
 
 def _cables(ends: Mapping[str, Sequence[tuple[str, str]]], nic: str) -> str:
-    """The name of the switch at the NIC's first port; empty if no port is connected."""
+    """Return the name of the switch that the first port of a NIC is cabled to; empty if no port is.
+    `ends` are the names (tail, head) of links.
+    """
     return next((head for head, kind in ends.get(nic, ()) if kind == "nic"), "")
 
 
@@ -311,7 +345,7 @@ def _link_patterns(
 
 
 def common_pattern(links: Sequence[str]) -> str:
-    """A pattern of all links between leaves and the switches above them.
+    """Return a pattern that matches all links between leaves and the switches above them.
 
     >>> common_pattern(["leaf0-spine0", "leaf1-spine0"])
     'leaf*-spine*'

@@ -1,9 +1,13 @@
-"""Simulated times of node tests, healthy and with a fault, each equivalence class once.
+"""Simulated times of node tests, healthy and with a fault; equivalent tests are simulated once.
 
-Two tests are of one class if they have equally many nodes and their nodes share leaf switches in
-the same way: the first test of a class that is simulated represents it. A fault of a node's part is
-simulated at the position of the node in the test, a fault of a leaf at the leaf in the same
-place. Links above the leaves are simulated in each test itself, as routes depend on the nodes."""
+Two tests are equivalent (of one *shape*) if they have equally many nodes and their nodes share leaf
+switches in the same way: the first test of a shape that is simulated represents the others. A fault
+of a node's part is simulated at the position of the node in the test, a fault of a leaf at the leaf
+of the same position. Links above the leaves are simulated in each test itself, as routes depend on
+the nodes.
+
+Tests of more than `LARGE_NODES` nodes are simulated with fewer nodes: the *stand-in* of the test.
+"""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -40,8 +44,16 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class PlacedFault:
-    """A suspect with a severity at its place in a representative test; equal ones have equal
-    effects. `position` is that of the node, or of the first node at the leaf."""
+    """A fault at its position in the test that represents others; equal ones have equal effects.
+
+    Args:
+        kind: kind of fault (`parts.KINDS`), or `setting`.
+        local: name of the part within its node; for a leaf, the number of the node's NIC at it.
+        position: position in the test of the node, or of the first node at the leaf; -1 for parts
+            that do not belong to a node.
+        severity: severity of the fault.
+        setting: id of the setting.
+    """
 
     kind: str
     local: str
@@ -51,7 +63,7 @@ class PlacedFault:
 
 
 class Predictor:
-    """Times of node tests on one cluster. `source` is a scenario of the cluster with all nodes."""
+    """Simulates node tests on one cluster. `source` is a scenario of the cluster with all nodes."""
 
     def __init__(self, source: Source, node_count: int) -> None:
         self.node_count = node_count
@@ -71,7 +83,9 @@ class Predictor:
         return len(self.parts.gpus)
 
     def shape(self, test: NodeTest) -> Key:
-        """The class of a test by its nodes: which of them share which leaves, in rank order."""
+        """Return the shape of a test, which is equal for tests with equal healthy times: which of
+        its nodes share which leaves, in rank order, and what is run.
+        """
         numbers: dict[tuple[str, ...], int] = {}
         groups = tuple(
             numbers.setdefault(self.parts.leaves[node], len(numbers)) for node in test.nodes
@@ -79,8 +93,10 @@ class Predictor:
         return (groups, test.collective, test.gpus, test.dtype, test.root, test.settings)
 
     def healthy(self, test: NodeTest, question: SizeQuestion) -> float:
-        """The time of a test in seconds if nothing is wrong; 1 for step times, which have no
-        simulation and are compared with each other."""
+        """Return the time of a test in seconds if nothing is wrong.
+
+        It is 1 for step times, which are not simulated but compared with each other.
+        """
         if test.collective == COMPUTE:
             return 1.0
         seconds = self._simulated(test, question, None)
@@ -96,9 +112,11 @@ class Predictor:
         *,
         exact: bool = True,
     ) -> float:
-        """The logarithm of the factor by which a fault makes a test slower.
+        """Return the logarithm of the factor by which a fault makes a test slower.
 
-        Without `exact`, parts of large tests are simulated at representative positions."""
+        Without `exact`, the fault is simulated at an equivalent position that represents others,
+        and tests of many nodes by their stand-in.
+        """
         if not self.parts.touches(suspect, test):
             return 0.0
         if test.collective == COMPUTE:
@@ -112,11 +130,12 @@ class Predictor:
     def _on_stand_in(
         self, test: NodeTest, question: SizeQuestion, suspect: Suspect
     ) -> tuple[NodeTest, SizeQuestion, Suspect]:
-        """A test of fewer nodes, a size and a suspect, such that the suspect has about the same
-        effect there as on a large test.
+        """Return a test of fewer nodes (the stand-in), a size and a suspect, such that the suspect
+        has about the same effect there as on a test of many nodes.
 
-        The stand-in runs the algorithm and the protocol of the large test. The steps of a ring have
-        the bytes that they have there; trees have the same size."""
+        The stand-in runs the algorithm and the protocol of the large test. With a ring, its size is
+        reduced such that a step has the same bytes; with trees, the size is the same.
+        """
         if (test, question) not in self._stand_ins:
             self._stand_ins[test, question] = self._stand_in(test, question)
         stand_in, smaller = self._stand_ins[test, question]
@@ -126,7 +145,8 @@ class Predictor:
         elif suspect.kind == "leaf":
             suspect = replace(suspect, local=leaves[self._place_at_leaf(test, suspect)[1]])
         elif suspect.kind == "fabric-link":
-            # Which link a message takes is not known before a simulation: all links of the leaf.
+            # Which link a message takes is known only after a simulation, so all links of the leaf
+            # have the fault.
             tail, _, head = suspect.local.partition("-")
             place = self._place_at_leaf(test, replace(suspect, local=tail))[1]
             end = head.rstrip("0123456789")
@@ -151,13 +171,15 @@ class Predictor:
             stand_in = replace(stand_in, settings=tuple(settings.items()))
             if plan.algorithm == "Ring":
                 size = max(size * STAND_IN_NODES // count, 1)
-        # Equal sizes and nodes share simulations.
+        # Rounded sizes and common nodes let tests share simulations.
         size = min(2 ** round(log(size, 2)), STAND_IN_SIZE)
         stand_in = self._representatives.setdefault(self.shape(stand_in), stand_in)
         return stand_in, replace(question, size_bytes=size)
 
     def _place_at_leaf(self, test: NodeTest, suspect: Suspect) -> tuple[int, int]:
-        """The first position in a test at a leaf, and which of the node's NICs is there."""
+        """Return the first position in a test whose node is at the leaf `suspect`, and which of the
+        node's NICs is at it.
+        """
         at_leaf = self.parts.nodes_at[suspect.local]
         return next(
             (position, self.parts.leaves[node].index(suspect.local))
@@ -168,7 +190,9 @@ class Predictor:
     def _placed(
         self, test: NodeTest, suspect: Suspect, severity: float, *, exact: bool
     ) -> PlacedFault:
-        """The fault in the representative of a test."""
+        """Return the fault of a suspect in the test that represents `test`; without `exact` at an
+        equivalent position.
+        """
         if suspect.node >= 0:
             position = test.nodes.index(suspect.node)
             local = suspect.local
@@ -183,8 +207,9 @@ class Predictor:
         return PlacedFault(suspect.kind, suspect.local, -1, severity, suspect.setting)
 
     def seat(self, test: NodeTest, suspect: Suspect) -> Hashable:
-        """Where a suspect is in a test: its effects are equal on tests of one shape in which it has
-        the same seat."""
+        """Return where a suspect is in a test: in tests of one shape, suspects of one kind with
+        equal seats have equal effects.
+        """
         if test.node_count > LARGE_NODES and test.collective != COMPUTE:
             return 1  # the position in the stand-in
         if is_by_nodes(suspect.kind, suspect.setting):
@@ -201,7 +226,9 @@ class Predictor:
         return _representative_position(self.shape(test)[0], position)
 
     def local_in(self, test: NodeTest, suspect: Suspect) -> str:
-        """The GPU, NIC or link that represents that of a suspect in a test."""
+        """Return the name of the GPU, NIC or link that is simulated in a test in place of the
+        suspect's.
+        """
         if test.collective == COMPUTE:
             return suspect.local
         if suspect.kind in ("fabric-link", "spine"):
@@ -211,8 +238,9 @@ class Predictor:
         return self._representative_local(test, suspect)
 
     def _representative_local(self, test: NodeTest, suspect: Suspect) -> str:
-        """The GPU or NIC of the node that has the same effect on the test, or on its first two
-        nodes if it is large."""
+        """Return the first GPU or NIC of the node that has the same effect as that of the suspect
+        on a test, or on the first two nodes of a test of many.
+        """
         if not suspect.local:
             return suspect.local
         few = test if test.node_count <= EXACT_NODES else replace(test, nodes=test.nodes[:2])
@@ -222,7 +250,9 @@ class Predictor:
         return self._index_classes[key].get(suspect.local, suspect.local)
 
     def _classes_of_locals(self, test: NodeTest, kind: str) -> dict[str, str]:
-        """By local name of a part, the first one with the same effects at every position."""
+        """Return for each local name of a part of this kind the first one with the same effects at
+        every position of a test.
+        """
         question = SizeQuestion(CLASS_SIZE)
         names = self.parts.nics if kind == "nic" else self.parts.gpus
         severity = KINDS[kind].severities[-1]
@@ -239,7 +269,9 @@ class Predictor:
     def _simulated(
         self, test: NodeTest, question: SizeQuestion, fault: PlacedFault | None
     ) -> float | None:
-        """The simulated time of a test with a fault; None if it cannot run with it."""
+        """Return the simulated time of a test with a fault in seconds; None if it cannot run with
+        the fault.
+        """
         shape = self.shape(test)
         if fault is not None and is_by_nodes(fault.kind, fault.setting):
             shape = (*shape, test.nodes)
@@ -269,7 +301,7 @@ class Predictor:
         return float(result.seconds)
 
     def resolved(self, test: NodeTest) -> ResolvedCell:
-        """The resolved scenario of a test with nothing wrong."""
+        """Return the resolved scenario of a test without faults."""
         return self._resolve(test, None)
 
     def _resolve(self, test: NodeTest, fault: PlacedFault | None) -> ResolvedCell:
@@ -284,7 +316,7 @@ class Predictor:
     def _changes(
         self, source: Source, test: NodeTest, fault: PlacedFault | None
     ) -> Iterable[tuple[str, Any]]:
-        """The changes of the scenario of a test by which it has a fault."""
+        """Return the changes (key, value) that add a fault to the scenario of a test."""
         if fault is None:
             return ()
         if fault.setting:
@@ -299,7 +331,7 @@ class Predictor:
         return (("cluster.faults", [*before, entry]),)
 
     def scenario_with(self, test: NodeTest, changes: Sequence[Change]) -> Source:
-        """The scenario of a test on a cluster with some faults, as a user would write it."""
+        """Return the scenario of a test on a cluster with some faults, as a user would write it."""
         source = self._scenario(test)
         for suspect, severity in changes:
             if self.parts.touches(suspect, test):
@@ -309,7 +341,7 @@ class Predictor:
         return source
 
     def _scenario(self, test: NodeTest) -> Source:
-        """The scenario of a test with nothing wrong."""
+        """Return the scenario of a test without faults."""
         cluster: dict[str, Any] = {**self.source.data["cluster"], "nodes": test.node_count}
         cluster["placement"] = list(test.nodes)
         if test.gpus:
@@ -331,13 +363,19 @@ class Predictor:
 
 
 def is_by_nodes(kind: str, setting: str) -> bool:
-    """Whether the effect of a kind of fault depends on the nodes of a test, not only on its shape:
-    that of links above the leaves, which routes use by their endpoints."""
+    """Whether the effect of a kind of fault, or of a setting, depends on which nodes are in a test,
+    and not only on its shape.
+
+    That is so for links above the leaves: which of them a message uses depends on its source and
+    destination.
+    """
     return kind in ("spine", "fabric-link") or (bool(setting) and SETTINGS[setting].by_nodes)
 
 
 def _with_setting(source: Source, key: str, value: str) -> Source:
-    """The scenario with what a log says, unless the scenario says it itself."""
+    """Return the scenario with a key that a log states, unless the scenario states the key
+    itself.
+    """
     section, _, name = key.partition(".")
     if section == "launch":
         return source if source.data.get("launch") else override(source, key, value, "the log")
@@ -352,7 +390,9 @@ def _with_setting(source: Source, key: str, value: str) -> Source:
 
 
 def _with_fabric(source: Source, node_count: int) -> Source:
-    """The scenario with a fabric that joins all nodes of the cluster, of which tests use some."""
+    """Return the scenario with a fabric that joins all nodes of the cluster, although a test uses
+    only some of them.
+    """
     cluster = source.data.get("cluster")
     if not isinstance(cluster, Mapping) or not cluster.get("machine"):
         raise InputError(
@@ -376,7 +416,9 @@ def _with_fabric(source: Source, node_count: int) -> Source:
 
 
 def _usual_kind(source: Source) -> str:
-    """The fabric of clusters that name none: rail-optimized if nodes have several NICs."""
+    """Return the kind of fabric of a cluster that names none: rail-optimized if nodes have several
+    NICs, else a single switch.
+    """
     data = {**source.data["cluster"], "nodes": 2}
     two_nodes = replace(source, data={"cluster": data, "workload": {"collective": "all_reduce"}})
     nics = built(checked_cells(two_nodes)[0]).cluster
@@ -385,8 +427,11 @@ def _usual_kind(source: Source) -> str:
 
 
 def _representative_position(groups: Sequence[int], position: int) -> int:
-    """The position that represents another one in large tests: the first, the last, or the second
-    of those on the same leaves."""
+    """Return the position that represents `position` in tests of many nodes: the first and the last
+    represent themselves; else it is the first one between them on the same leaves.
+
+    `groups` is the number of the leaf group of each position.
+    """
     if position in (0, len(groups) - 1):
         return position
     same = [

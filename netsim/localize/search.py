@@ -1,8 +1,9 @@
 """The search for what is wrong: posterior probabilities of suspects, given the times of node tests.
 
-Single faults are compared exactly. Several faults are found one after the other: the best one
-first, then the best one given the first, then each of them anew given the others. The effect of two
-faults on one test is the larger of their effects."""
+Single faults are compared exactly. Several faults are found one after the other: first the best
+one, then the best one given the first; then each of them is fitted again given the others. The
+effect of two faults on one test is the larger of their effects.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -43,7 +44,7 @@ HOPELESS = 14.0  # log evidence behind the best one from which a suspect is left
 
 
 class FaultSearch:
-    """The search on some timed tests."""
+    """The search for faults, given some timed tests."""
 
     def __init__(self, predictor: Predictor, tests: Sequence[TimedTest]) -> None:
         self.predictor = predictor
@@ -52,7 +53,8 @@ class FaultSearch:
         self.observations = self.observed.observations
         self.effects = SuspectEffects(self.observed)
         self._above: Floats | None = None
-        # The best fits by place, of the last fits: those of one suspect and its twins.
+        # The best fits of the last call of `_fits` by place (node or kind): those of one suspect
+        # and its twins.
         self._coarse: dict[object, list[FittedSuspect]] = {}
         counts = [timed.test.node_count for timed in tests]
         self._has_large_tests = any(EXACT_NODES < count <= LARGE_NODES for count in counts)
@@ -61,7 +63,9 @@ class FaultSearch:
         self._prior = prior_logarithms(self.suspects)
 
     def _settings(self) -> Iterator[Suspect]:
-        """Settings of the whole cluster, and of one node where that is possible."""
+        """Yield as suspects the settings of the whole cluster, and those of one node if a single
+        node may have them.
+        """
         nodes = sorted({node for timed in self.tests for node in timed.test.nodes})
         for setting in SETTINGS.values():
             if setting.is_modeled:
@@ -71,7 +75,7 @@ class FaultSearch:
                         yield Suspect("setting", f"node{node}", node, setting=setting.id)
 
     def verdict(self) -> Conclusion:
-        """What is wrong: the faults, each with its suspects."""
+        """Return the faults that the tests show, each with its suspects."""
         nothing = np.zeros(len(self.observations))
         fits = self._fits(nothing) if len(nothing) else []
         healthy = self._probability_of_none(fits)
@@ -81,7 +85,7 @@ class FaultSearch:
         starts = list(self._coarse.values())
         chosen = self._with_further(fits)
         if self._is_unexplained(chosen):
-            # Two faults may look like a third one: begin with other suspects, too.
+            # Two faults may look like a third one, so the search is also begun with other suspects.
             starts.sort(key=lambda group: -self._rank(group[0]))
             others = [group for group in starts if group[0].twin != fits[0].twin][:MOST_STARTS]
             tried = [chosen, *(self._with_further(group) for group in others)]
@@ -89,7 +93,9 @@ class FaultSearch:
         return self._verdict_of(healthy, chosen)
 
     def _with_further(self, fits: list[FittedSuspect]) -> list[list[FittedSuspect]]:
-        """The fits of a first fault, and those of further ones, found one after the other."""
+        """Return the fits of each fault: those of the first one, `fits`, and those of further
+        faults, found one after the other.
+        """
         chosen = [fits]
         while len(chosen) < MOST_FAULTS:
             baseline = _combined([slot[0].effects for slot in chosen])
@@ -100,7 +106,9 @@ class FaultSearch:
         return chosen
 
     def _is_unexplained(self, chosen: Sequence[Sequence[FittedSuspect]]) -> bool:
-        """Whether faults leave tests that are slower or faster than they explain."""
+        """Whether some tests are slower or faster than the faults `chosen` (fits of each)
+        explain.
+        """
         evidence = Evidence(self.observations, _combined([slot[0].effects for slot in chosen]))
         spread = np.hypot(self.observations.noise, self.observations.log_noise)
         everywhere = np.arange(len(self.observations))
@@ -109,7 +117,9 @@ class FaultSearch:
         return bool((np.abs(evidence.residual()) > UNEXPLAINED * spread).any())
 
     def _posterior(self, chosen: Sequence[Sequence[FittedSuspect]]) -> float:
-        """The log probability of some faults at once, up to a constant."""
+        """Return the log probability that all the faults `chosen` (fits of each) are present, up to
+        a constant.
+        """
         effects = _combined([slot[0].effects for slot in chosen])
         priors = sum(self._prior[slot[0].suspect] + ODDS_OF_FAULT for slot in chosen)
         evidence = Evidence(self.observations, np.zeros(len(self.observations)))
@@ -118,7 +128,7 @@ class FaultSearch:
         return float(evidence.mixed(ratios)[0]) + priors
 
     def _revisited(self, chosen: list[list[FittedSuspect]]) -> list[list[FittedSuspect]]:
-        """Each of several faults anew, given the others."""
+        """Return the fits of several faults, each fitted again given the others."""
         for place in range(len(chosen)):
             others = [slot[0].effects for number, slot in enumerate(chosen) if number != place]
             fits = self._fits(_combined(others))
@@ -127,7 +137,7 @@ class FaultSearch:
         return chosen
 
     def _probability_of_none(self, fits: Sequence[FittedSuspect]) -> float:
-        """The probability that there is no further fault."""
+        """Return the probability that there is no further fault, given the fits of its suspects."""
         scores = [fit.score + self._prior[fit.suspect] for fit in fits]
         best = max(scores, default=-inf)
         if best == -inf:
@@ -159,21 +169,25 @@ class FaultSearch:
         )
 
     def slow_logs(self, baseline: Floats) -> list[int]:
-        """The numbers of tests that are slower than a baseline explains."""
+        """Return the numbers of the tests that are slower than the effects `baseline` explain."""
         evidence = Evidence(self.observations, baseline)
         return np.flatnonzero(self._scores(evidence) > SLOW_SCORE).tolist()
 
     def _scores(self, evidence: Evidence) -> Floats:
-        """By test, how many standard deviations its slowest size is above the center of its class.
+        """Return for each test by how many standard deviations its slowest size is above the center
+        of its class.
 
-        In a class of few tests the center is unreliable: there, above the simulation."""
+        In a class of few tests the center is unreliable: there it is the distance above the
+        simulation, if larger.
+        """
         observations = self.observations
         count = np.bincount(observations.class_of)[observations.class_of]
         absolute = observations.deviation - evidence.baseline
         residual = evidence.residual()
         spread = np.hypot(observations.noise, observations.log_noise)
-        # The center may have followed the fault: in classes of few tests, and in those of which a
-        # part is much faster than the center. A bad node is in 3 of 5 pairs of 4 nodes.
+        # The fault may have shifted the center: in classes of few tests, and in those of which a
+        # part is much faster than the center. For example, a bad node is in 3 of the 6 pairs of 4
+        # nodes.
         is_fast = residual < -SLOW_SCORE * spread
         fast_count = np.bincount(observations.class_of, weights=is_fast)[observations.class_of]
         is_misplaced = (count < 5) | (fast_count > MOST_FAST * count)
@@ -186,8 +200,12 @@ class FaultSearch:
         return result
 
     def _fits(self, baseline: Floats) -> list[FittedSuspect]:
-        """The suspects of a further fault, the best one first; those that are far behind it, or
-        that are in no slow test, are left out."""
+        """Return the suspects of a further fault, the best one first; `baseline` has the effects of
+        the faults so far.
+
+        Suspects that are far less probable than the best one, or that are in no slow test, are left
+        out.
+        """
         evidence = Evidence(self.observations, baseline)
         slow = set(np.flatnonzero(self._scores(evidence) > SLOW_SCORE).tolist())
         if not slow and not self._classes_move(evidence):
@@ -217,8 +235,12 @@ class FaultSearch:
         return fit.score + self._prior[fit.suspect]
 
     def _refined(self, fits: list[FittedSuspect], evidence: Evidence) -> list[FittedSuspect]:
-        """The best fits with effects simulated at the severities that fit them, three times; at
-        their own positions in large tests in the end."""
+        """Return the best fits, fitted again to effects that are simulated at the severities that
+        fit them.
+
+        This is done three times; the last time suspects of large tests are simulated at their own
+        positions.
+        """
         for turn in range(REFINEMENTS):
             if not fits:
                 return fits
@@ -240,15 +262,18 @@ class FaultSearch:
         return fits
 
     def _groups_to_refine(self, fits: Sequence[FittedSuspect]) -> list[list[FittedSuspect]]:
-        """The groups of equal fits that are simulated anew, the best first: a few, and all that are
-        nearly as probable, as suspects that are left out have no probability in the end."""
+        """Return the groups of equal fits that are simulated again, the best first.
+
+        These are the first few, and all that are nearly as probable, because suspects that are left
+        out have probability 0 in the end.
+        """
         groups = self._equal_fits(fits)
         best = self._rank(groups[0][0])
         near = [group for group in groups if self._rank(group[0]) > best - NEARLY_AS_PROBABLE]
         return groups[: max(REFINED, min(len(near), MOST_REFINED))]
 
     def _simulate_group(self, group: Sequence[FittedSuspect], *, exact: bool) -> None:
-        """Simulate suspects of equal effects at the severity that fits the first of them."""
+        """Simulate suspects of equal effects at the severity that fits the first of them best."""
         if exact:
             simulated = [fit.suspect for fit in group]
         else:
@@ -259,7 +284,7 @@ class FaultSearch:
 
     @staticmethod
     def _equal_fits(fits: Sequence[FittedSuspect]) -> list[list[FittedSuspect]]:
-        """The fits in groups of equal kind and effects, in the order of the best of each."""
+        """Return the fits in groups of equal kind and effects, sorted by the best of each."""
         groups: dict[object, list[FittedSuspect]] = {}
         for fit in fits:
             key = (fit.suspect.kind, fit.suspect.setting, fit.effects.round(3).tobytes())
@@ -267,7 +292,9 @@ class FaultSearch:
         return list(groups.values())
 
     def _classes_move(self, evidence: Evidence) -> bool:
-        """Whether all tests of some class deviate by more than noise."""
+        """Whether all tests of some class are slower than the baseline explains by more than
+        noise.
+        """
         spread = np.hypot(self.observations.noise, self.observations.log_noise)
         deviation = self.observations.deviation - evidence.baseline
         free = self.observations.is_free[self.observations.class_of]
@@ -278,8 +305,12 @@ class FaultSearch:
         return max(medians, default=0.0) > SLOW_SCORE
 
     def _candidates(self, evidence: Evidence, slow: set[int]) -> list[tuple[Suspect, float]]:
-        """The suspects that may explain slow tests, each with the largest log evidence that it can
-        have: first the parts of nodes in slow tests, those with the largest bounds in front."""
+        """Return the suspects that may explain slow tests, each with an upper bound of its log
+        evidence.
+
+        First come the parts of nodes in slow tests (numbers `slow`), those with the largest bounds
+        first; links above the leaves, which need the most simulations, come last.
+        """
         nodes = {node for number in slow for node in self.tests[number].test.nodes}
         bounds = {}
         of_twins: dict[Suspect, float] = {}
@@ -310,8 +341,9 @@ class FaultSearch:
         return of_nodes + others + links  # links need the most simulations
 
     def _bound_above(self, evidence: Evidence) -> float:
-        """The largest log evidence that a switch or link above the leaves can have: that of effects
-        between none and those of all of them at once."""
+        """Return an upper bound of the log evidence of any switch or link above the leaves: that of
+        the best effects between 0 and those of all these links at once.
+        """
         if self._above is None:
             self._above = self.effects.above_leaves()
         places = np.flatnonzero(self._above)
@@ -323,14 +355,17 @@ class FaultSearch:
         return float(evidence.mixed(ratios)[0] - evidence.total)
 
     def _bound(self, suspect: Suspect, evidence: Evidence) -> float:
-        """The largest log evidence that any suspect at the place of this one can have: that of free
-        effects, which are equal on tests of one shape and size in which it has the same seat."""
+        """Return an upper bound of the log evidence of all suspects at the place of this one.
+
+        It is the evidence of effects that are fitted freely, but are equal on tests of one shape
+        and size in which the suspect has the same seat.
+        """
         groups = self.effects.groups_of(suspect)
         places = groups.places
         baseline = evidence.baseline[places]
         absolute = self.observations.deviation[places]
         relative = absolute - evidence.center[self.observations.class_of[places]]
-        # The effect of a group shows where no other fault hides it.
+        # The effect of a group can be seen where no other fault hides it.
         visible = (baseline < LEAST_EFFECT).astype(float)
         count = np.maximum(np.bincount(groups.group, weights=visible), 1e-9)
         rows = [
@@ -338,7 +373,7 @@ class FaultSearch:
             for deviation in (absolute, relative)
         ]
         effects = np.maximum(baseline, rows)
-        # The effects that are fitted later may be uncertain: the bound is to be above them, too.
+        # Effects that are fitted later may have uncertainties; the bound has to hold for them, too.
         spreads = self.effects.stand_in_errors(places) * effects
         scores = [
             evidence.mixed(evidence.ratios(places, effects, COARSE_SPREAD)).max(),
@@ -353,8 +388,14 @@ class FaultSearch:
         spread: float,
         of_twins: dict[Suspect, FittedSuspect | None],
     ) -> FittedSuspect | None:
-        """The fit of a suspect; None if it has no effect worth the name. `of_twins` are fits of
-        suspects with the same effects, which are taken over and added to."""
+        """Return the fit of a suspect; None if it has no noticeable effect.
+
+        Args:
+            suspect: the suspect.
+            evidence: the evidence given the faults so far.
+            spread: relative standard deviation of effects.
+            of_twins: fits of twins (suspects with the same effects), which are reused and extended.
+        """
         twin = self.effects.twin_of(suspect)
         if twin not in of_twins:
             of_twins[twin] = self._fit_of_twin(twin, evidence, spread)
@@ -386,5 +427,5 @@ class FaultSearch:
 
 
 def _combined(effects: Sequence[Floats]) -> Floats:
-    """The effects of several faults at once: the largest on each observation."""
+    """Return the effects of several faults at once: the largest one on each observation."""
     return np.asarray(np.max(np.array(effects), axis=0))

@@ -1,7 +1,8 @@
-"""Settings that make a cluster slow, as data: what each changes, how to confirm it.
+"""Settings that make a cluster slow, as data: what each of them changes, and how to confirm it.
 
 `settings.toml` has one table for each. `changes` is the change of a scenario that has the same
-effect; settings that the model cannot express have none, and are only listed."""
+effect; settings that cannot be simulated have none, and are only listed.
+"""
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,12 +18,20 @@ from netsim.yamlio.read import Source
 class ClusterSetting:
     """A setting that may be wrong; the fields are the keys of `settings.toml`.
 
-    `title` says what is wrong. `log_lines` are words of lines of NCCL's debug log that confirm it,
-    `contradicted_by` of lines that rule it out, `command` a command that shows it. `changes` are
-    keys of the scenario with their values, `variables` those of NCCL, `machine` figures of the
-    machine, `fault` a fault, `fewer_nics` how many NICs each node lacks. `on_one_node`: a single
-    node may have it. `by_nodes`: its effect depends on the nodes of a test, not only on its shape.
-    `not_modeled` says why the model cannot express it."""
+    Args:
+        title: text on what is wrong.
+        log_lines: words of lines in NCCL's debug log that confirm it.
+        contradicted_by: words of lines that rule it out.
+        command: a command that shows it.
+        changes: keys of the scenario with their values.
+        variables: variables of NCCL with their values.
+        machine: values of the machine.
+        fault: a fault of the scenario.
+        fewer_nics: how many NICs each node lacks.
+        on_one_node: whether a single node may have it.
+        by_nodes: whether its effect depends on the nodes of a test, not only on its shape.
+        not_modeled: why it cannot be simulated.
+    """
 
     id: str
     title: str
@@ -40,12 +49,12 @@ class ClusterSetting:
 
     @property
     def is_modeled(self) -> bool:
-        """Whether its cost can be simulated."""
+        """Whether its effect can be simulated."""
         return not self.not_modeled
 
 
 def read_settings() -> dict[str, ClusterSetting]:
-    """The settings of `settings.toml`, by id."""
+    """Return the settings of `settings.toml` by id."""
     tables = tomllib.loads(Path(__file__).with_name("settings.toml").read_text("utf-8"))
     lists = ("log_lines", "contradicted_by")
     settings: dict[str, ClusterSetting] = {}
@@ -63,8 +72,14 @@ SETTINGS = read_settings()
 def changes_of_setting(
     setting: ClusterSetting, source: Source, position: int, nic_count: int
 ) -> Iterator[tuple[str, Any]]:
-    """The changes of a scenario by which the node at a position has a setting; all nodes have it if
-    the position is negative. `nic_count` is the number of NICs of a node."""
+    """Return the changes (key, value) of a scenario with which a node has a setting.
+
+    Args:
+        setting: the setting.
+        source: the scenario of a test.
+        position: position of the node in the test; negative: all nodes have the setting.
+        nic_count: number of NICs of a node.
+    """
     cluster = source.data["cluster"]
     if setting.machine:
         entry: dict[str, Any] = {"machine": setting.machine}
@@ -82,6 +97,6 @@ def changes_of_setting(
 
 
 def confirmations(setting: ClusterSetting) -> Sequence[str]:
-    """Where to look to confirm a setting: lines of the debug log, then a command."""
+    """Return where to look to confirm a setting: lines of the debug log, then a command."""
     texts = [f"NCCL_DEBUG=INFO prints '{words}'" for words in setting.log_lines]
     return [*texts, *([setting.command] if setting.command else [])]

@@ -26,7 +26,9 @@ FEWEST_IN_MATRIX = 2
 
 
 def is_table(text: str) -> bool:
-    """Whether a text is a matrix of pairs or a table of step times, by its first characters."""
+    """Whether a text is a matrix of pairs or a table of step times, judged by its first
+    characters.
+    """
     start = text.lstrip("\ufeff \t\r\n")
     if start.startswith(("{", "[")):
         return '"busbw_gbps"' in start[:65536] and '"hosts"' in start[:65536]
@@ -37,8 +39,11 @@ def is_table(text: str) -> bool:
 
 
 def read_table(path: Path, collective: str | None, size: int | None) -> list[HostTest]:
-    """The tests of a matrix of pairs or of a table of step times. `collective` and `size` are for
-    files that do not say what was timed; sendrecv is the default."""
+    """Return the tests of a matrix of pairs or of a table of step times.
+
+    `collective` and `size` (bytes) apply if the file does not state what was timed; the default
+    collective is sendrecv.
+    """
     text = text_of(path, LARGEST_FILE).lstrip("\ufeff \t\r\n")
     if text.startswith(("{", "[")):
         return _json_matrix(path, text, collective, size)
@@ -88,7 +93,9 @@ def _number(text: str, place: str) -> float:
 
 
 def _count(text: str, place: str) -> int:
-    """A whole number above 0; `2.0` is one, too."""
+    """Return a cell as a whole number above 0 (`2.0` is accepted); `place` is its position for
+    errors.
+    """
     value = _number(text, place)
     if value != int(value):
         raise InputError(f"{place}: expected a whole number above 0, got {text}")
@@ -96,7 +103,9 @@ def _count(text: str, place: str) -> int:
 
 
 def _size(text: str, place: str) -> int:
-    """A size in bytes, as a number or as `1G`."""
+    """Return a cell as a size in bytes, given as a number or as `1G`; `place` is its position for
+    errors.
+    """
     try:
         return parse_cli_size(text)
     except (InputError, ValueError):
@@ -106,7 +115,7 @@ def _size(text: str, place: str) -> int:
 
 
 def _collective(name: str, place: str) -> str:
-    """The name of a collective that nccl-tests times."""
+    """Return the name of a collective that nccl-tests times, in its usual form."""
     if name not in FACTOR and name != "sendrecv":
         names = ", ".join(dict.fromkeys(["sendrecv", *FACTOR]))
         raise InputError(f"{place}: expected one of {names}, got {name!r}")
@@ -116,7 +125,7 @@ def _collective(name: str, place: str) -> str:
 def _pairs(
     path: Path, header: Sequence[str], rows: Sequence[Sequence[str]], collective: str | None
 ) -> list[HostTest]:
-    """A table with one line for each pair and size."""
+    """Return the tests of a table with one line for each pair and size."""
     columns = _pair_columns(header)
     assert columns is not None
     for name in ("size_bytes",):
@@ -148,7 +157,9 @@ def _pairs(
 
 
 def _seconds(collective: str, size: int, rate: float, ranks: int, column: str) -> float:
-    """The time of an operation from its bandwidth in GB/s."""
+    """Return the seconds of an operation, given its bandwidth `rate` in GB/s; `column` says whether
+    this is a bus or an algorithm bandwidth.
+    """
     if column == "algbw_gbps":
         return size / rate / 1e9
     kind = FACTOR.get(collective, WHOLE)
@@ -164,8 +175,11 @@ def _square(
     collective: str | None,
     size: int | None,
 ) -> list[HostTest]:
-    """A square of bus bandwidths in GB/s: a row and a column for each host. The two directions of a
-    pair are two tests, unless one of them is empty."""
+    """Return the tests of a square of bus bandwidths in GB/s, with a row and a column for each
+    host.
+
+    The two directions of a pair are two tests, unless one of them is empty.
+    """
     values = {
         (row[0].strip(), column): cell.strip()
         for row in rows
@@ -197,7 +211,9 @@ def _matrix_tests(
 
 
 def _json_matrix(path: Path, text: str, collective: str | None, size: int | None) -> list[HostTest]:
-    """`{"hosts": […], "busbw_gbps": [[…], …], "size_bytes": N, "collective": …}`."""
+    """Return the tests of `{"hosts": […], "busbw_gbps": [[…], …], "size_bytes": N, "collective":
+    …}`.
+    """
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -234,7 +250,7 @@ def _json_matrix(path: Path, text: str, collective: str | None, size: int | None
 
 
 def _steps(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[HostTest]:
-    """Step times by rank: the mean of each rank is the time of its GPU."""
+    """Return tests of step times by rank: the mean of each rank is the time of its GPU."""
     column = _step_column(header)
     assert column is not None
     unit = STEP_COLUMNS[column]
@@ -262,5 +278,5 @@ def _steps(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 
 
 def size_words(question: SizeQuestion) -> str:
-    """A size in words: `1 GiB`, `1 GiB in place`."""
+    """Return a size as text: `1 GiB`, `1 GiB in place`."""
     return format_size(question.size_bytes) + (" in place" if question.is_in_place else "")

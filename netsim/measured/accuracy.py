@@ -1,7 +1,8 @@
-"""Simulate all runs of an index on several processes; errors, intervals and forecasts from the
-result.
+"""Simulate all runs of an index of measured runs on several processes, and derive errors, intervals
+and forecasts from the results.
 
-The same index gives the same points, whatever the number of processes.
+An index is a YAML file that lists measured runs. The same index gives the same points (pairs of
+measured and simulated times), whatever the number of processes.
 """
 
 import csv
@@ -67,7 +68,13 @@ LARGE = 32  # a run of at least this many ranks is simulated in four parts, each
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The compared points of an index in its order, the failures, and the assumptions by run."""
+    """The result of simulating an index.
+
+    Args:
+        points: measured and simulated time of each size of each run, in the order of the index.
+        failed: runs and sizes that could not be simulated.
+        notes: assumptions by the id of the run.
+    """
 
     points: tuple[ComparedPoint, ...]
     failed: tuple[Failed, ...] = ()
@@ -79,8 +86,9 @@ class Accuracy:
     without: tuple[Without, ...] = ()  # those estimates, by constant and left-out system
 
     def json(self) -> str:
-        """The points and the errors by size band as JSON text; healthy runs apart from unhealthy
-        ones."""
+        """Return the points and the errors by size band as JSON text; healthy runs separately from
+        runs with a problem.
+        """
         values = {"points": [asdict(point) for point in self.points], "bands": bands(self.points)}
         if self.left_out:
             values["left_out"] = [asdict(point) for point in self.left_out]
@@ -90,7 +98,9 @@ class Accuracy:
 
 
 def bands(points: Sequence[ComparedPoint]) -> dict[str, Any]:
-    """The errors by size band, for healthy runs and for runs with a problem."""
+    """Return the errors by size band as plain values, for healthy runs and for runs with a
+    problem.
+    """
     sides = {"healthy": True, "unhealthy": False}
     return {
         name: as_values(by_band([point for point in points if point.healthy is side]))
@@ -99,7 +109,9 @@ def bands(points: Sequence[ComparedPoint]) -> dict[str, Any]:
 
 
 def chosen(entries: Sequence[IndexEntry], only: Sequence[str]) -> list[IndexEntry]:
-    """The entries whose id is, or begins with, one of the texts; all entries without any text."""
+    """Return the entries whose id begins with one of the texts `only`; all entries if there are no
+    texts.
+    """
     for text in only:
         if not any(entry.id.startswith(text) for entry in entries):
             hint = suggest(text, [entry.id for entry in entries])
@@ -119,7 +131,7 @@ def run_index(
     journal: "Journal | None" = None,
     figures: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
 ) -> Accuracy:
-    """Simulate all runs, or those that are finished when the user presses Ctrl-C.
+    """Simulate all runs. If the user presses Ctrl-C, the result has the runs that were finished.
 
     Args:
         entries: the runs.
@@ -128,7 +140,8 @@ def run_index(
         memory: bytes that the workers may use together; 0 is no limit.
         tell: called with a message for each worker that died.
         journal: answers that are not simulated again; new ones are added to it.
-        figures: by run, values of calibration that replace the usual ones.
+        figures: calibration values that replace the usual ones, by the id of the run and the name
+            of the value.
     """
     parts: list[RunPart] = []
     failed: list[Failed] = []
@@ -180,7 +193,9 @@ def run_index(
 def _answers(
     parts: Sequence[RunPart], order: list[int], workers: Processes
 ) -> Iterator[tuple[int, PartAnswer | LostError]]:
-    """Simulate parts in an order; yield the number of each with its answer, as they finish."""
+    """Simulate parts of runs in the order `order` (their numbers); yield the number of each with
+    its answer, as they finish.
+    """
     if workers.count == 1:
         for number in order:
             try:
@@ -198,9 +213,11 @@ def _answers(
 
 
 def _numbers_of_same_parts(parts: Sequence[RunPart]) -> dict[int, list[int]]:
-    """The numbers of the parts that need the same simulation, by the first of them.
+    """Return groups of parts that need the same simulation: the numbers of all parts of a group, by
+    the first of them.
 
-    Some runs differ only in the times that were measured."""
+    Some runs differ only in the times that were measured.
+    """
     first_numbers: dict[bytes, int] = {}
     numbers_by_first: dict[int, list[int]] = {}
     for number, part in enumerate(parts):
@@ -221,7 +238,9 @@ def _numbers_of_same_parts(parts: Sequence[RunPart]) -> dict[int, list[int]]:
 
 
 def _answer_for(answer: PartAnswer, part: RunPart) -> PartAnswer:
-    """The answer for a part, made from the answer of a part that needs the same simulation."""
+    """Return the answer for a part, made from the answer of another part that needs the same
+    simulation.
+    """
     entry = part.entry
     if entry.id == answer.run:
         return answer
@@ -243,13 +262,14 @@ def _answer_for(answer: PartAnswer, part: RunPart) -> PartAnswer:
 
 
 def answered(part: RunPart) -> Iterator[PartAnswer]:
-    """Yield the answer of a part: the function that worker processes call."""
+    """Yield the answer of a part. Worker processes call this function."""
     yield answer(part)
 
 
 def _memory_needed(part: RunPart) -> int:
-    """An upper estimate of the bytes that a process needs for a part, 0 if that part cannot be
-    simulated."""
+    """Return an upper estimate of the bytes that a process needs for a part; 0 if the part cannot
+    be simulated.
+    """
     with suppress(NetsimError):
         largest = max(part.rows, key=lambda row: row.size_bytes)
         sizes = [largest.size_bytes]
@@ -260,16 +280,19 @@ def _memory_needed(part: RunPart) -> int:
 
 
 def _title(part: RunPart) -> str:
-    """What progress messages call a part: its run and the smallest and largest size."""
+    """Return the name of a part in progress messages: its run, and its smallest and largest
+    size.
+    """
     sizes = [row.size_bytes for row in part.rows]
     return f"{part.entry.id} at {min(sizes)} to {max(sizes)} B" if sizes else part.entry.id
 
 
 def key_of(part: RunPart, constant: Constant | None = None) -> str:
-    """A digest of everything that the answer of a part depends on.
+    """Return a digest of everything that the answer of a part depends on.
 
-    These are the part, the version, the constants, the machine files, and the constant that is
-    estimated from the run, if any."""
+    This is the part, the version of netsim, the table of constants, the machine files and, if a
+    constant is estimated from the run, the id of this constant.
+    """
     entry = part.entry
     settings = [*part.figures.items()]
     estimated = () if constant is None else (constant.id,)
@@ -288,17 +311,24 @@ def key_of(part: RunPart, constant: Constant | None = None) -> str:
 
 @lru_cache(maxsize=1)
 def _digest_of_files() -> bytes:
-    """A digest of the table of constants and of all machine files."""
+    """Return a digest of the table of constants and of all machine files."""
     folders = (preset_folder("topologies"), Path("topologies"))
     machines = (file for folder in folders for file in sorted(folder.glob("*.y*ml")))
     return digest(tuple(file.read_bytes() for file in (constant_table.FILE, *machines)))
 
 
 class Journal:
-    """The answers of earlier runs, and the file to which this run appends its own.
+    """The results of earlier calls of `netsim accuracy`, and the file to which this call appends
+    its own.
 
-    Without a path nothing is written. `answers` are those of parts, `shown` the log ratios that
-    runs show for constants, `steps` the figures of training steps, all by `key_of`."""
+    Without a path nothing is written. All results are stored by the digest of what they depend on
+    (`key_of`).
+
+    Args:
+        answers: answers of parts of runs.
+        shown: for constants, the log ratios that their estimators read from a run (`shown_by`).
+        steps: seconds and MFU of training steps.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
@@ -309,7 +339,9 @@ class Journal:
         self.file: int | None = None
 
     def keep(self, key: str, **values: Any) -> None:
-        """Append an `answer`, a `shown` array or a training `step` to the file at once."""
+        """Append a result to the file at once: an `answer`, a `shown` array or a training `step`,
+        with the digest `key` of what it depends on.
+        """
         if self.file is None:
             return
         try:
@@ -325,9 +357,11 @@ class Journal:
             self.path.unlink(missing_ok=True)
 
     def read(self) -> None:
-        """Read the answers from the file, without damaged lines and a last line that was cut off.
+        """Read the results from the file. Damaged lines are skipped, and so is a last line that was
+        cut off.
 
-        Complete lines that are damaged are listed in `damaged`."""
+        Messages on complete lines that are damaged are added to `damaged`.
+        """
         assert self.path is not None
         for number, line in enumerate(self.path.read_bytes().splitlines(keepends=True), 1):
             try:
@@ -338,7 +372,7 @@ class Journal:
                     self.damaged.append(damaged(self.path, number, why))
 
     def _read_line(self, line: bytes) -> None:
-        """Read the answer of one line."""
+        """Read the result in one line."""
         values = unsealed(line)
         key = str(values["part"])
         if "step" in values:
@@ -353,13 +387,13 @@ class Journal:
             self.answers[key] = PartAnswer(str(answer_values["run"]), points, failed, notes)
 
 
-# The seconds and the MFU of a training step, twice: with the constants of the table and with
-# changed ones. A text is the reason why the step could not be simulated.
+# Seconds and MFU of a training step, twice: with the constants of the table and with changed ones.
+# A text is the reason why the step could not be simulated.
 StepFigures = str | tuple[tuple[float, float], tuple[float, float]]
 
 
 def _step_figures(values: Any) -> StepFigures:
-    """The figures of a training step from their values in a line of the journal."""
+    """Return seconds and MFU of a training step, given their values in a line of the journal."""
     if isinstance(values, str):
         return values
     usual, changed = ((float(seconds), float(mfu)) for seconds, mfu in values)
@@ -370,8 +404,8 @@ def _step_figures(values: Any) -> StepFigures:
 def journal_of(index: Path, *, resume: bool, tell: Tell) -> Iterator[Journal]:
     """Open the journal of an index in the folder `reports`, locked for this process.
 
-    If the file cannot be opened or locked, the journal keeps nothing, or an error is raised when
-    the user asked to resume.
+    If the file cannot be opened or locked, the journal writes nothing; if the user asked to resume,
+    an error is raised instead.
     """
     name = index.absolute().parent.name if index.stem == "index" else index.stem
     journal = Journal(Path("reports") / f"accuracy-{name}.jsonl")
@@ -406,7 +440,9 @@ def journal_of(index: Path, *, resume: bool, tell: Tell) -> Iterator[Journal]:
 
 
 def _parts(entry: IndexEntry, figures: Mapping[str, float]) -> list[RunPart]:
-    """The parts of a run: four for a run of many ranks, so that several processes can share it."""
+    """Return the parts of a run: four for a run of many ranks, so that several processes can share
+    it. `figures` are calibration values by name.
+    """
     rows = entry.rows()
     if entry.ranks < LARGE:
         return [RunPart(entry, rows, figures)]
@@ -422,10 +458,19 @@ def leave_out(
     journal: "Journal | None",
     off: Sequence[Without],
 ) -> Accuracy:
-    """The result with each run also simulated as if its own system had never been measured.
+    """Return the result with each run also simulated as if its own system had never been measured.
 
-    Every constant that was fitted to that system is estimated from the other systems of the
-    corpus, except for the constants that are switched `off`.
+    Args:
+        accuracy: the result of the usual simulation.
+        entries: the runs.
+        corpus: all runs from which constants may be estimated.
+        jobs: the number of worker processes; None is one per processor.
+        done: called with the number of finished parts and the number of all parts.
+        journal: results that are not computed again.
+        off: constants that are switched off and therefore not estimated.
+
+    Every other constant that was fitted to a system is estimated from the other systems of the
+    corpus.
     """
     systems = {entry.system for entry in entries}
     constants_off = {switched.constant for switched in off}
@@ -464,8 +509,12 @@ def steps_left_out(
     done: Callable[[int, int], None] | None,
     journal: "Journal | None" = None,
 ) -> ComparedSteps:
-    """Training steps, simulated twice: with the table's constants, and with those that were
-    estimated without the steps of the same group of publications."""
+    """Return training steps, each simulated twice: with the constants of the table, and with
+    constants that were estimated without the steps of its own group (framework and GPU generation).
+
+    `corpus` has all steps from which constants may be estimated; `jobs` and `done` as in
+    `run_index`.
+    """
     members = list[IndexEntry]()
     for entry in corpus:
         with suppress(NetsimError):
@@ -491,12 +540,14 @@ def steps_left_out(
 
 
 def _value_of(estimated: Without) -> float:
-    """The value of a constant as it was estimated without a system."""
+    """Return the value of a constant as it was estimated without a system."""
     return TABLE[estimated.constant].value * estimated.ratio
 
 
 def _words_for_estimate(estimated: Without) -> str:
-    """A line on the value of a constant without a system, and on the constant it is taken from."""
+    """Return a line on the value of a constant without a system, and on the constant that replaces
+    it, if one does.
+    """
     words = f"{estimated.system}: {estimated.constant} {_value_of(estimated):.3g}"
     if estimated.of in TABLE:
         return f"{words}, that of {estimated.of}"
@@ -510,10 +561,11 @@ def journaled_steps(
     journal: "Journal | None" = None,
     values: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
 ) -> ComparedSteps:
-    """Training steps, simulated unless the journal has them; each finished step is added to it.
+    """Return training steps; those that the journal lacks are simulated and added to it.
 
-    `values` are changed values of constants by step: such a step has two answers, one with the
-    table's constants and one with the changed ones."""
+    `values` are changed values of constants by the id of the step: such a step is simulated with
+    the constants of the table and also with the changed ones.
+    """
     if journal is None:
         return run_steps(entries, jobs, done, values)
     keys = {entry.id: _key_of_step(entry, values.get(entry.id, {})) for entry in entries}
@@ -538,7 +590,9 @@ def journaled_steps(
 
 
 def _key_of_step(entry: IndexEntry, values: Mapping[str, float]) -> str:
-    """A digest of everything that the answer of a training step depends on."""
+    """Return a digest of everything that the answer of a training step depends on; `values` are
+    changed values of constants.
+    """
     question = (entry.id, str(dict(entry.values)), sorted(values.items()))
     return digest((question, __version__, MODEL_VERSION, _digest_of_files())).hex()
 
@@ -546,7 +600,8 @@ def _key_of_step(entry: IndexEntry, values: Mapping[str, float]) -> str:
 def figures_off(
     entries: Sequence[IndexEntry], off: Sequence[Without]
 ) -> dict[str, Mapping[str, float]]:
-    """By run, the values of calibration that differ when some constants are switched off.
+    """Return the calibration values that differ when the constants `off` are switched off, by the
+    id of the run.
 
     Runs on which the constants have no effect are left out.
 
@@ -573,7 +628,9 @@ def _estimates_without(
     jobs: int | None,
     journal: "Journal | None" = None,
 ) -> list[Without]:
-    """For each system, the constants that were fitted to it, estimated without its runs."""
+    """For each system, estimate the constants that were fitted to it from the runs of the other
+    systems.
+    """
     system_of_run = {entry.id: entry.system for entry in corpus}
     constants = [
         constant
@@ -594,9 +651,11 @@ def _what_runs_show(
     jobs: int | None,
     journal: "Journal | None",
 ) -> Mapping[str, dict[str, Floats]]:
-    """By constant and run, what the constant's estimator reads from the run.
+    """Return what the estimator of each constant reads from each run (`shown_by`), by constant id
+    and run id.
 
-    The estimates without any of the systems are made from these."""
+    The estimates without a system are made from these arrays, leaving out those of its runs.
+    """
     pairs = {
         (constant.id, run.id): (constant, run)
         for constant in constants
@@ -628,18 +687,22 @@ def _what_runs_show(
 
 
 def _shown(task: tuple[Constant, IndexEntry]) -> Iterator[Floats]:
-    """Yield what a run shows for a constant: the function that worker processes call."""
+    """Yield what the estimator of a constant reads from a run. Worker processes call this
+    function.
+    """
     yield shown_by(*task)
 
 
 def _work(part: RunPart) -> float:
-    """The relative work of simulating a part: parts with more of it are simulated first."""
+    """Return the relative work of simulating a part; parts with more work are simulated first."""
     sizes = sum(log2(row.size_bytes + 2) for row in part.rows)
     return sizes * sqrt(part.entry.ranks) ** 3
 
 
 def _joined(answers: Sequence[PartAnswer], failed: list[Failed]) -> Accuracy:
-    """The result of all parts; a run that failed as such is listed once, not for each part."""
+    """Return the result of all parts; the failure of a whole run is listed once, not for each of
+    its parts.
+    """
     points: list[ComparedPoint] = []
     notes: dict[str, tuple[str, ...]] = {}
     failed_runs: dict[str, Failed] = {}
@@ -664,15 +727,17 @@ FORECAST = ("run", "system", "machine", "collective", "size_bytes", "dtype", "ro
 
 
 def questions(entries: Sequence[IndexEntry]) -> list[IndexEntry]:
-    """The entries without their measured figures: only the sizes, data types and roots of their
-    rows stay."""
+    """Return the entries without their measured times and bandwidths: only sizes, data types and
+    roots of their rows stay.
+    """
     return [replace(entry, is_question=True) for entry in entries]
 
 
 def forecast_text(accuracy: Accuracy, entries: Sequence[IndexEntry]) -> str:
-    """The simulated times and their intervals as CSV.
+    """Return the simulated times and their 80 % intervals as CSV.
 
-    If the runs were also simulated without their own systems, these times are taken."""
+    If the runs were also simulated without their own systems, those times are written.
+    """
     where = {entry.id: joined_by(entry) for entry in entries}
     rows = {
         (entry.id, row.size_bytes): (row.dtype, row.root)
@@ -702,7 +767,9 @@ Key = tuple[str, int]  # the id of a run and a size in bytes
 
 @dataclass(frozen=True)
 class _Forecast:
-    """The rows of a forecast file, their times and their intervals, in microseconds."""
+    """The rows of a forecast file by run and size, their times and their intervals, in
+    microseconds.
+    """
 
     rows: Mapping[Key, Mapping[str, str]]
     times: Mapping[Key, float]
@@ -739,10 +806,11 @@ def _read_forecast(path: Path) -> _Forecast:
 
 
 def from_forecast(path: Path, entries: Sequence[IndexEntry]) -> tuple[Accuracy, str]:
-    """The points of an index with the simulated times of an earlier forecast.
+    """Return the points of an index with the simulated times of an earlier forecast, and a text.
 
     Rows that the forecast lacks are failures. The text says how many of the measured times lie
-    within the intervals of the forecast."""
+    within the intervals of the forecast.
+    """
     forecast = _read_forecast(path)
     points = list[ComparedPoint]()
     failed = list[Failed]()
@@ -771,7 +839,9 @@ def from_forecast(path: Path, entries: Sequence[IndexEntry]) -> tuple[Accuracy, 
 
 
 def _words_for_intervals(points: Sequence[ComparedPoint], forecast: _Forecast) -> str:
-    """How many measured times of healthy runs lie within the intervals of a forecast, in words."""
+    """Return a text on how many measured times of healthy runs lie within the intervals of a
+    forecast.
+    """
     with_interval = [
         (point, forecast.spans[point.run, point.size_bytes])
         for point in points
@@ -784,7 +854,7 @@ def _words_for_intervals(points: Sequence[ComparedPoint], forecast: _Forecast) -
 
 
 def _point_from(values: Mapping[str, Any]) -> ComparedPoint:
-    """A point from its values in JSON.
+    """Return a point, given its values in JSON.
 
     Raises:
         ValueError: a value has another type than its field, or is not a finite number above 0.
@@ -799,7 +869,7 @@ def _point_from(values: Mapping[str, Any]) -> ComparedPoint:
     return point
 
 
-# A point whose values have the types of the fields.
+# An example of a point, from which `_point_from` takes the types of the fields.
 POINT = ComparedPoint(
     run="",
     machine="",
@@ -814,7 +884,7 @@ POINT = ComparedPoint(
 
 
 def read_accuracy(path: Path) -> tuple[ComparedPoint, ...]:
-    """The points in a file that `netsim accuracy --json` has written."""
+    """Read the points in a file that `netsim accuracy --json` has written."""
     why = "expected an object with points, as written"
     try:
         return tuple(
@@ -830,9 +900,10 @@ def read_accuracy(path: Path) -> tuple[ComparedPoint, ...]:
 def compared(
     now: Sequence[ComparedPoint], before: Sequence[ComparedPoint]
 ) -> list[tuple[str, float, float]]:
-    """The runs that two results share, with the median error before and now.
+    """Return (run, median error before, median error now) for the runs that two results share.
 
-    The run whose error changed most comes first."""
+    The run whose error changed most comes first.
+    """
     errors = []
     for points in (before, now):
         runs = grouped(points, lambda point: point.run)
@@ -842,7 +913,11 @@ def compared(
 
 
 def classes_of(points: Sequence[ComparedPoint], entries: Sequence[IndexEntry]) -> str:
-    """The median error of every class of healthy runs, as the JSON file that `validated` reads."""
+    """Return the median error of every class of healthy runs as JSON, the file that `validated`
+    reads.
+
+    A class is a machine, transport, line rate, collective and size band.
+    """
     where = {entry.id: joined_by(entry) for entry in entries}
     by_class = grouped(
         (point for point in points if point.healthy),
@@ -867,14 +942,19 @@ def classes_of(points: Sequence[ComparedPoint], entries: Sequence[IndexEntry]) -
     return json.dumps(values, indent=1) + "\n"
 
 
-# Log ratios, each with its system, by the kind of interval (of times or of ratios) and the class.
+# A list of (log ratio of simulated over measured, system) for each kind of interval (of times, or
+# of ratios of two times) and each class of runs.
 Residuals = dict[tuple[str, result_rows.Class], list[tuple[float, str]]]
 
 
 def _residuals(
     points: Sequence[ComparedPoint], where: Mapping[str, result_rows.Joined]
 ) -> Residuals:
-    """The log ratios of simulated over measured times, by class; a point is in several classes."""
+    """Return the log ratios of simulated over measured times by class. A point is in several
+    classes: its own and wider ones.
+
+    `where` has the machine, transport and rate of each run.
+    """
     residuals: Residuals = {}
     for point in points:
         band = result_rows.band_of(point.size_bytes)
@@ -885,9 +965,12 @@ def _residuals(
 
 
 def _residuals_of_ratios(points: Sequence[ComparedPoint]) -> Residuals:
-    """The log errors of the ratio of two times: of any two runs of one system at the same size.
+    """Return the errors in predicting how much faster one run is than another: the log of the
+    simulated over the measured ratio of two times.
 
-    Pairs of one collective are also in the class of equal collectives."""
+    Every two runs of one system at the same size are a pair. Pairs of one collective are also in
+    the class of equal collectives. Each pair counts with both signs, as its order is arbitrary.
+    """
     residuals: Residuals = {}
     by_system = grouped(points, lambda point: (point.system, point.size_bytes))
     for (system, size), of_system in by_system.items():
@@ -902,11 +985,14 @@ def _residuals_of_ratios(points: Sequence[ComparedPoint]) -> Residuals:
 
 
 def intervals_from(residuals: Residuals, without: str = "") -> result_rows.Intervals:
-    """The intervals of the classes that have enough systems, without the residuals of one system.
+    """Return the intervals of the classes with enough systems, without the residuals of the system
+    `without`.
 
-    The next system is taken as any of k + 1 with equal probability where k are in the class, so
-    that the interval ends beyond the plain quantile. A collective's own class with fewer systems
-    than `FEWEST` has the interval that holds the middle half of its residuals."""
+    An interval is meant for a further system: if k systems are in the class, the rank of the next
+    one among all k + 1 is taken as equally probable, so the interval reaches beyond the plain
+    quantile. A class with a collective and fewer systems than `FEWEST` has the interval that holds
+    the middle half of its residuals.
+    """
     intervals = {}
     for (kind, class_name), all_values in residuals.items():
         used = [(value, system) for value, system in all_values if system != without]
@@ -927,7 +1013,9 @@ def intervals_from(residuals: Residuals, without: str = "") -> result_rows.Inter
 
 
 def intervals_text(points: Sequence[ComparedPoint], entries: Sequence[IndexEntry]) -> str:
-    """The intervals of every class as CSV: the file from which results take their intervals."""
+    """Return the intervals of every class as CSV: the file from which results take their
+    intervals.
+    """
     where = {entry.id: joined_by(entry) for entry in entries}
     healthy = [point for point in points if point.healthy]
     intervals = intervals_from(_residuals(healthy, where) | _residuals_of_ratios(healthy))
@@ -940,7 +1028,9 @@ def intervals_text(points: Sequence[ComparedPoint], entries: Sequence[IndexEntry
 
 @dataclass(frozen=True)
 class _Covered:
-    """How the interval of a class did for a point whose system it was made without."""
+    """Whether a point lies in the interval of its class that was computed without the point's
+    system.
+    """
 
     point: ComparedPoint
     is_within: float  # 1 if the measured time lies in the interval, else 0
@@ -951,7 +1041,9 @@ class _Covered:
 def _covered(
     points: Sequence[ComparedPoint], where: Mapping[str, result_rows.Joined], residuals: Residuals
 ) -> Iterator[_Covered]:
-    """For each point, how the interval did that was made without the point's system."""
+    """Yield for each point how well an interval computed without the point's system covers it;
+    points without such an interval are skipped.
+    """
     for system, of_system in grouped(points, lambda point: point.system).items():
         intervals = intervals_from(residuals, system)
         for point in of_system:
@@ -983,11 +1075,13 @@ def points_within(
 
 
 def _coverage(points: Sequence[ComparedPoint], entries: Sequence[IndexEntry]) -> Iterator[str]:
-    """Lines of a Markdown table on how far intervals can be trusted, by band and by system.
+    """Yield the lines of a Markdown table on how well intervals cover measured times: one for each
+    size band and each system.
 
     Columns: the number of independent points, the fraction within their intervals, the range in
-    which that fraction lies by chance, the median width, the score, and the score of intervals
-    that are the same for all classes."""
+    which that fraction lies by chance, the median width, the interval score, and the score of
+    intervals that are the same for all classes.
+    """
     where = {entry.id: joined_by(entry) for entry in entries}
     log_ratios = [(point.log_ratio, point.system) for point in points]
     same_for_all: Residuals = {
@@ -1004,14 +1098,18 @@ def _coverage(points: Sequence[ComparedPoint], entries: Sequence[IndexEntry]) ->
 
 
 def _is_in(point: ComparedPoint, name: str) -> bool:
-    """Whether a point is of a band or a system; every point is in `ALL`."""
+    """Whether a point belongs to the size band or system `name`; every point belongs to `ALL`."""
     return name in (ALL, point.system, result_rows.band_of(point.size_bytes))
 
 
 def _coverage_line(
     name: str, by_class: Sequence[_Covered], without_classes: Sequence[_Covered]
 ) -> str:
-    """One line of the table of `_coverage`; every system has the same weight."""
+    """Return one line of the table of `_coverage`; every system has the same weight.
+
+    `by_class` and `without_classes` are the same points with intervals of their classes, and with
+    one interval for all classes.
+    """
     weights = weights_of([covered.point.system for covered in by_class])
     within = np.average([covered.is_within for covered in by_class], weights=weights)
     score = np.average([covered.score for covered in by_class], weights=weights)
@@ -1034,10 +1132,11 @@ def page_text(
     pictures: Mapping[str, Sequence[str]],
     novelty_rows: Sequence[str] = (),
 ) -> str:
-    """The page on the accuracy, as Markdown.
+    """Return the page of the docs on the accuracy, as Markdown.
 
-    `pictures` are file names by machine, `novelty_rows` the rows of the table of errors by what
-    else was measured."""
+    `pictures` are file names by machine, `novelty_rows` the rows of a table of errors by how
+    similar the other measured systems are (`novelty.py`).
+    """
     healthy = [point for point in accuracy.points if point.healthy]
     left_out = [point for point in accuracy.left_out if point.healthy]
     parts = {
@@ -1079,5 +1178,7 @@ def page_text(
 
 
 def results_path(index: Path, name: str = result_rows.STORED) -> Path:
-    """The file beside an index in which its classes, or its `intervals`, are stored."""
+    """Return the path of a file beside an index: `name` is that of the stored classes or
+    intervals.
+    """
     return index.parent / name

@@ -1,8 +1,9 @@
 """Predictions of two simple models, which a simulator should beat in the open benchmark.
 
 `nccl-model`: the time that NCCL's own tuner expects of the algorithm and protocol that it chooses
-(src/graph/tuning.cc, ncclTopoTuneModel and ncclTopoGetAlgoTime). It is a heuristic to choose by,
-not a forecast: it leaves out launches, and has nothing for sends and receives (alltoall, sendrecv).
+(src/graph/tuning.cc, ncclTopoTuneModel and ncclTopoGetAlgoTime). It is a heuristic for this choice,
+not a forecast: it leaves out kernel launches, and has no time for sends and receives (alltoall,
+sendrecv).
 
 `alpha-beta`: a latency and a bandwidth (Hockney's model),
 
@@ -13,7 +14,8 @@ the links (`link_rate`). Of four numbers of steps that were tried (1, log2(n), t
 n - 1 for all collectives) the last one has the smallest errors. Alpha and the efficiency are fitted
 for each kind of machine and transport to the measured runs of all *other* systems: the times of the
 system that is predicted are left out. If no other system has the kind of machine and transport,
-they are those of the next wider class (`fit_classes`)."""
+they are those of the next wider class (`fit_classes`).
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -55,16 +57,18 @@ FitClass = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Baseline:
-    """The predictions of a simple model, and notes on the questions that it could not answer."""
+    """The predictions of a simple model, and notes on the questions that it cannot answer."""
 
     predictions: Predictions
     notes: tuple[str, ...]
 
 
 def baseline_of(name: str, benchmark: Benchmark, corpus: Benchmark) -> Baseline:
-    """The predictions of a baseline by its name. `corpus` has the runs that a fit may use.
+    """Return the predictions of the baseline `name`. `corpus` has the runs to which it may be
+    fitted.
 
-    Raises an InputError if no baseline has that name."""
+    Raises an InputError if no baseline has that name.
+    """
     if name not in BASELINES:
         names = ", ".join(BASELINES)
         raise InputError(
@@ -80,7 +84,9 @@ def baseline_of(name: str, benchmark: Benchmark, corpus: Benchmark) -> Baseline:
 def nccl_model(
     benchmark: Benchmark, corpus: Benchmark
 ) -> tuple[dict[QuestionKey, Prediction], list[str]]:
-    """The time that NCCL's tuner expects of each question; nothing is fitted to `corpus`."""
+    """Predict each question by the time that NCCL's tuner expects; nothing is fitted to
+    `corpus`.
+    """
     times: dict[QuestionKey, Prediction] = {}
     notes: list[str] = []
     for run in benchmark.runs:
@@ -95,7 +101,7 @@ def nccl_model(
 
 
 def _tuner_times(run: BenchmarkRun) -> dict[QuestionKey, Prediction]:
-    """The estimates of NCCL's tuner for the questions of a run."""
+    """Yield the estimate of NCCL's tuner for each question of a run."""
     times: dict[QuestionKey, Prediction] = {}
     plan = mapped(run.entry)
     calls = groupby(run.questions, key=lambda question: (question.dtype, question.root))
@@ -115,9 +121,12 @@ def _tuner_times(run: BenchmarkRun) -> dict[QuestionKey, Prediction]:
 
 @dataclass(frozen=True)
 class AlphaBeta:
-    """The parameters of the model, and the number of systems to which they were fitted.
+    """The fitted parameters of the model alpha-beta.
 
-    `slowness` is 1 / efficiency: the time of the data over its time at the full rate.
+    Args:
+        alpha_us: alpha in microseconds.
+        slowness: 1 / efficiency, the time of the data over its time at the full rate of the links.
+        systems: number of systems to which they were fitted.
     """
 
     alpha_us: float
@@ -125,15 +134,18 @@ class AlphaBeta:
     systems: int
 
     def time_us(self, steps: Floats, transfer_us: Floats) -> Floats:
-        """The times of collectives in microseconds, from their steps and the times of their data
-        at full rate."""
+        """Return the times of collectives in microseconds.
+
+        `steps` are their numbers of steps, `transfer_us` the times of their data at the full rate
+        of the links.
+        """
         times: Floats = self.alpha_us * steps + self.slowness * transfer_us
         return times
 
 
 def step_count(ranks: int) -> int:
-    """The number of steps for which the model counts alpha: those of data once around a ring, at
-    least 1.
+    """Return the number of steps each of which takes alpha in the model: n - 1 on n ranks, at least
+    1.
 
     >>> step_count(8)
     7
@@ -142,11 +154,12 @@ def step_count(ranks: int) -> int:
 
 
 def link_rate(run: BenchmarkRun) -> float:
-    """The bytes a second at which the busiest links of a run carry data, as its machine file says:
-    NVLink or PCIe of one GPU inside a host or an NVLink domain, else the NICs.
+    """Return the bytes a second at which the busiest links of a run carry data, as its machine file
+    states.
 
-    Rings pass between two hosts over all NICs of a host. In an alltoall or a sendrecv each GPU has
-    only its share of them."""
+    Inside a host or an NVLink domain these are NVLink or PCIe of one GPU, else the NICs: for rings
+    all NICs of a host, for alltoall and sendrecv the share of one GPU.
+    """
     machine = load_machine(mapped(run.entry).data["cluster"]["machine"])
     if run.joined.transport not in (ONE_HOST, NVLINK):
         host_rate = nics_gbps(run.entry) * BYTES_PER_GBIT
@@ -169,7 +182,9 @@ def link_rate(run: BenchmarkRun) -> float:
 
 
 def transfer_times_us(run: BenchmarkRun) -> Floats:
-    """The time that the data of each question takes on the busiest links at their full rate."""
+    """Return the microseconds that the data of each question takes on the busiest links at their
+    full rate.
+    """
     sizes = np.array([question.size_bytes for question in run.questions], dtype=float)
     times: Floats = run.entry.bus_factor() * sizes / link_rate(run) * MICROSECONDS
     return times
@@ -178,7 +193,9 @@ def transfer_times_us(run: BenchmarkRun) -> Floats:
 def alpha_beta(
     benchmark: Benchmark, corpus: Benchmark
 ) -> tuple[dict[QuestionKey, Prediction], list[str]]:
-    """The time of each question by two parameters that are fitted to other systems."""
+    """Predict each question by two parameters (alpha and efficiency) that are fitted to other
+    systems.
+    """
     points = FittedPoints([run for run in corpus.runs if link_rate(run) > 0])
     times: dict[QuestionKey, Prediction] = {}
     notes: list[str] = []
@@ -205,7 +222,9 @@ def alpha_beta(
 
 
 def fit_classes(run: BenchmarkRun) -> tuple[FitClass, ...]:
-    """The classes of runs that share parameters with a run, from the narrowest to the widest."""
+    """Return the classes of runs that share parameters with a run, from the narrowest to the
+    widest.
+    """
     joined = run.joined
     hosts = (
         "one host or NVLink domain" if joined.transport in (ONE_HOST, NVLINK) else "several hosts"
@@ -220,7 +239,7 @@ def fit_classes(run: BenchmarkRun) -> tuple[FitClass, ...]:
 
 
 class FittedPoints:
-    """The measured times that fits use, as arrays."""
+    """The measured times to which alpha and beta are fitted, as arrays; fits are cached."""
 
     def __init__(self, runs: Sequence[BenchmarkRun]) -> None:
         rows = [(run, question) for run in runs for question in run.questions]
@@ -234,8 +253,9 @@ class FittedPoints:
         self._fits: dict[tuple[FitClass, str], AlphaBeta | None] = {}
 
     def fit_for(self, run: BenchmarkRun) -> tuple[AlphaBeta | None, FitClass]:
-        """The parameters of the narrowest class of a run that another system has, and that class;
-        None if there is no other system at all."""
+        """Return the parameters for a run and the class to which they were fitted: the narrowest of
+        its classes with another system; None if there is no other system at all.
+        """
         for fit_class in fit_classes(run):
             fit = self._fit_without(fit_class, run.system)
             if fit is not None:
@@ -243,7 +263,9 @@ class FittedPoints:
         return None, ()
 
     def _fit_without(self, fit_class: FitClass, system: str) -> AlphaBeta | None:
-        """The parameters of a class without one system; None if no other system is in it."""
+        """Return the parameters of a class, fitted without one system; None if no other system is
+        in it.
+        """
         key = (fit_class, system)
         if key not in self._fits:
             is_member = np.array([fit_class in classes for classes in self._classes], dtype=bool)
@@ -252,12 +274,15 @@ class FittedPoints:
         return self._fits[key]
 
     def _fit(self, members: NDArray[np.intp]) -> AlphaBeta:
-        """The parameters that fit some points best; every system has the same weight."""
+        """Return the parameters that fit the points with the numbers `members` best; every system
+        has the same weight.
+        """
         steps = self._steps[members]
         transfer_us = self._transfer_us[members]
         measured = np.log(self._measured_us[members])
         systems = self._systems[members].tolist()
-        # Weights apply to squares of residuals, so a residual is multiplied by their roots.
+        # Least squares weights the squares of residuals, so a residual is multiplied by the root of
+        # its weight.
         roots = np.sqrt(weights_of(systems))
 
         def residuals(logs: Floats) -> Floats:

@@ -35,7 +35,7 @@ QuestionKey = tuple[str, int]  # the name of a run and a size in bytes
 
 @dataclass(frozen=True)
 class BenchmarkQuestion:
-    """The time of one size of a run; the measured time is not written into the questions."""
+    """A question of a run: how long one size takes. The measured time is kept for scoring only."""
 
     size_bytes: int
     dtype: str
@@ -46,7 +46,9 @@ class BenchmarkQuestion:
 
 @dataclass(frozen=True)
 class BenchmarkRun:
-    """A run of the benchmark: what is known of its cluster, and its questions."""
+    """A run of the benchmark: the facts on its cluster that simulators may use, and its
+    questions.
+    """
 
     entry: IndexEntry
     collective: str
@@ -57,12 +59,12 @@ class BenchmarkRun:
 
     @property
     def name(self) -> str:
-        """The name of the run, which predictions repeat."""
+        """The name of the run, which rows of predictions repeat."""
         return self.entry.id
 
     @property
     def system(self) -> str:
-        """The host, operator and NCCL build that measured it."""
+        """The host, operator and NCCL build with which the run was measured."""
         return self.entry.system
 
     @property
@@ -80,7 +82,7 @@ class Benchmark:
     """The runs of a benchmark.
 
     `excluded` are other runs of the index by name, with the reason why they are not part of it;
-    `unchosen` are the runs that the user did not choose.
+    `unchosen` are the names of the runs that the user did not choose.
     """
 
     runs: tuple[BenchmarkRun, ...]
@@ -93,11 +95,11 @@ class Benchmark:
 
 
 def benchmark_of(entries: Sequence[IndexEntry], corpus: Sequence[IndexEntry] = ()) -> Benchmark:
-    """The benchmark of the healthy runs among some entries.
+    """Return the benchmark of the healthy runs among some entries.
 
-    `corpus` is the complete index, of which predictions may have more runs. A run with a problem is
-    excluded, because its time does not depend on the simulator alone. A run whose table or machine
-    cannot be read is excluded as well. Raises an InputError if no run is left.
+    `corpus` is the complete index: predictions may also contain its other runs. A run with a
+    problem is excluded, because its time does not depend on the simulator alone. A run whose table
+    or machine cannot be read is excluded as well. Raises an InputError if no run is left.
     """
     runs: list[BenchmarkRun] = []
     excluded: dict[str, str] = {}
@@ -117,7 +119,9 @@ def benchmark_of(entries: Sequence[IndexEntry], corpus: Sequence[IndexEntry] = (
 
 
 def _run_of(entry: IndexEntry) -> BenchmarkRun:
-    """One run of the benchmark. Raises a NetsimError if the entry or its table is wrong."""
+    """Return an entry as a run of the benchmark. Raises a NetsimError if the entry or its table is
+    wrong.
+    """
     plan = mapped(entry)
     collective = plan.data["workload"]["collective"]
     questions: dict[int, BenchmarkQuestion] = {}
@@ -148,7 +152,7 @@ def _run_of(entry: IndexEntry) -> BenchmarkRun:
 
 
 def _all_sizes(entry: IndexEntry) -> frozenset[int]:
-    """The sizes of all rows of a table, also of rows without a measured time."""
+    """Return the sizes of all rows of an entry's table, also of rows without a measured time."""
     return frozenset(row.size_bytes for row in replace(entry, is_question=True).rows())
 
 
@@ -156,9 +160,10 @@ def _all_sizes(entry: IndexEntry) -> frozenset[int]:
 
 
 def run_facts(run: BenchmarkRun) -> dict[str, Any]:
-    """What a simulator may know of a run, by the names of the columns of the questions.
+    """Return what a simulator may know of a run, by the names of the columns of the questions.
 
-    Remarks, sources and other prose of the index are left out: some of them quote results."""
+    Remarks, sources and other prose of the index are left out: some of them quote results.
+    """
     entry = run.entry
     return {
         "run": run.name,
@@ -184,7 +189,9 @@ def run_facts(run: BenchmarkRun) -> dict[str, Any]:
 
 
 def _count(text: str, default: int | None) -> int | None:
-    """A count of the index, or the default if the index does not state it."""
+    """Return a number of the index (such as GPUs per node), or the default if the index does not
+    state it.
+    """
     return int(text) if text.isdecimal() and int(text) > 0 else default
 
 
@@ -203,8 +210,11 @@ def _variables(entry: IndexEntry) -> dict[str, str]:
 
 
 def question_columns() -> tuple[str, ...]:
-    """The columns of the questions in CSV, in order. The last three are empty: a copy of the file
-    with times in them is a file of predictions."""
+    """Return the columns of the questions in CSV, in order.
+
+    The last three are empty: they are for the predicted times, so that a copy of the file with
+    times in them is a file of predictions.
+    """
     facts = (
         "run", "system", "machine", "gpu", "gpu_links", "nodes", "gpus_per_node", "ranks",
         "gpu_peer_access", "transport", "nics_per_node", "nic_gbps", "switch_reduction",
@@ -215,7 +225,7 @@ def question_columns() -> tuple[str, ...]:
 
 
 def questions_csv(benchmark: Benchmark) -> str:
-    """The questions as CSV: a line for each run and size."""
+    """Return the questions as CSV, a line for each run and size."""
     columns = question_columns()
     lines: list[Iterable[object]] = [columns]
     for run in benchmark.runs:
@@ -236,8 +246,11 @@ def questions_csv(benchmark: Benchmark) -> str:
 
 
 def questions_yaml(benchmark: Benchmark) -> str:
-    """The questions as YAML: a mapping for each run (for each data type, root and place of its
-    buffers, if it has several), with the list of its sizes."""
+    """Return the questions as YAML: a mapping for each run, with the list of its sizes.
+
+    A run with several data types, roots or buffer placements (in or out of place) has a mapping for
+    each combination.
+    """
     runs = []
     for run in benchmark.runs:
         facts = {name: value for name, value in run_facts(run).items() if value not in (None, "")}
@@ -255,12 +268,12 @@ def questions_yaml(benchmark: Benchmark) -> str:
 
 
 def _call_of_question(question: BenchmarkQuestion) -> tuple[str, int, bool]:
-    """The data type, the root, and whether buffers are in place: a question without its size."""
+    """Return a question without its size: data type, root, and whether buffers are in place."""
     return question.dtype, question.root, question.is_in_place
 
 
 def questions_text(benchmark: Benchmark, path: Path) -> str:
-    """The questions in the format that the suffix of a file names: YAML, else CSV."""
+    """Return the questions in the format that the suffix of `path` names: YAML, else CSV."""
     if path.suffix.casefold() in YAML_SUFFIXES:
         return questions_yaml(benchmark)
     return questions_csv(benchmark)
@@ -282,8 +295,8 @@ class Prediction:
 class Predictions:
     """The predicted times by question.
 
-    The number of other rows is that of rows which answer no question: of excluded runs, or of sizes
-    without a measured time.
+    Also counts rows that answer no question: rows of excluded runs, or of sizes without a measured
+    time.
     """
 
     name: str
@@ -292,15 +305,16 @@ class Predictions:
 
 
 def read_predictions(path: Path, benchmark: Benchmark) -> Predictions:
-    """The predictions of a CSV file.
+    """Read the predictions of a CSV file.
 
-    A row without a time is a question that is not answered. Other columns than those needed are
-    not read. Raises an InputError with the line of the first row that is wrong."""
+    A row without a time is a question that is not answered. Columns that are not needed are
+    ignored. Raises an InputError with the line of the first row that is wrong.
+    """
     return parse_predictions(text_of(path, LARGEST_TABLE), path.as_posix(), benchmark)
 
 
 def parse_predictions(text: str, name: str, benchmark: Benchmark) -> Predictions:
-    """The predictions of a text in CSV; `name` is what errors call it."""
+    """Return the predictions in a CSV text; `name` is the name of the file in errors."""
     table = csv.DictReader(text.splitlines(), strict=True)
     times: dict[QuestionKey, Prediction] = {}
     lines: dict[QuestionKey, int] = {}
@@ -331,7 +345,7 @@ def parse_predictions(text: str, name: str, benchmark: Benchmark) -> Predictions
 
 
 def _check_header(columns: Sequence[str], name: str) -> None:
-    """Raise an error for a file that lacks a column or has one twice."""
+    """Raise an error if a file lacks a column or has one twice; `name` is the name of the file."""
     for column in REQUIRED_COLUMNS:
         if column not in columns:
             raise InputError(
@@ -345,7 +359,7 @@ def _check_header(columns: Sequence[str], name: str) -> None:
 
 
 class _PredictionRow:
-    """A row of a file of predictions, with the place that errors name."""
+    """A row of a file of predictions, with its position for errors."""
 
     def __init__(self, cells: Mapping[str | None, Any], place: str) -> None:
         self.place = place
@@ -354,11 +368,11 @@ class _PredictionRow:
         self.cells = {str(name): (value or "").strip() for name, value in cells.items()}
 
     def error(self, message: str, hint: str = "") -> InputError:
-        """An error about this row."""
+        """Return (not raise) an error about this row."""
         return InputError(f"{self.place}: {message}", hint=hint)
 
     def key(self) -> QuestionKey:
-        """The question that the row answers."""
+        """The run and size of the question that the row answers."""
         name = self.cells["run"]
         size = self.cells["size_bytes"]
         if not name:
@@ -368,7 +382,7 @@ class _PredictionRow:
         return name, int(size)
 
     def check_version(self) -> None:
-        """Raise an error for a row that answers another version of the benchmark."""
+        """Raise an error if the row answers another version of the benchmark."""
         version = self.cells.get(VERSION_COLUMN, "")
         if version not in ("", str(VERSION)):
             raise self.error(
@@ -379,8 +393,11 @@ class _PredictionRow:
     def is_question_of(
         self, runs: Mapping[str, BenchmarkRun], unscored_runs: Collection[str]
     ) -> bool:
-        """Whether the benchmark asks for the row's run and size. False for runs and sizes of the
-        index that are not scored; raises an InputError for all that the index does not have."""
+        """Return whether the benchmark asks for the row's run and size.
+
+        False for runs and sizes of the index that are not scored; raises an InputError for runs and
+        sizes that the index does not have.
+        """
         name, size = self.key()
         if name in unscored_runs:
             return False
@@ -403,7 +420,7 @@ class _PredictionRow:
         )
 
     def prediction(self) -> Prediction | None:
-        """The predicted time; None if the row has none."""
+        """Return the predicted time of the row; None if it has none."""
         if not self.cells["time_us"]:
             return None
         time_us = self._microseconds("time_us")
@@ -418,7 +435,7 @@ class _PredictionRow:
         return Prediction(time_us, (low, high))
 
     def _microseconds(self, column: str) -> float:
-        """The value of a column, a finite number above 0."""
+        """Return the value of a column in microseconds; refuse all but finite numbers above 0."""
         text = self.cells.get(column, "")
         with suppress(ValueError):
             if 0 < (value := float(text)) < inf:
@@ -430,8 +447,9 @@ class _PredictionRow:
 
 
 def predictions_csv(benchmark: Benchmark, times: Mapping[QuestionKey, Prediction]) -> str:
-    """Predictions as CSV, one line for each question; questions without a prediction have no
-    time."""
+    """Return predictions as CSV, one line for each question; questions without a prediction have no
+    time.
+    """
     lines: list[Iterable[object]] = [(VERSION_COLUMN, *REQUIRED_COLUMNS, *INTERVAL_COLUMNS)]
     for run in benchmark.runs:
         for key in run.question_keys():

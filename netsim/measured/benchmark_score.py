@@ -1,8 +1,9 @@
 """The score of predictions in the open benchmark: errors by size band and by class of run.
 
-The error of a question is predicted / measured - 1. Of several questions it is the median of the
-factor by which both differ, either way, less 1: predictions that are all twice too slow, and those
-that are all twice too fast, have an error of 100 %."""
+The error of a question is predicted / measured - 1. The error of several questions is the median of
+the factor by which predicted and measured time differ in either direction, less 1: predictions that
+are all twice too slow have an error of 100 %, and so have those that are all twice too fast.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -66,8 +67,14 @@ class BandScore:
 
 @dataclass(frozen=True)
 class Score:
-    """The score of predictions: by band, and by band for each class of runs. `missing` are the
-    sizes without an answer by run; `noise` is the noise of the measurements by band."""
+    """The score of predictions.
+
+    Args:
+        bands: the score of each size band and of all sizes.
+        classes: the same for each class of runs, by the grouping and the name of the class.
+        missing: sizes without an answer, by run.
+        noise: the noise of the measurements by band.
+    """
 
     name: str
     bands: Mapping[str, BandScore]
@@ -79,7 +86,7 @@ class Score:
     ignored: int
 
     def values(self) -> dict[str, Any]:
-        """The score as plain values, as `--json` writes them."""
+        """Return the score as plain values, as `--json` writes them."""
         return {
             "benchmark": BENCHMARK,
             "benchmark_version": VERSION,
@@ -100,7 +107,9 @@ class Score:
 def score_of(
     predictions: Predictions, benchmark: Benchmark, noise: Mapping[str, BandNoise]
 ) -> Score:
-    """The score of predictions in a benchmark; `noise` is that of its measurements by band."""
+    """Return the score of predictions in a benchmark; `noise` is the noise of its measurements by
+    size band.
+    """
     scored = [
         _scored(run, question.size_bytes, question.measured_us, predictions)
         for run in benchmark.runs
@@ -130,7 +139,7 @@ def score_of(
 def _scored(
     run: BenchmarkRun, size_bytes: int, measured_us: float, predictions: Predictions
 ) -> ScoredQuestion:
-    """A question with its prediction."""
+    """Return a question of a run with its prediction, if there is one."""
     key: QuestionKey = (run.name, size_bytes)
     prediction = predictions.times.get(key)
     if prediction is None:
@@ -145,7 +154,7 @@ def _scored(
 
 
 def _transport_name(run: BenchmarkRun) -> str:
-    """The transport between the GPUs of a run, in words."""
+    """Return the transport between the GPUs of a run as a title of a table."""
     if run.joined.transport == ONE_HOST:
         return f"one host, {run.joined.kind}"
     if run.joined.transport == NVLINK:
@@ -154,11 +163,11 @@ def _transport_name(run: BenchmarkRun) -> str:
 
 
 def _class_name(run: BenchmarkRun) -> str:
-    """The class of a run in words."""
+    """Return the class of a run as a title of a table."""
     return f"{run.joined.machine}, {run.joined.transport}, {run.collective}"
 
 
-# The groupings of the score table, and which group of each a run belongs to.
+# The groupings of the score table: for each, a function that returns the class of a run.
 CLASSES: dict[str, Callable[[BenchmarkRun], str]] = {
     "transport": _transport_name,
     "collective": lambda run: run.collective,
@@ -168,12 +177,14 @@ CLASSES: dict[str, Callable[[BenchmarkRun], str]] = {
 
 
 def _class_of_run(class_name: Callable[[BenchmarkRun], str]) -> Callable[[ScoredQuestion], str]:
-    """A function that returns the class of a question, which is that of its run."""
+    """Return a function that returns the class of a scored question in the grouping
+    `class_name`.
+    """
     return lambda question: class_name(question.run)
 
 
 def _by_band(scored: Sequence[ScoredQuestion]) -> dict[str, BandScore]:
-    """The scores by band, without empty bands, and the score of all questions."""
+    """Return the scores by size band, without empty bands, and the score of all questions."""
     by_band = grouped(scored, lambda question: question.band)
     scores = {band: _band_score(by_band[band]) for band in BANDS if band in by_band}
     scores[ALL] = _band_score(scored)
@@ -181,7 +192,7 @@ def _by_band(scored: Sequence[ScoredQuestion]) -> dict[str, BandScore]:
 
 
 def _band_score(scored: Sequence[ScoredQuestion]) -> BandScore:
-    """The score of some questions, at least one."""
+    """Return the score of at least one question."""
     answered = [question for question in scored if question.log_ratio is not None]
     counts = BandScore(
         questions=len(scored),
@@ -220,7 +231,7 @@ def _band_score(scored: Sequence[ScoredQuestion]) -> BandScore:
 
 
 def score_lines(score: Score) -> Iterator[str]:
-    """The lines of the score table."""
+    """Return the lines of the score table."""
     total = score.bands[ALL]
     yield f"# {BENCHMARK}, version {VERSION}: {score.name}"
     yield (
@@ -254,7 +265,9 @@ def score_lines(score: Score) -> Iterator[str]:
 
 
 def _noise_lines(score: Score) -> Iterator[str]:
-    """Lines on the noise of the measurements, and on the error that remains beyond it."""
+    """Yield lines on the noise of the measurements, and on the error that remains when it is
+    subtracted.
+    """
     if not score.noise:
         return
     floors = {band: noise.floor for band, noise in score.noise.items()}
@@ -273,27 +286,29 @@ def _noise_lines(score: Score) -> Iterator[str]:
 
 
 def _line(name: str, cells: Sequence[str], last: str = "") -> str:
-    """A line of the table: a name, a cell for each band and for all, and perhaps a last cell."""
+    """Return a line of the table: a name, a cell for each band and for all sizes, and perhaps a
+    last cell.
+    """
     text = f"{name:<{NAME_WIDTH}}" + "".join(f"{cell:>{CELL_WIDTH}}" for cell in cells)
     return f"{text}{last:>{CELL_WIDTH}}".rstrip()
 
 
 def _percent(fraction: float | None) -> str | None:
-    """A fraction in percent; None if there is none."""
+    """Return a fraction as a text in percent; None for None."""
     return None if fraction is None else f"{fraction * 100:.1f}"
 
 
 def _signed_percent(fraction: float | None) -> str | None:
-    """A fraction in percent with its sign; None if there is none."""
+    """Return a fraction as a text in percent with its sign; None for None."""
     return None if fraction is None else f"{fraction * 100:+.1f}"
 
 
 def _answered(score: BandScore) -> str:
-    """The number of answered questions and of all questions, in words."""
+    """Return a text with the number of answered questions and of all questions."""
     return f"{score.answered}/{score.questions}"
 
 
-# The first lines of the table: how each figure of a band is printed.
+# The first lines of the table: a title, and how the value of a band is printed.
 TOTALS: dict[str, Callable[[BandScore], str | None]] = {
     "median, every system weighs the same": lambda score: _percent(score.median),
     "median, every run weighs the same": lambda score: _percent(score.median_by_run),

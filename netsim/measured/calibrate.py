@@ -1,4 +1,6 @@
-"""Calibrate a system: which parameters may change, what each changes, and how they fit its logs."""
+"""Calibrate a system: which parameters may be fitted, which constants each of them scales, and the
+fit to the logs of the system.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +42,7 @@ from netsim.tasks.resolve import ResolvedCell
 from netsim.topology.machine import TRANSPORTS, USABLE, Figure, kind_of, written
 from netsim.yamlio.read import Source
 
-# A parameter lies within its usual value divided by, and multiplied by, one of these factors.
+# The factor of a parameter lies between 1 / F and F, where F is one of these numbers.
 SURE = 1.6  # rates
 LOOSE = 3.0  # latencies
 FOREIGN = 10.0  # messages of a network; with plugins of software they are far slower (Slingshot)
@@ -48,9 +50,15 @@ FOREIGN = 10.0  # messages of a network; with plugins of software they are far s
 
 @dataclass(frozen=True)
 class CalibratedParameter:
-    """Constants that are scaled by the same factor, each with its usual value.
+    """A parameter of the fit: constants that are scaled by the same factor.
 
-    A fit changes x, the natural logarithm of the factor; `low` and `high` bound the factor.
+    A fit changes x, the natural logarithm of the factor.
+
+    Args:
+        name: title for the user.
+        usual: the usual value of each constant by name.
+        low: the least factor.
+        high: the largest factor.
     """
 
     name: str
@@ -60,13 +68,14 @@ class CalibratedParameter:
     only: str = ""  # the protocol or algorithm of the points that it can change; empty: all
 
     def figures(self, x: float) -> dict[str, float]:
-        """The values of the constants at the factor exp(x)."""
+        """Return the values of the constants by name at the factor exp(x)."""
         return {name: value * exp(x) for name, value in self.usual.items()}
 
 
 def parameters_of(resolved: ResolvedCell) -> list[CalibratedParameter]:
-    """The parameters that may be fitted on a system. The fit leaves out those that its runs do
-    not show."""
+    """Return the parameters that may be fitted on a system. The fit leaves out those that have no
+    effect on its runs.
+    """
     job = resolved.jobs[0]
     machine = job.cluster.machine_of(0)
     parameters = [
@@ -75,7 +84,9 @@ def parameters_of(resolved: ResolvedCell) -> list[CalibratedParameter]:
     ]
 
     def scaled(name: str, *constants: str, factor: float = LOOSE, only: str = "") -> None:
-        """Add a parameter that scales those of the constants which this system has."""
+        """Add a parameter that scales those of the `constants` which this system has, by at most
+        `factor`.
+        """
         usual = {key: constant(job.mechanism, key) for key in constants if key in names}
         if usual:
             parameters.append(
@@ -132,13 +143,13 @@ def parameters_of(resolved: ResolvedCell) -> list[CalibratedParameter]:
 
 
 def concerns(parameter: CalibratedParameter, algorithm: str, protocol: str) -> bool:
-    """Whether a parameter can change points of an algorithm and protocol at all."""
+    """Whether a parameter can change the times of an algorithm and protocol at all."""
     only = parameter.only
     return not only or only == protocol or (only == "NVLS" and algorithm.startswith("NVLS"))
 
 
 # Log ratios of simulated over measured times at any values of the parameters, computed by several
-# processes. A point is not simulated again if only parameters change on which it does not depend.
+# processes. When parameters change, only points that depend on them are simulated again.
 
 IMPOSSIBLE = 3.0  # log ratio of a point that cannot be simulated with some parameters
 LARGE = 8  # ranks from which worker processes save more time than they take to start
@@ -157,18 +168,20 @@ class CalibrationSet:
 
 @dataclass
 class MeasuredCells:
-    """The resolved cells of all sets at values of the parameters; the last ones are remembered."""
+    """The resolved cells of all measured runs at given values of the parameters; the last result is
+    cached.
+    """
 
     parameters: Sequence[CalibratedParameter]
     sets: Sequence[CalibrationSet]
     last: Memo = field(default_factory=lambda: Memo(1))
 
     def at(self, x: Floats) -> list[ResolvedCell]:
-        """The cell of every set at x, the logarithms of the factors."""
+        """Return the resolved cell of every run, if x has the logarithms of all factors."""
         return self.last.of(x.tobytes(), lambda: self._made(x))
 
     def _made(self, x: Floats) -> list[ResolvedCell]:
-        """Resolve the cell of every set at x."""
+        """Resolve the cell of every run, if x has the logarithms of all factors."""
         figures: dict[str, float] = {}
         for parameter, value in zip(self.parameters, x.tolist(), strict=True):
             if value:
@@ -179,7 +192,9 @@ class MeasuredCells:
         ]
 
     def ratio(self, x: Floats, place: int, row: MeasuredRow) -> float:
-        """The log ratio of simulated over measured time of one row of the set at `place`."""
+        """Return the log ratio of simulated over measured time of one row of run number `place`;
+        IMPOSSIBLE if it cannot be simulated.
+        """
         collective = self.sets[place].run.collective
         seconds = row.seconds(collective)
         assert seconds is not None  # readers keep only rows with a time
@@ -189,33 +204,34 @@ class MeasuredCells:
             return IMPOSSIBLE
 
 
-# The logarithms of the factors, the number of a set, and one of its rows.
+# The logarithms of the factors, the number of a run, and one of its rows.
 PointQuestion = tuple[Floats, int, MeasuredRow]
 
 
 def _ratio(question: PointQuestion, cells: MeasuredCells) -> Iterator[float]:
-    """Yield the log ratio of a point: the function that worker processes call."""
+    """Yield the log ratio of a point. Worker processes call this function."""
     yield cells.ratio(*question)
 
 
 class PointLost(Exception):
-    """The simulation of a point ended its process; the fit starts again without the point."""
+    """The worker process that simulated a point died; the fit starts again without this point."""
 
 
 @dataclass
 class Ratios:
-    """The log ratios of all points at any values of the parameters.
+    """The log ratios of all points (rows of measured runs) at any values of the parameters.
 
     Used as `with Ratios(parameters, sets, jobs) as ratios: ratios.at([x, y], which)`.
 
     Fields:
-        parameters, sets: what is calibrated, with which runs.
+        parameters: what is calibrated.
+        sets: the measured runs.
         jobs: the number of worker processes; None is one per processor.
-        large: ranks from which worker processes are started.
-        depends: by the number of a point, on which parameters its time depends.
-        known_ratios: by a point and the parameters it depends on, the log ratio.
-        narrowed: points for which `narrow` has set `depends`.
-        lost: by the number of a point, why its worker process died.
+        large: the number of ranks from which worker processes are started.
+        depends: for the number of a point, a mask of the parameters on which its time depends.
+        known_ratios: log ratios by the number of a point and the values of those parameters.
+        narrowed: numbers of the points for which `narrow` has set `depends`.
+        lost: for the number of a point, why its worker process died.
         memory: bytes that the workers may use together; 0 is no limit.
         tell: called with a message for each worker that died.
     """
@@ -258,14 +274,15 @@ class Ratios:
 
     @property
     def points(self) -> list[tuple[int, MeasuredRow]]:
-        """Every point: the number of its set, and its row."""
+        """Every point as the number of its run and its row."""
         return [(number, row) for number, each_set in enumerate(self.sets) for row in each_set.rows]
 
     def at(self, places: Sequence[Floats], which: Sequence[int]) -> list[Floats]:
-        """The log ratios of the points `which`, an array for each of the `places`.
+        """Return the log ratios of the points `which` (numbers), an array for each of the `places`
+        (values x of all parameters).
 
         Raises:
-            PointLost: the simulation of one of the points ended its process.
+            PointLost: the worker process that simulated one of the points died.
         """
         missing: dict[tuple[int, bytes], PointQuestion] = {}
         for x in places:
@@ -302,17 +319,19 @@ class Ratios:
                 yield keys[id(question)], ratio
 
     def _memory(self, question: PointQuestion) -> int:
-        """The bytes that a process needs at most to simulate a point."""
+        """Return the most bytes that a process needs to simulate a point."""
         _, place, row = question
         return self.usual[place].memory_needed(row.size_bytes)
 
     def _name(self, question: PointQuestion) -> str:
-        """What progress messages call a point."""
+        """Return the name of a point in progress messages."""
         _, place, row = question
         return f"{self.sets[place].run.file} at {row.size_bytes} B"
 
     def _key(self, x: Floats, number: int) -> tuple[int, bytes]:
-        """The number of a point, and the values of the parameters on which it depends."""
+        """Return the key of a known ratio: the number of a point, and the values of the parameters
+        on which it depends.
+        """
         return number, x[self.depends[number]].tobytes()
 
     def narrow(self, depends: NDArray[np.bool_], which: Sequence[int]) -> None:
@@ -331,11 +350,11 @@ class Ratios:
                         self.known_ratios[number, values.tobytes()] = ratio
 
     def errors(self, x: Floats, which: Sequence[int]) -> dict[str, compare.Error]:
-        """The errors of the points `which` by size band, at x."""
+        """Return the errors of the points `which` by size band, if the parameters are x."""
         return self.by_band(self.at([x], which)[0], which)
 
     def by_band(self, ratios: Floats, which: Sequence[int]) -> dict[str, compare.Error]:
-        """Log ratios of the points `which` as errors by size band."""
+        """Return the errors by size band, given the log ratios of the points `which`."""
         bands = []
         for number, ratio in zip(which, ratios.tolist(), strict=True):
             place, row = self.points[number]
@@ -360,7 +379,8 @@ class Ratios:
 # The fit. A linear model of the log ratios proposes sets of a few parameters; each proposed set is
 # then fitted to the simulation itself.
 
-# Called with an array `[point, parameter]`: whether the point depends on the parameter.
+# A function that is called with a mask [point, parameter]: whether the point depends on the
+# parameter.
 Narrow = Callable[[NDArray[np.bool_]], None]
 
 STEP = 0.1  # change of a log factor from which derivatives are computed
@@ -383,9 +403,14 @@ NO_BETTER = "without a point, no fit forecasts it better than the usual values d
 
 @dataclass(frozen=True)
 class FittedParameter:
-    """A parameter with the logarithm of its factor and the 90 % interval of that.
+    """A parameter after the fit.
 
-    `left` is the reason why it keeps its usual value; empty if it was fitted.
+    Args:
+        parameter: the parameter.
+        x: the natural logarithm of its factor.
+        low: lower end of the 90 % interval of x.
+        high: upper end of it.
+        left: the reason why it keeps its usual value; empty if it was fitted.
     """
 
     parameter: CalibratedParameter
@@ -396,7 +421,7 @@ class FittedParameter:
 
     @property
     def at_edge(self) -> bool:
-        """Whether the fit would exceed the physical bounds of the parameter.
+        """Whether the value that fits best lies at or beyond the physical bounds of the parameter.
 
         An upper bound just above the usual value does not count: a fraction near 1 may be 1.
         """
@@ -406,7 +431,9 @@ class FittedParameter:
 
 @dataclass(frozen=True)
 class Alternative:
-    """Parameters and log factors that explain what the points show beyond the fitted ones."""
+    """A set of parameters, and the logarithms of their factors, that would explain what the fitted
+    ones leave unexplained.
+    """
 
     parameters: tuple[CalibratedParameter, ...]
     x: tuple[float, ...]
@@ -414,10 +441,13 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Fit:
-    """The fitted parameters, and the log ratio of each point by a fit to the other points.
+    """The result of a fit.
 
-    All `alternatives` explain the points equally well. The points cannot separate them, so none of
-    them is fitted.
+    Args:
+        fitted: all parameters, also those that keep their usual values.
+        forecast: the log ratio of each point, predicted by a fit to the other points.
+        alternatives: sets of parameters that explain the points equally well; the points cannot
+            separate them, so none of them is fitted.
     """
 
     fitted: tuple[FittedParameter, ...]
@@ -431,12 +461,17 @@ class Fit:
 
 
 def fit(parameters: Sequence[CalibratedParameter], residuals: Residuals, narrow: Narrow) -> Fit:
-    """The parameters that the points determine; the others keep their usual values.
+    """Fit the parameters that the points determine; the others keep their usual values.
+
+    Args:
+        parameters: all parameters.
+        residuals: returns the log ratios of all points at given values of the parameters.
+        narrow: called with a mask [point, parameter] of dependences.
 
     If a few parameters explain the points, these are fitted, and parameters that cannot be
     separated keep their usual values. Otherwise the points have noise, or the system differs in
     many parameters. Then all parameters are fitted with a penalty on the distance from the usual
-    values, if this forecasts a left-out point better.
+    values, if this predicts a left-out point better.
     """
     count = len(parameters)
     low = np.log([parameter.low for parameter in parameters])
@@ -463,7 +498,7 @@ def fit(parameters: Sequence[CalibratedParameter], residuals: Residuals, narrow:
 
 
 def _is_rate(parameter: CalibratedParameter) -> bool:
-    """Whether none of the constants of a parameter is a time."""
+    """Whether all constants of a parameter are rates or fractions, none of them a time."""
     return all(kind_of(name) != "time" for name in parameter.usual)
 
 
@@ -474,10 +509,17 @@ def _simulated(
     low: Floats,
     high: Floats,
 ) -> tuple[list[FittedSet], LinearModel]:
-    """Sets of parameters, each fitted to the simulation, and a linear model near the best set.
+    """Return sets of parameters, each fitted to the simulation, and a linear model near the best
+    set.
 
-    The `lines` are linear models near the usual values. They propose the first sets; a linear
-    model near the best of these proposes further ones."""
+    Args:
+        residuals: returns the log ratios of all points at given values of the parameters.
+        lines: linear models near the usual values, which propose the first sets. A linear model
+            near the best of these proposes further ones.
+        seen: mask of the parameters that have an effect.
+        low: least x of each parameter.
+        high: largest x of each parameter.
+    """
     nothing = np.zeros(len(seen))
     usual = lines[0].usual
     simulated: dict[Members, FittedSet] = {
@@ -514,7 +556,9 @@ def _simulated(
 def _spread_fit(
     parameters: Sequence[CalibratedParameter], spread: Shrunken, seen: NDArray[np.bool_]
 ) -> Fit:
-    """The result of a fit of many parameters with a penalty (`shrunken_fit`)."""
+    """Return the result of a fit of many parameters with a penalty (`shrunken_fit`); `seen` is a
+    mask of the parameters that have an effect.
+    """
     unfitted = VAGUE if spread.fitted.any() else NO_BETTER
     fitted = []
     for number, parameter in enumerate(parameters):
@@ -532,10 +576,12 @@ def _spread_fit(
 
 
 def _close_sets(candidates: Sequence[FittedSet]) -> list[FittedSet]:
-    """The proposed sets that are worth a simulation: at most `MOST_SETS` of each size.
+    """Return the proposed sets that are worth a simulation: at most `MOST_SETS` of each number of
+    parameters.
 
-    The candidates are in order of their scores. The limit for each size makes sure that many large
-    sets do not keep out the small ones."""
+    The candidates are in order of their scores. The limit makes sure that many large sets do not
+    displace the small ones.
+    """
     if not candidates:
         return []
     limit = candidates[0].score + CLOSE
@@ -549,10 +595,10 @@ def _close_sets(candidates: Sequence[FittedSet]) -> list[FittedSet]:
 def _simulated_sets(
     sets: Sequence[FittedSet], line: LinearModel, residuals: Residuals, low: Floats, high: Floats
 ) -> list[FittedSet]:
-    """Fit each set to the simulation, starting from its fit to a linear model.
+    """Fit each set of parameters to the simulation, starting from its fit to a linear model `line`.
 
-    After each simulation the slopes are corrected so that they pass through the last two simulated
-    places (Broyden's method), and the set is simulated at the optimum of the corrected model.
+    After each simulation the slopes are corrected so that they agree with the last two simulated
+    points (Broyden's method), and the set is simulated at the optimum of the corrected model.
     """
     if not sets:
         return []
@@ -595,12 +641,20 @@ def _fit_of(
     seen: NDArray[np.bool_],
     bounds: tuple[Floats, Floats],
 ) -> Fit:
-    """Combine the plausible parameter sets, the best first, into the result of the calibration.
+    """Combine the plausible sets of parameters, the best first, into the result of the calibration.
+
+    Args:
+        parameters: all parameters.
+        sets: the plausible sets.
+        line: a linear model near the best set.
+        usual: the residuals at the usual values.
+        seen: mask of the parameters that have an effect.
+        bounds: least and largest x of each parameter.
 
     A parameter that is in every set is fitted; its interval spans those of all sets. It stays at
     its usual value if that interval is too wide. All other parameters stay at their usual values,
-    too, each with the reason. Nothing is fitted if the only set forecasts left-out points no better
-    than the usual values do.
+    too, each with the reason. Nothing is fitted if there is a single set and it predicts left-out
+    points no better than the usual values do.
     """
     best = sets[0]
     determined = common_members(sets)
@@ -640,7 +694,7 @@ def _fit_of(
 def _alternatives(
     parameters: Sequence[CalibratedParameter], sets: Sequence[FittedSet]
 ) -> tuple[Alternative, ...]:
-    """For each set, the parameters that are not in all sets."""
+    """Return for each set those of its parameters that are not in all sets."""
     common = set(common_members(sets))
     found_alternatives = []
     for fitted_set in sets:
@@ -653,7 +707,7 @@ def _alternatives(
 def _alternative(
     parameters: Sequence[CalibratedParameter], fitted: FittedSet, members: Sequence[int]
 ) -> Alternative:
-    """An alternative that consists of some members of a set."""
+    """Return the parameters `members` of a set as an alternative."""
     return Alternative(
         tuple(parameters[number] for number in members),
         tuple(float(fitted.x[number]) for number in members),
@@ -661,14 +715,16 @@ def _alternative(
 
 
 def _differences(residuals: Residuals, x: Floats, high: Floats) -> Floats:
-    """The derivatives of residuals (rows) by the parameters (columns), from a small step of
-    each."""
+    """Return the derivatives of residuals (rows) by the parameters (columns) at x, from a small
+    step of each parameter.
+    """
     steps = np.where(x + STEP <= high, STEP, -STEP)
     return _slopes(residuals, x, np.diag(steps))
 
 
 def _wide_differences(residuals: Residuals, x: Floats, low: Floats, high: Floats) -> Floats:
-    """The derivatives from a wide step up or down, whichever changes the residuals more.
+    """Return the derivatives of residuals (rows) by the parameters (columns) from a wide step up or
+    down, whichever changes the residuals more.
 
     Some parameters only have an effect once they are the bottleneck, for example the time that a
     host takes for a launch.
@@ -687,10 +743,10 @@ def _wide_differences(residuals: Residuals, x: Floats, low: Floats, high: Floats
 
 
 def _slopes(residuals: Residuals, x: Floats, moves: Floats) -> Floats:
-    """The change of residuals (rows) by each of the moves (columns), divided by the length of the
-    move.
+    """Return the change of residuals (rows) by each of the moves (columns), divided by the length
+    of the move.
 
-    Each move changes one parameter.
+    Each move is a change of x in which a single parameter differs from 0.
     """
     here, *there = residuals([x, *(x + moves)])
     lengths = moves.sum(axis=1)
@@ -699,14 +755,14 @@ def _slopes(residuals: Residuals, x: Floats, moves: Floats) -> Floats:
 
 
 def _is_seen(slopes: Floats) -> NDArray[np.bool_]:
-    """For each parameter, whether it changes the time of at least one point noticeably."""
+    """Return a mask of the parameters that change the time of at least one point noticeably."""
     seen: NDArray[np.bool_] = np.abs(slopes).max(axis=0, initial=0.0) > SHOWS
     return seen
 
 
-# A calibration fits parameters to the measured runs of one system. Some sizes of a run with many
-# sizes are held back: the fit does not use them, so that their error is that of other sizes. With
-# few sizes, the error of other sizes is that of each size by a fit to the remaining ones.
+# A calibration fits parameters to the measured runs of one system. Of a run with many sizes, some
+# are held back: the fit does not use them, so that their error is that of sizes it has not seen.
+# With few sizes, that error is computed by leaving out each size in turn.
 
 FEWEST = 3  # sizes that are needed for a fit
 MOST = 11  # sizes of one run that are fitted
@@ -716,10 +772,16 @@ HUGE = 4 * 2**30  # bytes; larger sizes take long and show no more than this one
 
 @dataclass(frozen=True)
 class Calibrated:
-    """The fitted parameters and the errors by size band before and after the fit.
+    """The result of a calibration: parameters, and errors by size band.
 
-    `forecast` are the errors of every fitted size by a fit to the others, `held` and `held_before`
-    those of the sizes that were held back, if any.
+    Args:
+        fitted: all parameters, also those that keep their usual values.
+        figures: the fitted constants by name.
+        before: errors of the fitted sizes with the usual values.
+        after: errors of the fitted sizes with the fitted values.
+        forecast: errors of every fitted size, predicted by a fit to the others.
+        held_before: errors of the sizes that were held back, with the usual values.
+        held: errors of the sizes that were held back, with the fitted values.
     """
 
     fitted: tuple[FittedParameter, ...]
@@ -782,7 +844,9 @@ def calibrate(
 
 
 def _calibrated(ratios: Ratios, fit: Fit, fitted: Sequence[int], count: int) -> Calibrated:
-    """The result of a fit to the points `fitted`; those from number `count` on were held back."""
+    """Return the result of a fit to the points `fitted` (numbers); points from number `count` on
+    were held back.
+    """
     usual = np.zeros(len(ratios.parameters))
     held = [number for number in range(count, len(ratios.points)) if number not in ratios.lost]
     return Calibrated(
@@ -799,7 +863,9 @@ def _calibrated(ratios: Ratios, fit: Fit, fitted: Sequence[int], count: int) -> 
 
 
 def _figures(fitted: Sequence[FittedParameter]) -> dict[str, Figure]:
-    """The fitted constants with their 90 % intervals, by name, as machine files state them."""
+    """Return the fitted constants with their 90 % intervals by name, as machine files state
+    them.
+    """
     figures: dict[str, Figure] = {}
     for fitted_parameter in fitted:
         if fitted_parameter.left:

@@ -38,7 +38,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ComparedPoint:
-    """The measured and the simulated time of one size of a run; the fields are the keys in JSON."""
+    """The measured and the simulated time of one size of a run; the names of the fields are the
+    keys in JSON.
+    """
 
     run: str
     machine: str
@@ -70,7 +72,9 @@ class Failed:
 
 @dataclass(frozen=True)
 class RunPart:
-    """The rows of a run that one process simulates; `figures` replace values of calibration."""
+    """The rows of a run that one process simulates; `figures` are calibration values that replace
+    the usual ones.
+    """
 
     entry: IndexEntry
     rows: tuple[MeasuredRow, ...]
@@ -88,8 +92,9 @@ class PartAnswer:
 
 
 def answer(part: RunPart) -> PartAnswer:
-    """Simulate a part; a size that fails is listed with its reason, and the others are still
-    simulated."""
+    """Simulate a part of a run; a size that fails is listed with the reason, and the others are
+    still simulated.
+    """
     entry = part.entry
     try:
         plan = replace(mapped(entry), figures=part.figures)
@@ -112,10 +117,10 @@ def answer(part: RunPart) -> PartAnswer:
 def resolved_at(
     plan: Mapped, sizes: list[int], dtype: str, root: int
 ) -> tuple[Mapped, ResolvedCell]:
-    """The resolved cell of a run at some sizes, and the mapping that it follows from.
+    """Return the scenario (Mapped) and the resolved cell of a run at some sizes.
 
-    If the run's environment forces a choice that NCCL does not have here, the variables that force
-    it are left out, and the notes of the mapping say so.
+    If the run's environment forces a choice that NCCL does not have on this system, the variables
+    that force it are left out, and the notes of the scenario say so.
     """
     try:
         return plan, _resolve(plan, sizes, dtype, root)
@@ -127,7 +132,7 @@ def resolved_at(
 
 
 def _resolve(plan: Mapped, sizes: list[int], dtype: str, root: int) -> ResolvedCell:
-    """The resolved cell of a run at some sizes."""
+    """Return the resolved cell of a run at some sizes."""
     source = plan.source(plan.data["name"], sizes, dtype, root)
     resolved = resolve(checked_cells(source)[0])
     for size in sizes:  # a forced algorithm may be impossible at one size and possible at others
@@ -164,10 +169,11 @@ def point_of(
     )
 
 
-# This is the only definition of an error, for sizes, training steps, kinds of calls and causes.
-# The error of a point is simulated / measured - 1. Several points have the median of the absolute
-# log ratio, its 90th percentile, and the signed median (bias). All three are given as fractions:
-# 0.15 means that the simulated and the measured time differ by a factor of 1.15.
+# This is the only definition of an error in netsim, for sizes, training steps, kinds of calls and
+# causes. The error of a single point is simulated / measured - 1. Of several points, three values
+# of the log ratio are computed: the median of its absolute value, the 90th percentile of that, and
+# the signed median (bias). All are given as fractions: 0.15 means that the simulated and the
+# measured time differ by a factor of 1.15.
 
 K = TypeVar("K", bound=Hashable)
 
@@ -176,8 +182,16 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Error:
-    """How far simulated times are from measured ones, as fractions; every system has the same
-    weight."""
+    """How far simulated times are from measured ones; all systems have the same weight.
+
+    Args:
+        points: number of points.
+        runs: number of runs.
+        systems: number of systems.
+        median: median error, a fraction: 0.15 means that both times differ by a factor of 1.15.
+        p90: 90th percentile of the error.
+        bias: signed median; above 0 if the simulation is too slow.
+    """
 
     points: int
     runs: int
@@ -191,7 +205,7 @@ class Error:
 
 
 def error_of(points: Sequence[ComparedPoint]) -> Error:
-    """The error of at least one point."""
+    """Return the error of one or more points."""
     systems = [point.system or point.run for point in points]
     figures = error_figures([point.log_ratio for point in points], weights_of(systems))
     return Error(len(points), len({point.run for point in points}), len({*systems}), *figures)
@@ -200,9 +214,10 @@ def error_of(points: Sequence[ComparedPoint]) -> Error:
 def error_figures(
     ratios: Sequence[float] | Floats, weights: Floats | None = None
 ) -> tuple[float, float, float]:
-    """The median error, its 90th percentile and the bias of log ratios, as fractions.
+    """Return the median error, its 90th percentile and the bias of log ratios, as fractions.
 
-    Without `weights` all ratios count the same."""
+    Without `weights` all ratios count the same.
+    """
     signed = np.asarray(ratios, dtype=float)
     if weights is None:
         weights = np.ones(len(signed))
@@ -214,13 +229,16 @@ def error_figures(
 
 
 def weights_of(systems: Sequence[str]) -> Floats:
-    """The weight of each point, given its system: all points of a system together weigh 1."""
+    """Return the weight of each point, given its system: all points of a system together weigh
+    1.
+    """
     count = Counter(systems)
     return np.array([1 / count[system] for system in systems])
 
 
 def weighted_quantile(values: Floats, weights: Floats, part: float) -> float:
-    """The quantile at the fraction `part` of weighted values, interpolated between two of them.
+    """Return the quantile of weighted values at the fraction `part`, interpolated between two of
+    them.
 
     Each value is at the middle of its weight.
     """
@@ -230,7 +248,9 @@ def weighted_quantile(values: Floats, weights: Floats, part: float) -> float:
 
 
 def by_band(points: Sequence[ComparedPoint]) -> dict[str, Error]:
-    """The errors by size band, without empty bands, and the error of all points under `all`."""
+    """Return the errors by size band, without empty bands, and the error of all points under
+    `all`.
+    """
     bands = grouped(points, lambda point: band_of(point.size_bytes))
     errors = {band: error_of(bands[band]) for band in BANDS if band in bands}
     if points:
@@ -239,7 +259,7 @@ def by_band(points: Sequence[ComparedPoint]) -> dict[str, Error]:
 
 
 def as_values(errors: dict[str, Error]) -> dict[str, dict[str, float]]:
-    """The errors as plain values, which can be written as JSON."""
+    """Return errors as plain values, which can be written as JSON."""
     return {band: asdict(error) for band, error in errors.items()}
 
 
@@ -278,9 +298,11 @@ class Compared:
 
     @property
     def slower(self) -> float:
-        """The largest log ratio of measured over simulated time at a size above 1 MiB, at least 0.
+        """The logarithm of the largest factor by which a size above 1 MiB is slower than simulated;
+        at least 0.
 
-        Of several points of a size, the median counts."""
+        Of several points of a size, the median counts.
+        """
         large_sizes = grouped(self.points, lambda point: point.size_bytes > 2**20).values()
         medians = []
         for points in large_sizes:
@@ -290,7 +312,9 @@ class Compared:
 
 
 def resolved_for(source: Source, run: LogRun) -> ResolvedCell:
-    """The resolved cell of a scenario at the sizes, the data type and the collective of a run."""
+    """Return the resolved cell of a scenario at the sizes, the data type and the collective of a
+    run.
+    """
     sizes = sorted({row.size_bytes for row in run.rows})
     first = run.rows[0]
     origin = run.file
@@ -305,18 +329,20 @@ def resolved_for(source: Source, run: LogRun) -> ResolvedCell:
 
 
 def rows_of(resolved: ResolvedCell, run: LogRun) -> Iterator[Row]:
-    """Simulate the rows of a run; yield each as a result row with both times."""
+    """Simulate the rows of a run; yield a result row with the measured and the simulated time of
+    each.
+    """
     for done, row in enumerate(run.rows):
         at(f"{run.file} at {row.size_bytes} B", done, len(run.rows))
         yield _row(resolved, row, run.collective)
 
 
 def simulated_size(resolved: ResolvedCell, size_bytes: int) -> int:
-    """The size in bytes that is simulated for a row of a log, usually that of the row.
+    """Return the size in bytes that is simulated for a row of a log, usually that of the row.
 
-    Newer versions of nccl-tests round small sizes to a multiple of the ranks, which can be nothing
+    Newer versions of nccl-tests round small sizes down to a multiple of the ranks, which can be 0
     (alltoall of 8 B on 16 ranks). The system that wrote the log did move the row's bytes, so the
-    row's size is doubled until it is not rounded to nothing.
+    size is doubled until it is not rounded to 0.
     """
     while size_bytes and not resolved.collective(size_bytes).size_bytes:
         size_bytes *= 2
@@ -324,7 +350,7 @@ def simulated_size(resolved: ResolvedCell, size_bytes: int) -> int:
 
 
 def _row(resolved: ResolvedCell, measured: MeasuredRow, collective: str) -> Row:
-    """The result row of a measured row, with both times and the error in percent."""
+    """Return the result row of a measured row, with both times and the error in percent."""
     seconds = measured.seconds(collective)
     assert seconds is not None  # readers keep only rows with a time
     size = simulated_size(resolved, measured.size_bytes)
@@ -352,8 +378,9 @@ def _row(resolved: ResolvedCell, measured: MeasuredRow, collective: str) -> Row:
 
 
 def simulated_seconds(resolved: ResolvedCell, measured: MeasuredRow, collective: str) -> float:
-    """The simulated time of a measured row, in seconds; the geometric mean of both launch styles
-    where the style is not known."""
+    """Return the simulated time of a measured row in seconds; the geometric mean of both launch
+    styles if the style is not known.
+    """
     in_place = measured.is_in_place(collective) and collective in HAS_IN_PLACE
     size = simulated_size(resolved, measured.size_bytes)
 
@@ -366,19 +393,18 @@ def simulated_seconds(resolved: ResolvedCell, measured: MeasuredRow, collective:
 
 
 def few(rows: Sequence[K], most: int) -> tuple[K, ...]:
-    """At most `most` of the rows, at even distances counted from the last one, which is among
-    them."""
+    """Return at most `most` of the rows, at equal distances, including the last one."""
     step = max(1, -(-len(rows) // most))
     return tuple(rows[::-1][::step][::-1])
 
 
 def times_of(resolved: ResolvedCell, rows: Sequence[MeasuredRow], collective: str) -> Floats:
-    """The simulated times of rows, in seconds."""
+    """Return the simulated times of rows in seconds."""
     return np.array([simulated_seconds(resolved, row, collective) for row in rows])
 
 
 def fit_of(source: Source, run: LogRun, most: int) -> Floats:
-    """The log ratios of simulated over measured time at up to `most` sizes of a run."""
+    """Return the log ratios of simulated over measured time at up to `most` sizes of a run."""
     rows = few(run.rows, most)
     measured = np.array([row.seconds(run.collective) for row in rows], dtype=float)
     ratios: Floats = np.log(times_of(resolved_for(source, run), rows, run.collective) / measured)
@@ -386,8 +412,9 @@ def fit_of(source: Source, run: LogRun, most: int) -> Floats:
 
 
 def overlaid(row: Row, cell: Cell) -> Row:
-    """The row with the measured time of its size and the error, if the scenario's log has that
-    size."""
+    """Return a result row with the measured time of its size and the error, if the log that the
+    scenario names has that size.
+    """
     if cell.scenario.measured is None or row.time_us is None or row.size_bytes is None:
         return row
     measured = _times_of_cell(cell, cell.scenario.measured, row.collective).get(row.size_bytes)
@@ -397,8 +424,9 @@ def overlaid(row: Row, cell: Cell) -> Row:
 
 
 def check(cell: Cell) -> None:
-    """Read the log that a scenario names, to refuse one that cannot be read before anything
-    runs."""
+    """Read the log that a scenario names, so that an unreadable log is refused before anything is
+    simulated.
+    """
     if cell.scenario.measured is not None:
         workload = cell.scenario.workload
         collective = workload.collective if isinstance(workload, Workload) else ""
@@ -406,7 +434,9 @@ def check(cell: Cell) -> None:
 
 
 def _times_of_cell(cell: Cell, name: str, collective: str) -> dict[int, float]:
-    """The measured times by size in the log that a cell names; errors point at the scenario."""
+    """Return the measured times in the log that a cell names, in microseconds by size in bytes;
+    errors point at the key `name` of the scenario.
+    """
     try:
         return _times(str(named_in(cell.source.name, name)), collective)
     except InputError as error:
@@ -415,7 +445,7 @@ def _times_of_cell(cell: Cell, name: str, collective: str) -> dict[int, float]:
 
 @lru_cache(maxsize=32)
 def _times(path: str, collective: str) -> dict[int, float]:
-    """The measured times of a collective in a log, in microseconds by size in bytes."""
+    """Return the measured times of a collective in a log, in microseconds by size in bytes."""
     times_us: dict[int, float] = {}
     for run in read_log(Path(path), presumed=collective):
         if run.collective == collective:

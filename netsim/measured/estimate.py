@@ -1,7 +1,7 @@
-"""Estimate the constants of the table once more from the runs that they were fitted to.
+"""Estimate constants of the table again from the runs to which they were fitted.
 
-Each estimator reads only the runs that a constant names, so that a run can be left out and the
-constant estimated again. The values in the table are not changed here.
+An estimator reads only runs that the table names for its constant, so that runs can be left out and
+the constant estimated again. The values in the table are not changed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,30 +60,34 @@ class Estimate:
 
 
 def shown_by(constant: Constant, entry: IndexEntry) -> Floats:
-    """What a constant's estimator reads from one run.
+    """Return what a constant's estimator reads from one run.
 
-    This is an array of log ratios, one row per point and one column per tried value of the
-    constant; or, for estimators that do not simulate, a list of values of the constant.
+    It is an array of log ratios of simulated over measured time, with a row per point and a column
+    per tried value of the constant. Estimators that do not simulate return a list of values of the
+    constant.
     """
     return _estimator(constant)(constant, entry)
 
 
 def _fitted(constant: Constant) -> Fitted:
-    """What a constant was fitted to; only constants that have this are estimated."""
+    """Return the runs and the estimator with which a constant was fitted; only constants with such
+    an entry are estimated.
+    """
     assert constant.fitted is not None
     return constant.fitted
 
 
 def _estimator(constant: Constant) -> Callable[[Constant, IndexEntry], Floats]:
-    """The function that estimates a constant from a run."""
+    """Return the function that estimates a constant from a run."""
     return ESTIMATORS[_fitted(constant).estimator.rpartition(":")[2]]
 
 
 def estimate_of(constant: Constant, shown: Sequence[Floats]) -> Estimate:
-    """The estimate of a constant from what its estimator read from each run.
+    """Return the estimate of a constant, given what its estimator read from each run (`shown_by`).
 
-    From log ratios it is the value at which simulated and measured times agree best; from values
-    it is the geometric mean of the median value of each run."""
+    From log ratios it is the value at which simulated and measured times agree best; from values of
+    the constant it is the geometric mean of the median value of each run.
+    """
     of_all_runs = np.concatenate(shown)
     if of_all_runs.ndim == 1:
         medians = [np.median(values) for values in shown if len(values)]
@@ -96,21 +100,25 @@ def estimate_of(constant: Constant, shown: Sequence[Floats]) -> Estimate:
 
 
 def by_steps(constant: Constant, entry: IndexEntry) -> Floats:
-    """The log ratios of simulated over published time of a training step at the tried values."""
+    """Estimator: return the log ratios of simulated over published time of a training step at the
+    tried values.
+    """
     step = published(entry)
     values = tried_values(constant).tolist()
     return np.array([[compared(step, {constant.id: value}).log_ratio for value in values]])
 
 
 def best_of(constant: Constant, values: Floats, ratios: Floats) -> Estimate:
-    """The value of a constant with the least mean |log ratio| over all points.
+    """Return the value of a constant with the least mean |log ratio| over all points.
 
-    `ratios` has a row per point and a column per tried value. With absolute values, unlike
-    squares, a few points that disagree with the others hardly move the estimate."""
+    `values` are the tried values; `ratios` has a row per point and a column per tried value. With
+    absolute values, unlike squares, a few points that disagree with the others hardly move the
+    estimate.
+    """
     fine = np.unique(np.append(np.linspace(values[0], values[-1], FINE), constant.value))
     absolute = np.abs(np.array([np.interp(fine, values, point) for point in ratios]))
     median = np.median(absolute, axis=0)
-    # Of values that fit equally well, the nearest to that of the table is taken.
+    # Of values that fit equally well, the one nearest to the table's value is taken.
     distance = np.abs(fine / constant.value - 1)
     best = int(np.argmin(absolute.mean(axis=0) + 1e-9 * distance))
     now = int(np.flatnonzero(fine == constant.value)[0])
@@ -125,8 +133,9 @@ def best_of(constant: Constant, values: Floats, ratios: Floats) -> Estimate:
 
 
 def tried_values(constant: Constant) -> Floats:
-    """The values of a constant that are simulated, in ascending order; the table's is among
-    them."""
+    """Return the values of a constant that are simulated, in ascending order, including the
+    table's.
+    """
     if _fitted(constant).estimator.endswith(by_steps.__name__):
         values = constant.value * np.linspace(1 / RATES, RATES, STEPS_TRIED)
         values[np.argmin(np.abs(values - constant.value))] = constant.value
@@ -138,7 +147,9 @@ def tried_values(constant: Constant) -> Floats:
 
 
 def by_simulation(constant: Constant, entry: IndexEntry) -> Floats:
-    """The log ratios of simulated over measured time: a row per size, a column per tried value."""
+    """Estimator: return the log ratios of simulated over measured time, a row per size, a column
+    per tried value.
+    """
     values = tried_values(constant)
     plan = mapped(entry)
     rows = _rows_of(entry, *_fitted(constant).sizes)
@@ -163,7 +174,9 @@ def by_simulation(constant: Constant, entry: IndexEntry) -> Floats:
 def _rows_of(
     entry: IndexEntry, smallest: int, largest: int, *, most: int = MOST
 ) -> tuple[MeasuredRow, ...]:
-    """Up to `most` rows of a run from `smallest` to `largest` bytes, all of one type and root."""
+    """Return up to `most` rows of a run with sizes from `smallest` to `largest` bytes, all with the
+    data type and root of the first.
+    """
     rows = [
         row
         for row in entry.rows()
@@ -174,21 +187,24 @@ def _rows_of(
 
 
 def _kind(rows: Sequence[MeasuredRow]) -> tuple[list[int], str, int]:
-    """The sizes of rows of one kind, their data type and their root."""
+    """Return the sizes, the data type and the root of rows that have the same data type and
+    root.
+    """
     first = rows[0]
     return sorted({row.size_bytes for row in rows}), dtype_of(first.dtype), max(first.root, 0)
 
 
 def _resolved(entry: IndexEntry, rows: Sequence[MeasuredRow]) -> ResolvedCell:
-    """The resolved cell of a run at the sizes of its rows."""
+    """Return the resolved cell of a run at the sizes of some rows."""
     return resolved_at(mapped(entry), *_kind(rows))[1]
 
 
 def _figures(constant: Constant, resolved: ResolvedCell, value: float) -> Mapping[str, float]:
-    """The values of calibration, by name, that give a constant a value.
+    """Return the calibration values, by name, with which a constant has the value `value`.
 
-    A figure that depends on the transport differs from the constant by the same amount as before,
-    and is at least 0."""
+    If a calibration value depends on the transport and so differs from the constant, this
+    difference stays; the result is at least 0.
+    """
     mechanism = resolved.jobs[0].mechanism
     names = names_of(mechanism)
     difference = value - constant.value
@@ -200,7 +216,7 @@ def _figures(constant: Constant, resolved: ResolvedCell, value: float) -> Mappin
 
 
 def floor_of_launches(constant: Constant, entry: IndexEntry) -> Floats:
-    """The seconds that one process takes per launch, from every row of a run.
+    """Estimator: return the seconds that one process takes per launch, from every row of a run.
 
     In the rows within the constant's sizes, calls are so small that only launches take time.
     """
@@ -208,7 +224,9 @@ def floor_of_launches(constant: Constant, entry: IndexEntry) -> Floats:
 
 
 def slope_by_channels(constant: Constant, entry: IndexEntry) -> Floats:
-    """The seconds by which a launch grows with each channel, from every pair of rows of a run."""
+    """Estimator: return the seconds by which a launch takes longer for each channel, from every
+    pair of rows of a run.
+    """
     slopes = list[float]()
     rows = _rows_of(entry, *_fitted(constant).sizes, most=len(entry.rows()))
     resolved = _resolved(entry, rows)
@@ -225,13 +243,13 @@ def slope_by_channels(constant: Constant, entry: IndexEntry) -> Floats:
 def _seconds_per_launch(
     constant: Constant, entry: IndexEntry
 ) -> Iterator[tuple[MeasuredRow, float]]:
-    """Yield the measured rows of a run within the constant's sizes, each with the seconds of a
-    launch.
+    """Yield each measured row of a run within the constant's sizes, with the seconds of one launch.
 
     The sizes are so small that launches take longer than the operations. So n operations of one
     process with N GPUs take n * N launches and, after the last launch, one operation from an idle
     cluster, which is simulated: a launch takes (measured - standalone time / n) / N seconds, where
-    measured is the time divided by n that nccl-tests prints. Yields nothing for a process per GPU.
+    measured is the time divided by n that nccl-tests prints. Nothing is yielded for a run with a
+    process per GPU.
     """
     plan = mapped(entry)
     rows = _rows_of(entry, *_fitted(constant).sizes, most=len(entry.rows()))
@@ -250,23 +268,31 @@ def _seconds_per_launch(
 
 
 def _channels(resolved: ResolvedCell, size: int) -> int:
-    """The number of channels that NCCL uses for a size, 0 if NCCL does not run the operation."""
+    """Return the number of channels that NCCL uses for a size; 0 if NCCL does not run the
+    operation.
+    """
     plan = resolved.planned(size)
     return plan.n_channels if plan else 0
 
 
 def usable_part(constant: Constant, entry: IndexEntry) -> Floats:
-    """The largest bus bandwidth of a run as a fraction of the line rate of a host's NICs."""
+    """Estimator: return the largest bus bandwidth of a run as a fraction of the line rate of a
+    host's NICs.
+    """
     return np.array([max(_bandwidths(entry)) / (nics_gbps(entry) / 8 * 1e9)])
 
 
 def most_of_a_nic(constant: Constant, entry: IndexEntry) -> Floats:
-    """The largest bus bandwidth of a run in bytes/s per NIC of a host."""
+    """Estimator: return the largest bus bandwidth of a run in bytes/s, divided by the number of
+    NICs of a host.
+    """
     return np.array([max(_bandwidths(entry)) / int(entry.text("topology", "nics_per_node"))])
 
 
 def step_up(constant: Constant, entry: IndexEntry) -> Floats:
-    """The bytes on the wire after which the time grows most from one size to the next, with LL."""
+    """Estimator for protocol LL: return the size after which the time grows most from one size to
+    the next, in bytes on the wire.
+    """
     least, most = _fitted(constant).sizes
     rows = sorted(entry.rows(), key=lambda row: row.size_bytes)
     chosen = [row for row in rows if least <= row.size_bytes <= most]
@@ -276,7 +302,7 @@ def step_up(constant: Constant, entry: IndexEntry) -> Floats:
 
 
 def _bandwidths(entry: IndexEntry) -> Iterator[float]:
-    """The measured bus bandwidth of every row of a run, in bytes/s."""
+    """Yield the measured bus bandwidth of every row of a run in bytes/s."""
     rows = _rows_of(entry, *ANY_SIZE, most=len(entry.rows()))
     resolved = _resolved(entry, rows)
     for row in rows:
@@ -285,7 +311,7 @@ def _bandwidths(entry: IndexEntry) -> Iterator[float]:
         yield collective.size_bytes * collective.bus_factor / seconds
 
 
-# Estimators by the name that the table of constants uses.
+# Estimators by their names in the table of constants.
 ESTIMATORS: dict[str, Callable[[Constant, IndexEntry], Floats]] = {
     estimator.__name__: estimator
     for estimator in (
@@ -299,18 +325,18 @@ ESTIMATORS: dict[str, Callable[[Constant, IndexEntry], Floats]] = {
     )
 }
 
-# The most runs, or training steps, of a system from which a constant is estimated again.
+# The most runs, or training steps, of each system from which a constant is estimated again.
 FEW_RUNS = 4
 FEW_STEPS = 9
-# A constant of a system that alone has measured it is taken over from another generation or
-# transport.
+# If only one system has measured a constant, there is no other run to estimate it from when that
+# system is left out. The constant is then replaced by that of another GPU generation or transport.
 WIDER = {
     "sm_70": "sm_80", "sm_80": "sm_90", "sm_89": "sm_120", "sm_90": "sm_100", "sm_100": "sm_90",
     "sm_103": "sm_100", "sm_120": "sm_89", "infiniband": "roce", "roce": "infiniband",
     "efa": "roce", "tcpxo": "efa", "slingshot": "roce",
 }  # fmt: skip
-# A constant of kernels, and the constant from which it is taken over in place of `WIDER`: the same
-# kernels on another generation, or of the nearest data type.
+# Constants of kernels that are replaced by a certain other constant instead of by `WIDER`: that of
+# the same kernels on another generation, or of the nearest data type.
 NEXT = {
     "sm_90.gemm.fp8.row": "sm_90.gemm.fp8",
     "sm_100.gemm.fp4": "sm_103.gemm.fp4",
@@ -319,10 +345,13 @@ NEXT = {
 
 @dataclass(frozen=True)
 class Without:
-    """A constant estimated without the runs of one system: `ratio` times the table's value.
+    """A constant estimated without the runs of one system.
 
-    The estimate is made from the runs of other systems. Without such runs, it is taken over from
-    the constant `of`.
+    Args:
+        constant: id of the constant.
+        system: the system that is left out.
+        ratio: the estimate divided by the table's value.
+        of: id of the constant that replaces it if no other system has measured it; else empty.
     """
 
     constant: str
@@ -332,9 +361,11 @@ class Without:
 
 
 def looked_at(constant: Constant, entries: Sequence[IndexEntry]) -> list[IndexEntry]:
-    """The runs from which a constant is estimated without a system: a few runs of each system.
+    """Return the runs from which a constant is estimated again: a few runs of each system to which
+    it was fitted.
 
-    Empty if the constant was fitted to one system only."""
+    Empty if it was fitted to one system only.
+    """
     fitted_entries = [entry for entry in entries if entry.id in _fitted(constant).runs]
     systems = grouped(fitted_entries, lambda entry: entry.system).values()
     if len(systems) <= 1:
@@ -351,15 +382,15 @@ def without(
 ) -> Iterator[Without]:
     """Yield each constant that was fitted to a system, estimated without that system's runs.
 
-    Constants are estimated one after the other in the order of the table. Time that an earlier
+    Constants are estimated one after the other in the order of the table. The time that an earlier
     estimate adds to a run is taken into account, so that a later constant does not explain it a
     second time.
 
     Args:
         system: the system that is left out.
-        constants: the constants of the table that were fitted to anything.
+        constants: the constants of the table that were fitted to runs.
         entries: the runs of the index.
-        shown: by constant and run, what the estimator read from the runs of `looked_at`.
+        shown: by constant id and run id, what the estimator read from the runs of `looked_at`.
     """
     added = dict[str, list[Callable[[Floats], Floats]]]()
     for constant in constants:
@@ -393,7 +424,9 @@ def without(
 
 
 def _points(constant: Constant, entry: IndexEntry) -> tuple[Floats, Floats]:
-    """The sizes in bytes and the measured seconds of the rows that `by_simulation` simulates."""
+    """Return the sizes in bytes and the measured seconds of the rows that `by_simulation`
+    simulates.
+    """
     rows = _rows_of(entry, *_fitted(constant).sizes)
     seconds = (row.seconds(entry.collective) or 0.0 for row in rows)
     return np.array([float(row.size_bytes) for row in rows]), np.array(list(seconds))
@@ -402,10 +435,11 @@ def _points(constant: Constant, entry: IndexEntry) -> tuple[Floats, Floats]:
 def _adds(
     constant: Constant, entry: IndexEntry, ratios: Floats, value: float
 ) -> Callable[[Floats], Floats] | None:
-    """A function of sizes that returns the seconds which another value adds to a run's times.
+    """Return a function from sizes in bytes to the seconds that a run takes longer if a constant
+    has the value `value`.
 
-    It returns 0 below the smallest size that was simulated, and above the largest what is added
-    there. None if the constant is not estimated by simulation.
+    It returns 0 below the smallest simulated size, and above the largest one the seconds at that
+    size. None if the constant is not estimated by simulation. `ratios` as from `by_simulation`.
     """
     if _estimator(constant) is not by_simulation or not len(ratios):
         return None
@@ -423,8 +457,9 @@ def _with_added(
     ratios: Floats,
     added: Sequence[Callable[[Floats], Floats]],
 ) -> Floats:
-    """What a run shows for a constant after the estimates of earlier constants added to its
-    times."""
+    """Return what a run shows for a constant (`shown_by`) once estimates of earlier constants have
+    changed its simulated times by `added` (functions as from `_adds`).
+    """
     if _estimator(constant) is not by_simulation or not added:
         return ratios
     sizes, measured = _points(constant, entry)
@@ -434,10 +469,12 @@ def _with_added(
 
 
 def _wider(constant: Constant, system: str) -> Without:
-    """A constant without a system, taken over from another generation, transport or data type.
+    """Return a constant as it would be without the measurements of a system if no other system has
+    measured it: that of another generation, transport or data type.
 
     Rates of matrix products are scaled by the clocks of the two generations. A constant that
-    nothing can replace keeps its value."""
+    nothing can replace keeps its value.
+    """
     kind, _, rest = constant.id.partition(".")
     other_id = NEXT.get(constant.id, f"{WIDER.get(kind, '')}.{rest}")
     wider = TABLE.get(other_id) or TABLE.get(rest)
@@ -450,7 +487,9 @@ def _wider(constant: Constant, system: str) -> Without:
 
 
 def _clock(arch: str) -> float:
-    """The clock of a generation under matrix products as a fraction of that of its peak rate."""
+    """Return the clock of a GPU generation under matrix products, as a fraction of the clock that
+    its peak rate assumes.
+    """
     return TABLE.get(f"{arch}.clock", TABLE["sm_90.clock"]).value
 
 
@@ -458,10 +497,10 @@ OFF = {"s": 0.0, "bytes": 1e15, "1": 1.0, "bytes/s": 1e15}  # by unit, the value
 
 
 def switched_off(id: str) -> Without:
-    """A constant without its effect, for `--without`.
+    """Return a constant with its effect switched off, for the option `--without`.
 
-    The constant of one GPU generation is replaced by that of all GPUs, any other by a value that
-    costs no time.
+    The constant of one GPU generation is replaced by that of all GPUs, any other constant by a
+    value that costs no time.
     """
     if id not in TABLE:
         raise InputError(f"no constant is called {id!r}{suggest(id, TABLE)}")
@@ -474,9 +513,11 @@ def switched_off(id: str) -> Without:
 
 
 def figures_without(entry: IndexEntry, changes: Sequence[Without]) -> Mapping[str, float]:
-    """The values of calibration for a run when constants change, without those that do not apply.
+    """Return the calibration values of a run, by name, when constants change; constants that do not
+    apply to the run are ignored.
 
-    Changes of several constants that set the same value are added."""
+    If several constants set the same value, their changes add up.
+    """
     resolved = _resolved(entry, _rows_of(entry, *ANY_SIZE, most=1))
     names = {"latencies.nvlink", *ELSEWHERE, *names_of(resolved.jobs[0].mechanism)}
     figures: dict[str, float] = {}
@@ -494,7 +535,8 @@ def figures_without(entry: IndexEntry, changes: Sequence[Without]) -> Mapping[st
 
 def _holds(constant_id: str, resolved: ResolvedCell, entry: IndexEntry) -> bool:
     """Whether a run depends on a constant: by its GPU generation, its transport, its version of
-    NCCL, or because it has several nodes."""
+    NCCL, or because it has several nodes.
+    """
     comm = resolved.jobs[0].comm
     kind = constant_id.partition(".")[0]
     compute_capability = max(comm.min_cc, GENERATIONS[0])
@@ -507,7 +549,7 @@ def _holds(constant_id: str, resolved: ResolvedCell, entry: IndexEntry) -> bool:
     if constant_id == "wire.nvlink_direct":
         scale_up = resolved.cell.scenario.cluster.members[0].loaded.machine.scale_up
         return scale_up is not None and not scale_up.switches
-    # nvlink is a transport between GPUs of a host; the others are networks
+    # `nvlink` is a transport between GPUs of a host; all others are networks.
     if kind == "cxi" or kind in {*TRANSPORTS} - {"nvlink"}:
         return entry.transport == ("slingshot" if kind == "cxi" else kind)
     if constant_id.startswith("launch.each_channel"):

@@ -28,7 +28,9 @@ COLUMNS = ("of", "machine", "transport", "collective", "band", "confidence", "sy
 
 @dataclass(frozen=True)
 class HealthyPoint:
-    """The error of one size of a healthy run: the log of measured over simulated time."""
+    """The error of one size of a healthy run: `error` is the log of measured over simulated
+    time.
+    """
 
     run: str
     system: str
@@ -41,7 +43,9 @@ class HealthyPoint:
 def healthy_points(
     points: Sequence[ComparedPoint], where: Mapping[str, Joined]
 ) -> list[HealthyPoint]:
-    """The errors of the healthy points; `where` is the transport between the GPUs of each run."""
+    """Return the errors of the healthy points; `where` has the machine, transport and rate of each
+    run.
+    """
     return [
         HealthyPoint(
             run=point.run,
@@ -57,7 +61,7 @@ def healthy_points(
 
 
 class ErrorsByClass:
-    """The mean square error of every class, by system, so that a system can be left out."""
+    """The mean square error of every class of runs, by system, so that a system can be left out."""
 
     def __init__(self, points: Sequence[HealthyPoint]) -> None:
         squares: dict[Class, dict[str, list[float]]] = {}
@@ -71,7 +75,9 @@ class ErrorsByClass:
         }
 
     def without(self, system: str = "") -> dict[Class, ClassError]:
-        """The errors of all classes without one system; all other systems have the same weight."""
+        """Return the errors of all classes without one system; all other systems have the same
+        weight.
+        """
         errors = {}
         for name, by_system in self._means.items():
             means = [mean for member, mean in by_system.items() if member != system]
@@ -81,8 +87,9 @@ class ErrorsByClass:
 
 
 def scaled_errors(points: Sequence[HealthyPoint], errors: ErrorsByClass) -> Floats:
-    """The error of every point divided by its scale, which is computed without the point's own
-    system."""
+    """Return the error of every point divided by the scale of its classes, computed without the
+    point's own system.
+    """
     scales: dict[tuple[str, tuple[Class, ...]], float] = {}
     for system, members in grouped(points, lambda point: point.system).items():
         margins = Margins(errors.without(system), {})
@@ -92,10 +99,11 @@ def scaled_errors(points: Sequence[HealthyPoint], errors: ErrorsByClass) -> Floa
 
 
 def level_of(confidence: float, systems: int) -> float:
-    """The level of the quantile of the errors of `systems` systems for a confidence.
+    """Return the level of the quantile that bounds the error of a further system with the
+    probability `confidence`, given the errors of `systems` systems.
 
-    A plain quantile of few systems is too narrow for a further system. With half a system more, the
-    coverage of left-out systems is right.
+    A plain quantile (level = confidence) of few systems is too low for a further system. With half
+    a system more, the coverage of left-out systems is right.
     """
     return min(1.0, confidence * (systems + 0.5) / systems)
 
@@ -103,7 +111,8 @@ def level_of(confidence: float, systems: int) -> float:
 def quantiles_of(
     points: Sequence[HealthyPoint], scaled: Floats, without: str = ""
 ) -> dict[str, list[float]]:
-    """The quantiles of scaled errors by band at `CONFIDENCES`, perhaps without one system.
+    """Return for each size band the quantiles of scaled errors at the levels `CONFIDENCES`, without
+    the system `without`.
 
     Every system has the same weight.
     """
@@ -128,13 +137,13 @@ def quantiles_of(
 
 
 def margins_of(points: Sequence[HealthyPoint]) -> Margins:
-    """The margins computed from all points."""
+    """Return the margins computed from all points."""
     errors = ErrorsByClass(points)
     return Margins(errors.without(), quantiles_of(points, scaled_errors(points, errors)))
 
 
 def margins_left_out(points: Sequence[HealthyPoint]) -> Iterator[tuple[str, Margins]]:
-    """For every system, the margins without its own errors, in the quantiles and in the scales."""
+    """Yield (system, margins computed without this system) for every system."""
     errors = ErrorsByClass(points)
     scaled = scaled_errors(points, errors)
     for system in dict.fromkeys(point.system for point in points):
@@ -142,7 +151,7 @@ def margins_left_out(points: Sequence[HealthyPoint]) -> Iterator[tuple[str, Marg
 
 
 def margins_text(points: Sequence[HealthyPoint]) -> str:
-    """The margins computed from all points, as the table that gates read."""
+    """Return the margins computed from all points as CSV: the table that gates read."""
     margins = margins_of(points)
     lines: list[Sequence[object]] = [COLUMNS]
     for name, error in sorted(margins.errors.items()):

@@ -36,14 +36,20 @@ SAME = 0.01  # two causes are listed together if their log times differ by less 
 
 @dataclass(frozen=True)
 class Explained:
-    """How well a cause fits: the median error with it, and `before`, without it.
+    """How well a cause explains a run.
 
-    `distance` and `usual` are the mean |log ratio| with and without the cause, in which every size
-    counts. `same` are the causes that have the same times at every size. `nothing` says that the
-    cause does not change the times.
-
-    Of the sizes that deviate from the simulation without the cause, it explains some and leaves
-    others unexplained; `worse_sizes` agree with the simulation only without it.
+    Args:
+        cause: title of the cause.
+        error: median error with the cause, a fraction.
+        before: median error without it.
+        distance: mean |log ratio| of simulated over measured time with the cause; unlike in the
+            median, every size counts.
+        usual: mean |log ratio| without it.
+        same: other causes with the same times at every size.
+        nothing: whether the cause does not change the times.
+        explained_sizes: sizes that deviate without the cause and agree with it.
+        unexplained_sizes: sizes that deviate without the cause and still deviate with it.
+        worse_sizes: sizes that agree without the cause and deviate with it.
     """
 
     cause: str
@@ -59,7 +65,7 @@ class Explained:
 
     @property
     def explains(self) -> bool:
-        """Whether the cause takes most of the distance away."""
+        """Whether the cause removes most of the distance between simulated and measured times."""
         return not self.nothing and self.distance < WORTH * self.usual
 
     @property
@@ -70,7 +76,9 @@ class Explained:
 
 @dataclass(frozen=True)
 class Tried:
-    """The simulated times of a run's rows in seconds, by cause; `usual` without any cause."""
+    """The simulated times in seconds of a run's rows: `times` by cause, `usual` without any
+    cause.
+    """
 
     rows: tuple[MeasuredRow, ...]
     usual: Floats
@@ -78,7 +86,8 @@ class Tried:
 
 
 def explanations(source: Source, run: LogRun) -> list[Explained]:
-    """Simulate all causes that are possible on a system; the one that fits best comes first.
+    """Simulate all causes that are possible on a system; return how well each explains a run, the
+    best first.
 
     Causes that change nothing come last.
     """
@@ -87,7 +96,8 @@ def explanations(source: Source, run: LogRun) -> list[Explained]:
 
 def tried(source: Source, run: LogRun) -> Tried:
     """Simulate every cause at some sizes of a run, except for causes that this system cannot
-    have."""
+    have.
+    """
     rows = few(run.rows, SIZES)
     resolved = resolved_for(source, run)
     times: dict[str, Floats] = {}
@@ -103,14 +113,18 @@ def tried(source: Source, run: LogRun) -> Tried:
 
 
 def ranked(simulated: Tried, collective: str) -> list[Explained]:
-    """The causes in order of their distance from the measured times, the nearest first."""
+    """Return the causes sorted by the distance of their simulated times from the measured ones;
+    causes with equal times are one.
+    """
     measured = np.array([row.seconds(collective) for row in simulated.rows], dtype=float)
     logs = {name: np.log(times / measured) for name, times in simulated.times.items()}
     usual = np.log(simulated.usual / measured)
     groups: dict[str, list[str]] = {}
     for name, seconds in simulated.times.items():
-        twin = next((first for first in groups if _is_same(simulated.times[first], seconds)), name)
-        groups.setdefault(twin, []).append(name)
+        equal_cause = next(
+            (first for first in groups if _is_same(simulated.times[first], seconds)), name
+        )
+        groups.setdefault(equal_cause, []).append(name)
     sizes = [row.size_bytes for row in simulated.rows]
     explained = [
         Explained(
@@ -131,7 +145,8 @@ def ranked(simulated: Tried, collective: str) -> list[Explained]:
 def _sizes_explained(
     sizes: Sequence[int], usual: Floats, changed: Floats
 ) -> dict[str, tuple[int, ...]]:
-    """The sizes that a cause explains, leaves unexplained and makes worse.
+    """Return the sizes that a cause explains, leaves unexplained and makes worse, by the field of
+    `Explained`.
 
     `usual` and `changed` are the log ratios of simulated over measured time without and with the
     cause.
@@ -176,7 +191,9 @@ def causes(source: Source, resolved: ResolvedCell) -> Iterator[Cause]:
 
 
 def _network(source: Source, resolved: ResolvedCell, machine: Machine) -> Iterator[Cause]:
-    """Yield causes in the network: missing NICs, NICs at lower rates, and other networks."""
+    """Yield causes in the network: missing NICs, NICs at lower rates, and other networks. `machine`
+    is the machine of the hosts.
+    """
     config = resolved.cell.scenario.cluster
     nics = machine.nics
     assert nics is not None
@@ -204,7 +221,11 @@ def _network(source: Source, resolved: ResolvedCell, machine: Machine) -> Iterat
 
 
 def _clouds(source: Source, machine: Machine, count: int, rate: float) -> Iterator[Cause]:
-    """Yield the other networks with which clouds offer such GPUs, as causes."""
+    """Yield as causes the other networks that clouds offer with such GPUs.
+
+    `count` is the number of NICs of a host in the scenario, `rate` the line rate of each in
+    bytes/s.
+    """
     fabric = source.data.get("cluster", {}).get("fabric") or {}
     now = (fabric.get("transport", machine.transport), f"{rate * 8 / 1e9:g}Gbps", str(count))
     for cloud in CLOUDS:
@@ -251,7 +272,9 @@ def _inside(source: Source, machine: Machine) -> Iterator[Cause]:
 
 
 def _half_of_links(scale_up: ScaleUp) -> dict[str, Any]:
-    """The keys of `scale_up` that leave half of the NVLinks; empty if every GPU has one."""
+    """Return the changes of the key `scale_up` that leave half of the NVLinks; empty if every GPU
+    has a single one.
+    """
     if scale_up.links is not None and scale_up.links > 1:
         changed: dict[str, Any] = {"links": scale_up.links // 2}
         if scale_up.links_each is not None:
@@ -263,7 +286,7 @@ def _half_of_links(scale_up: ScaleUp) -> dict[str, Any]:
 
 
 def _choices(source: Source, resolved: ResolvedCell) -> Iterator[Cause]:
-    """Yield other choices of NCCL: its algorithm, protocol, channels and buffers."""
+    """Yield as causes other choices of NCCL: algorithm, protocol, channels and buffers."""
     if resolved.planned(resolved.cell.scenario.workload.size_list()[0]) is None:
         return
     env = _env(source)
@@ -286,22 +309,26 @@ def _choices(source: Source, resolved: ResolvedCell) -> Iterator[Cause]:
 
 
 def _env(source: Source) -> dict[str, str]:
-    """The variables of NCCL that a scenario sets."""
+    """Return the variables of NCCL that a scenario sets."""
     variables = (source.data.get("nccl") or {}).get("env") or {}
     return {str(name): str(value) for name, value in variables.items()}
 
 
 def _set(source: Source, **variables: str) -> tuple[tuple[str, Any], ...]:
-    """The change of a scenario that sets further variables of NCCL."""
+    """Return the change (key, value) of a scenario that sets further variables of NCCL."""
     return (("nccl.env", _env(source) | variables),)
 
 
 def _add(source: Source, added: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """The change of a scenario that adds one entry to the overrides of its cluster."""
+    """Return the change (key, value) of a scenario that adds one entry to the overrides of its
+    cluster.
+    """
     before = source.data.get("cluster", {}).get("overrides") or []
     return (("cluster.overrides", [*before, added]),)
 
 
 def _machine(source: Source, figures: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """The change of a scenario that overrides keys of the machine of every host."""
+    """Return the change (key, value) of a scenario that overrides keys of the machine of every
+    host.
+    """
     return _add(source, {"machine": figures})

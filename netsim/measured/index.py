@@ -1,6 +1,6 @@
 """An index of measured runs, and the scenario that each of its entries measured.
 
-The remarks of an entry are for people. `mapped` decides what an entry means for a simulation.
+The remarks of an entry are for people. `mapped` makes a scenario of an entry.
 """
 
 import re
@@ -58,7 +58,7 @@ class IndexEntry:
 
     @property
     def machine(self) -> str:
-        """The name of the machine that the run used."""
+        """The name of the machine on which the run was measured."""
         return self.text("topology", "machine")
 
     @property
@@ -68,31 +68,34 @@ class IndexEntry:
 
     @property
     def healthy(self) -> bool:
-        """Whether the run is no problem case. YAML 1.1 reads a bare `no` as `false`."""
+        """Whether the run is not a problem case. YAML 1.1 reads a bare `no` as `false`."""
         word = self.text("healthy").casefold().split("(")[0].strip() or "yes"
         return word not in (*UNHEALTHY, "false")
 
     @property
     def transport(self) -> str:
-        """The transport between the hosts; `intra` for a run on one host."""
+        """The transport between the hosts; `intra` for a run inside one host."""
         return self.text("topology", "transport") or "intra"
 
     @property
     def ranks(self) -> int:
-        """The number of GPUs; a number of hosts, or of GPUs on a host, that is not stated counts
-        as 1."""
+        """The number of GPUs; a number of hosts, or of GPUs of a host, that is not stated counts as
+        1.
+        """
         counts = [self.text("topology", key) for key in ("nodes", "gpus_per_node")]
         return prod(int(text) if text.isdecimal() else 1 for text in counts)
 
     def text(self, *path: str) -> str:
-        """The value at a path of keys, as text; empty without such a value."""
+        """Return the value at a path of keys as text; empty without such a value."""
         value: Any = self.values
         for key in path:
             value = value.get(key) if isinstance(value, Mapping) else None
         return "" if value is None else str(getattr(value, "text", value)).strip()
 
     def error(self, message: str, *path: str, hint: str = "") -> InputError:
-        """An error about a value of this entry, with its place in the index."""
+        """Return (not raise) an error about a value of this entry, with its position in the
+        index.
+        """
         return self.source.error((self.number, *path), message, hint=hint)
 
     def bus_factor(self) -> float:
@@ -102,7 +105,7 @@ class IndexEntry:
         return {logs.WHOLE: 1.0, logs.PART: part, logs.DOUBLE: 2 * part}.get(kind or "", 0.0)
 
     def rows(self) -> tuple[logs.MeasuredRow, ...]:
-        """The measured rows of the entry's file: a CSV table, or a log with one run."""
+        """Return the measured rows of the entry's file: a CSV table, or a log with one run."""
         if self.problem is not None:
             raise self.problem
         path = self.folder / self.text("file")
@@ -117,7 +120,7 @@ class IndexEntry:
 
 
 def read_index(path: Path, needed: Sequence[str] = NEEDED) -> tuple[IndexEntry, ...]:
-    """All entries of an index file; each needs an id and the keys `needed`."""
+    """Return all entries of an index file; each needs an id and the keys `needed`."""
     name = path.as_posix()
     text = text_of(path)
     root = compose(text, name)
@@ -148,7 +151,8 @@ def read_index(path: Path, needed: Sequence[str] = NEEDED) -> tuple[IndexEntry, 
 def _entry(
     number: int, values: Any, source: Source, folder: Path, needed: Sequence[str]
 ) -> IndexEntry:
-    """An entry of an index. A missing key is an error only when the rows of the entry are read.
+    """Return an entry of an index. A missing key is an error only when the rows of the entry are
+    read.
 
     So an incomplete entry does not prevent the others from being used.
     """
@@ -173,13 +177,15 @@ def _entry(
 
 
 def _months(name: str) -> dict[str, int]:
-    """The month of each release in a table, counted from year 0; the oldest release comes first."""
+    """Return the month of each release in a table, counted from year 0; the oldest release comes
+    first.
+    """
     rows = table_beside(__file__, name)
     return {row["release"]: int(row["year"]) * 12 + int(row["month"]) for row in rows}
 
 
-# Releases of NCCL by the dates in its repository, and of CUDA by those of its toolkits. An
-# installation has the NCCL that was the newest when its CUDA was released.
+# Months of the releases of NCCL (by its repository) and of CUDA (by its toolkits). An installation
+# is assumed to have the NCCL that was the newest when its CUDA was released.
 RELEASED = _months("releases.csv")
 CUDAS = _months("cuda.csv")
 BEHIND = 6  # months by which an installed version is usually older than the newest one
@@ -190,10 +196,12 @@ DATE = re.compile(r"\b(20[12]\d)(?:-(\d{2}))?")
 
 
 def version_of(text: str, remarks: str = "", date: str = "") -> tuple[Version, str]:
-    """The version of NCCL to simulate, and a note unless it is exactly the version in `text`.
+    """Return the version of NCCL to simulate, and a note unless it is exactly the version in
+    `text`.
 
-    Without a version in `text` it is taken from the remarks, from the CUDA version, or from the
-    date of the run; without any of these it is the newest."""
+    Without a version in `text` it is taken from the remarks, from the CUDA version in `text`, or
+    from the date of the run; without any of these it is the newest.
+    """
     stated = NUMBER.search(text)
     if stated:
         return _nearest(stated.group(), f"NCCL {text}")
@@ -213,9 +221,11 @@ def version_of(text: str, remarks: str = "", date: str = "") -> tuple[Version, s
 
 
 def _nearest(text: str, origin: str) -> tuple[Version, str]:
-    """The modeled version nearest to a version, and a note unless it is that version.
+    """Return the modeled version of NCCL nearest to the version in `text`, and a note unless both
+    are equal.
 
-    `origin` says in the note where the version is from."""
+    `origin` says in the note where the version is from.
+    """
     version = parse_version(text)
     modeled = nearest_version(version)
     is_exact = modeled == version and origin == f"NCCL {version}"
@@ -223,7 +233,9 @@ def _nearest(text: str, origin: str) -> tuple[Version, str]:
 
 
 def _newest(month: int) -> str:
-    """The newest release of NCCL in a month, or the oldest release if there was none yet."""
+    """Return the newest release of NCCL in a month (counted from year 0), or the oldest release if
+    there was none yet.
+    """
     releases = [name for name, released in RELEASED.items() if released <= month]
     return releases[-1] if releases else next(iter(RELEASED))
 
@@ -240,28 +252,34 @@ REDUCES = re.compile(r"(?<!no )(?<!without )\bSHARP\b(?! (?:off|disabled))", re.
 KEYS = ("id", "system", "file", "gpu", "topology", "interconnect", "collective", "nccl", "env",
         "env_note", "launch", "command", "healthy", "source", "date", "remarks", "network",
         "duplicate_of")  # fmt: skip
-# Variables that only force a choice of NCCL; a run without that choice is simulated without them.
+# Variables that only force a choice of NCCL. If NCCL does not have the choice on the simulated
+# system, the run is simulated without them.
 ONLY_CHOICE = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_COLLNET_ENABLE")
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """The scenario of an entry without its sizes, notes on what was assumed, and changed
-    figures."""
+    """The scenario of an entry without its sizes (`data`), notes on what was assumed, and changed
+    calibration values (`figures`).
+    """
 
     data: Mapping[str, Any]
     notes: tuple[str, ...]
     figures: Mapping[str, float] = field(default_factory=dict)
 
     def source(self, name: str, sizes: list[int], dtype: str, root: int = 0) -> Source:
-        """The scenario at some sizes, of a data type, with a root."""
+        """Return the scenario at some sizes in bytes, with a data type and a root; `name` is its
+        name.
+        """
         work = {**self.data["workload"], "sizes": sizes, "dtype": dtype}
         if root > 0:
             work["root"] = root
         return with_figures(Source(name, {**self.data, "workload": work}), self.figures)
 
     def without(self, variables: tuple[str, ...], why: str) -> "Mapped | None":
-        """The same scenario without some variables; None if none of them is set."""
+        """Return the same scenario without some variables, with a note that states the reason
+        `why`; None if none of the variables is set.
+        """
         env = self.data["nccl"]["env"]
         gone = [name for name in variables if name in env]
         if not gone:
@@ -273,7 +291,9 @@ class Mapped:
 
 
 def with_figures(source: Source, figures: Mapping[str, float]) -> Source:
-    """The scenario with other values of calibration for all hosts; those of links are latencies."""
+    """Return the scenario with other calibration values for all hosts; a value named
+    `latencies.KIND` replaces the latency of links of this kind.
+    """
     if not figures:
         return source
     machine: dict[str, dict[str, object]] = {}
@@ -288,10 +308,10 @@ def with_figures(source: Source, figures: Mapping[str, float]) -> Source:
 
 
 def mapped(entry: IndexEntry) -> Mapped:
-    """The scenario that an entry measured.
+    """Return the scenario that an entry measured.
 
     Raises:
-        InputError: a value that cannot be simulated, with its place in the index.
+        InputError: a value that cannot be simulated, with its position in the index.
     """
     near = {key: suggest(key, KEYS) for key in entry.values if key not in KEYS}
     notes = [f"{key} is not read{hint}" for key, hint in near.items() if hint]
@@ -319,15 +339,15 @@ def mapped(entry: IndexEntry) -> Mapped:
 
 
 def dtype_of(text: str) -> str:
-    """The data type by its name in scenarios; `float` for a name that is unknown."""
+    """Return the name that scenarios use for a data type; `float` for a name that is unknown."""
     name = DTYPE_NAMES.get(text, text)
     return name if name in DTYPES else "float"
 
 
 def _machine(entry: IndexEntry) -> tuple[str, Machine]:
-    """The name and the machine of an entry.
+    """Return the name of the machine of an entry, and the machine.
 
-    Part of the name of a preset suffices if only one preset has it.
+    A part of the name of a preset suffices if only one preset contains it.
     """
     name = entry.machine
     known_names = preset_names(FOLDER)
@@ -341,7 +361,7 @@ def _machine(entry: IndexEntry) -> tuple[str, Machine]:
 
 
 def _count(entry: IndexEntry, key: str) -> int | None:
-    """A count in the topology of an entry, or None if it is unknown."""
+    """Return a number in the topology of an entry, such as `nodes`; None if it is unknown."""
     text = entry.text("topology", key)
     if text.casefold() in ("", "unknown", "none", "~", "0"):
         return None
@@ -351,7 +371,9 @@ def _count(entry: IndexEntry, key: str) -> int | None:
 
 
 def _cluster(entry: IndexEntry, machine: Machine, notes: list[str]) -> dict[str, Any]:
-    """The `cluster` of the scenario: nodes, GPUs, NICs and network."""
+    """Return the section `cluster` of the scenario: nodes, GPUs, NICs and network. Assumptions are
+    added to `notes`.
+    """
     nodes = _count(entry, "nodes") or 1
     gpus = _count(entry, "gpus_per_node")
     nics = _count(entry, "nics_per_node")
@@ -376,7 +398,9 @@ def _cluster(entry: IndexEntry, machine: Machine, notes: list[str]) -> dict[str,
 def _several_hosts(
     entry: IndexEntry, machine: Machine, gpus: int, nics: int | None
 ) -> tuple[int, int, int | None]:
-    """The hosts, GPUs of a host and NICs of a host if a node of the entry is an NVLink domain."""
+    """Return the numbers of hosts, of GPUs of a host and of NICs of a host if a node of the entry
+    is an NVLink domain of several hosts.
+    """
     count = machine.gpu.count
     most = machine.scale_up.hosts if machine.scale_up else 1
     if gpus % count or gpus // count > most:
@@ -388,7 +412,9 @@ def _several_hosts(
 def _figures(
     entry: IndexEntry, machine: Machine, nodes: int, hosts: int, notes: list[str]
 ) -> dict[str, Any]:
-    """Keys of the machine that the entry overrides: its NVLink domains and bridges."""
+    """Return the keys of the machine that the entry overrides: those of NVLink domains and NVLink
+    bridges. Assumptions are added to `notes`.
+    """
     scale_up: dict[str, Any] = {}
     if entry.topology.get("nvlink_bridge") is not None:
         scale_up["fitted"] = _flag(entry, "nvlink_bridge")
@@ -406,7 +432,7 @@ def _figures(
 def _network(
     entry: IndexEntry, machine: Machine, nics: int | None, notes: list[str]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the keys of the cluster that describe its network."""
+    """Yield the keys of the section `cluster` that describe the network, with their values."""
     if nics is not None:
         yield "nics_per_node", nics
     rate = _rate(entry)
@@ -430,7 +456,9 @@ def _network(
 
 
 def nics_gbps(entry: IndexEntry) -> float:
-    """The rate of all NICs of a host in Gbit/s, as the entry states it or as its machine has it."""
+    """Return the line rate of all NICs of a host together in Gbit/s, as the entry states it or as
+    its machine has it.
+    """
     nics = _machine(entry)[1].nics
     stated_rate = _rate(entry)
     machine_rates = () if nics is None else nics.rates
@@ -443,8 +471,9 @@ def nics_gbps(entry: IndexEntry) -> float:
 
 
 def joined_by(entry: IndexEntry) -> Joined:
-    """The machine, the transport and the rate of a run: the part of its class that is not the
-    operation."""
+    """Return the machine, the transport and the line rate of a run: the part of its class that does
+    not depend on the operation.
+    """
     nvlink = _machine(entry)[1].scale_up is not None
     if entry.topology.get("nvlink_bridge") is not None:
         nvlink = _flag(entry, "nvlink_bridge")
@@ -452,7 +481,7 @@ def joined_by(entry: IndexEntry) -> Joined:
 
 
 def _rate(entry: IndexEntry) -> float | None:
-    """The rate of a NIC in Gbit/s, or None if the entry does not state it."""
+    """Return the line rate of a NIC in Gbit/s, or None if the entry does not state it."""
     text = entry.text("topology", "nic_gbps")
     if text.casefold() in ("", "unknown", "none", "0"):
         return None
@@ -464,7 +493,7 @@ def _rate(entry: IndexEntry) -> float | None:
 
 
 def _flag(entry: IndexEntry, key: str) -> bool:
-    """A truth value in the topology of an entry."""
+    """Return a truth value (`key`) in the topology of an entry."""
     text = entry.text("topology", key).casefold()
     if text in ("true", "yes", "1"):
         return True
@@ -474,8 +503,11 @@ def _flag(entry: IndexEntry, key: str) -> bool:
 
 
 def _launch(entry: IndexEntry, notes: list[str]) -> str:
-    """The launch style of an entry: as it states, by its command, or a process per GPU. It stays
-    unknown for one node without a command, where both styles are usual."""
+    """Return the launch style of an entry: as it states, else by its command, else a process per
+    GPU.
+
+    It is unknown for one node without a command, where both styles are usual.
+    """
     stated = entry.text("launch")
     if stated in LAUNCHES:
         return stated
@@ -496,9 +528,10 @@ def _launch(entry: IndexEntry, notes: list[str]) -> str:
 
 
 def timing_of(command: str, iterations: int | None = None) -> dict[str, Any]:
-    """The `timing` of a scenario for a command of nccl-tests; empty for its defaults.
+    """Return the section `timing` of a scenario for a command of nccl-tests; empty for its
+    defaults.
 
-    `iterations` are those in the head of a log, which take precedence over `-n` of the command.
+    `iterations` are those in the head of a log; they take precedence over `-n` of the command.
     """
     timing: dict[str, Any] = {}
     option = ITERATIONS.search(command)
@@ -512,7 +545,9 @@ def timing_of(command: str, iterations: int | None = None) -> dict[str, Any]:
 
 
 def _variables(entry: IndexEntry, version: Version, notes: list[str]) -> dict[str, str]:
-    """The variables of NCCL that a run set, with notes on those that NCCL does not have."""
+    """Return the variables of NCCL that a run set; those that NCCL `version` does not have are
+    noted.
+    """
     stated = entry.values.get("env") or {}
     if not isinstance(stated, Mapping):
         raise entry.error("expected NCCL variables, each NAME: value", "env")
@@ -544,8 +579,8 @@ def _variables(entry: IndexEntry, version: Version, notes: list[str]) -> dict[st
 class Cloud:
     """A network that a cloud offers, and the patterns by which it is recognized.
 
-    `gpu` matches the GPUs that are offered with it, `evidence` matches host names, variables,
-    messages of plug-ins, or the command of a log.
+    `gpu` matches the GPUs that are offered with it; `evidence` matches host names, variables,
+    messages of plugins, or the command in a log.
     """
 
     name: str
@@ -556,13 +591,16 @@ class Cloud:
     nics: str
 
 
-# The name of a GPU that nccl-tests prints, the machine with up to four of them, and with more.
+# Rows of (pattern of the GPU name that nccl-tests prints, machine with up to four such GPUs,
+# machine with more).
 MACHINES = tuple(tuple(row.values()) for row in table_beside(__file__, "machines.csv"))
 CLOUDS = tuple(Cloud(**row) for row in table_beside(__file__, "clouds.csv"))
 
 
 def cloud_of(run: logs.LogRun) -> tuple[Cloud, str] | None:
-    """The cloud network that a log shows and the text that shows it; None if it shows none."""
+    """Return the cloud network that a log shows, and the text that shows it; None if there is
+    none.
+    """
     texts = [*run.hosts, run.command, *run.network, *map("=".join, run.variables.items())]
     for cloud in CLOUDS:
         for text in texts:
@@ -573,9 +611,9 @@ def cloud_of(run: logs.LogRun) -> tuple[Cloud, str] | None:
 
 @dataclass(frozen=True)
 class Proposal:
-    """The system that a log shows; None where the log does not show a value.
+    """The system that a log shows; fields are None if the log does not show their value.
 
-    `ranks` are the fewest and the most, `notes` say what the values were taken from.
+    `ranks` are the fewest and the most possible, `notes` say what the values were taken from.
     """
 
     machine: str | None
@@ -590,7 +628,7 @@ class Proposal:
 
 
 def proposal_of(run: logs.LogRun) -> Proposal:
-    """The system that a run of a log shows."""
+    """Return the system that a run of a log shows."""
     notes: list[str] = []
     listed = run.listed_ranks
     by_factor = logs.true_ranks(run)
@@ -626,10 +664,10 @@ def proposal_of(run: logs.LogRun) -> Proposal:
 
 
 def _most_on_a_host(run: logs.LogRun) -> int:
-    """The most GPUs that a host may have if the list of devices is incomplete.
+    """Return the most GPUs that a host may have if the list of devices in a log is incomplete.
 
-    A host has at most as many GPUs as the lowest rank of the second host, at most 8, and a divisor
-    of the number of ranks.
+    It is at most the lowest rank of the second host, at most 8, and a divisor of the number of
+    ranks.
     """
     first = next((device.host for device in run.devices), "")
     most = min([8, *(device.rank for device in run.devices if device.host != first)])
@@ -638,7 +676,9 @@ def _most_on_a_host(run: logs.LogRun) -> int:
 
 
 def machine_named(gpu: str, gpus: int) -> str | None:
-    """The machine with `gpus` GPUs of this name on a host; None for a name that is unknown."""
+    """Return the machine with `gpus` GPUs of the name `gpu` in a host; None for a name that is
+    unknown.
+    """
     for text, small, large in MACHINES:
         if re.search(rf"\b{text}", gpu, re.IGNORECASE):
             return small if gpus <= 4 else large
@@ -659,7 +699,10 @@ def check_ranks(run: logs.LogRun, ranks: int, hosts: int) -> None:
 
 
 def contradictions(run: logs.LogRun, launch: str, hosts: int) -> list[str]:
-    """Where a scenario differs from what a log shows: one sentence each."""
+    """Return the contradictions between a scenario and what a log shows, one sentence each.
+
+    `launch` and `hosts` are the launch style and the number of hosts of the scenario.
+    """
     proposal = proposal_of(run)
     differences = list(proposal.notes)
     if proposal.launch is not None and launch not in (proposal.launch, "cuda_graph"):
@@ -670,9 +713,11 @@ def contradictions(run: logs.LogRun, launch: str, hosts: int) -> list[str]:
 
 
 def _proposed_launch(run: logs.LogRun) -> str | None:
-    """The launch style that a log shows: by its settings, its command, or its list of devices.
+    """Return the launch style that a log shows by its settings, its command, or its list of
+    devices.
 
-    Threads launch in the same way as processes, so that only several GPUs per thread matter.
+    Threads launch in the same way as processes, so it only matters whether a thread has several
+    GPUs.
     """
     match = GPUS_A_THREAD.search(run.command)
     gpus_per_thread = run.gpus_per_thread or (int(match.group(1)) if match else None)
@@ -686,7 +731,7 @@ def _proposed_launch(run: logs.LogRun) -> str | None:
 
 
 def _proposed_variables(run: logs.LogRun, notes: list[str]) -> tuple[tuple[str, str], ...]:
-    """The variables of NCCL that a log shows, without those that are invalid."""
+    """Return the variables of NCCL that a log shows; invalid ones are left out and noted."""
     variables = []
     for name, value in run.variables.items():
         try:
@@ -699,10 +744,10 @@ def _proposed_variables(run: logs.LogRun, notes: list[str]) -> tuple[tuple[str, 
 
 
 def _is_within(ranks: int, limits: tuple[int, int]) -> bool:
-    """Whether a number of ranks lies within limits, which are included."""
+    """Whether a number of ranks lies within (fewest, most), both included."""
     return limits[0] <= ranks <= limits[1]
 
 
 def _span(ranks: tuple[int, int]) -> str:
-    """A number of ranks, or a span of them, in words."""
+    """Return a text on the number of ranks, such as `8` or `8 to 16`."""
     return str(ranks[0]) if ranks[0] == ranks[1] else f"{ranks[0]} to {ranks[1]}"

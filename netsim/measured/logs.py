@@ -30,8 +30,9 @@ SAME_WORK = ("all_reduce", "broadcast", "reduce")
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRow:
-    """One row of a table: times in seconds, None if not measured; `line` is its line in the
-    file."""
+    """One row of a table of a log: times in seconds, None if not measured; `line` is its line in
+    the file.
+    """
 
     size_bytes: int
     count: int | None = None
@@ -43,15 +44,18 @@ class MeasuredRow:
     line: int = 0
 
     def seconds(self, collective: str) -> float | None:
-        """The time that is compared: the smaller one if both kinds do the same work, else the time
-        out of place or, without one, the time in place. None without a time."""
+        """Return the time in seconds that is compared with the simulation; None without a time.
+
+        It is the smaller one of both if the collective does the same work in and out of place, else
+        the time out of place or, if that is missing, the time in place.
+        """
         times = [time for time in (self.out_of_place, self.in_place) if time is not None]
         if not times:
             return None
         return min(times) if collective in SAME_WORK else times[0]
 
     def is_in_place(self, collective: str) -> bool:
-        """Whether the compared time is in place, for a collective where that does other work."""
+        """Whether the compared time is in place, for a collective whose work in place differs."""
         return self.out_of_place is None and collective not in SAME_WORK
 
 
@@ -60,8 +64,9 @@ CLEAR = 0.5  # GB/s above which bandwidths with two decimals give a usable ratio
 
 @dataclass(frozen=True, slots=True)
 class LogDevice:
-    """The GPU of a rank in the list of nccl-tests; `number` is its CUDA device, -1 if not
-    stated."""
+    """The GPU of a rank in the list of devices that nccl-tests prints; `number` is its CUDA device,
+    -1 if not stated.
+    """
 
     rank: int
     process: str
@@ -72,7 +77,7 @@ class LogDevice:
 
 @dataclass(frozen=True)
 class LogRun:
-    """One table of a log, with what the log says of its system."""
+    """One table of a log, and what the log states of its system."""
 
     file: str
     collective: str = ""
@@ -93,31 +98,34 @@ class LogRun:
 
     @property
     def hosts(self) -> dict[str, int]:
-        """The number of listed ranks by host."""
+        """The number of listed ranks of each host."""
         return dict(Counter(device.host for device in self.devices))
 
     @property
     def listed_ranks(self) -> int | None:
-        """The number of ranks by the last one in the list of devices, which may be incomplete."""
+        """The number of ranks: the last rank in the list of devices (which may be incomplete) plus
+        1.
+        """
         return max((device.rank for device in self.devices), default=-1) + 1 or None
 
     @cached_property
     def bus_factor(self) -> float | None:
-        """The median bus bandwidth over algorithm bandwidth; None if all rows are too slow to
-        give it."""
+        """The median of bus bandwidth over algorithm bandwidth; None if the bandwidths of all rows
+        are too small for that.
+        """
         clear = [bus / alg for alg, bus in self.ratios if alg > CLEAR]
         return median(clear) if clear else None
 
     @property
     def gpu_name(self) -> str:
-        """The most frequent name of its GPUs."""
+        """The most frequent name of the GPUs that the log lists."""
         names = Counter(device.name for device in self.devices if device.name)
         return names.most_common(1)[0][0] if names else ""
 
 
 # Patterns that recognize the lines of nccl-tests, with any text of launchers before them. A line
-# may be as long as the file. So each pattern reads a character a bounded number of times: a search
-# never starts again at every character of a long run.
+# may be as long as the file. So each pattern is written such that a search reads every character a
+# bounded number of times, also in a long run of equal characters.
 
 TYPES = (
     "int8|uint8|int32|uint32|int64|uint64|half|float|double|bfloat16|float16|float32|float64|"
@@ -131,8 +139,8 @@ DEVICE = re.compile(
     r"\[([^\[\]]*)\]\s*(.*)"
 )
 SETTINGS = re.compile(r"#\s*nThread\s+(\d{1,9})\s+nGpus\s+(\d{1,9})\b")
-# Timed operations. Several of them may be issued as a group (`-m`), and all of them may be part of
-# a CUDA graph that is launched several times (`-G`).
+# The number of timed operations. Several of them may be issued as a group (`-m`), and all of them
+# may be part of a CUDA graph that is launched several times (`-G`).
 ITERATIONS = re.compile(
     r"\bwarmup iters:\s*\d{1,9}\s+iters:\s*(\d{1,9})(?:\s+agg iters:\s*(\d{1,9}))?"
     r"(?:.{0,80}\bgraph:\s*(\d{1,9}))?"
@@ -148,7 +156,7 @@ PERF = re.compile(
 COMMAND = re.compile(rf"{PERF.pattern}\w*\s+-\w", re.IGNORECASE)
 ENVIRONMENT = re.compile(r"\b(NCCL_[A-Z0-9_]+) set by environment to (\S+)")
 ASSIGNMENT = re.compile(r"(?:-x|export|--env|-e|^)\s+(NCCL_[A-Z0-9_]+)=(['\"]?)([^\s'\"]+)\2")
-# Messages about networks, and the variables of plug-ins.
+# Messages about networks, and the variables of network plugins.
 NETWORK = re.compile(r"(?:NET/|Using network |[Ll]oaded net plugin |\bFI_[A-Z_]{1,40}=).{1,160}")
 MOST_MESSAGES = 64  # about networks that are kept
 CHOICE = re.compile(r"(?<!\d)(\d{1,20}) Bytes -> Algo (\w+) proto (\w+)")
@@ -186,9 +194,11 @@ BY_COUNT = {8: TWO_HALVES, 6: ("time", "algbw", "busbw") * 2, 4: TWO_HALVES[:4],
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a row; `halves` are (time, algbw, busbw), out of place and then in place.
+    """The values of a row of a table.
 
-    `cut` says that the end of the row is missing.
+    Args:
+        halves: (time, algbw, busbw) as text, out of place and then in place.
+        cut: whether the end of the row is missing.
     """
 
     size: int
@@ -201,12 +211,14 @@ class Cells:
 
 
 def cleaned(line: str) -> str:
-    """The line without escape sequences for colors."""
+    """Return a line without escape sequences for colors."""
     return ESCAPE.sub("", line).rstrip("\r\n")
 
 
 def info_in(line: str) -> int | None:
-    """The position in a line at which a message of NCCL begins, with the name of its host."""
+    """Return the position in a line at which a message of NCCL begins (with the name of its host);
+    None without one.
+    """
     if "] NCCL " not in line:
         return None
     for match in INFO.finditer(line):
@@ -217,13 +229,13 @@ def info_in(line: str) -> int | None:
 
 
 def header_in(line: str) -> re.Match[str] | None:
-    """The match of the column names after a `#`."""
+    """Return the match of the column names after a `#`; None if the line has none."""
     first = line.find("#")
     return HEADER.search(line, first + 1) if first >= 0 else None
 
 
 def without_stamps(text: str) -> list[str]:
-    """The words of a row without the dates that launchers wrote after it."""
+    """Return the words of a row without the time stamps that launchers wrote after it."""
     words = text.split()
     while words:
         clock = len(words) > 1 and TIME_OF_DAY.fullmatch(words[-1]) is not None
@@ -234,7 +246,7 @@ def without_stamps(text: str) -> list[str]:
 
 
 def without_prefix(line: str) -> str:
-    """The line without the text that launchers write before it."""
+    """Return a line without the text that launchers write before it."""
     for _ in range(4):
         match = PREFIX.match(line)
         if match is None or not match.end():
@@ -244,13 +256,15 @@ def without_prefix(line: str) -> str:
 
 
 def header_columns(text: str) -> tuple[str, ...]:
-    """The names of the columns after `type`, from the rest of a header line."""
+    """Return the names of the columns after `type`, given the rest of a header line."""
     names = (name.casefold() for name in text.split())
     return tuple(OTHER_NAMES.get(name, name) for name in names if name != "#")
 
 
 def cells_of(match: re.Match[str], header: Sequence[str]) -> Cells | str:
-    """The cells of a row, or the reason why it is not understood."""
+    """Parse a row: return its values, or the reason why it is not understood. `header` has the
+    names of the columns.
+    """
     size, count, dtype, rest = match.groups()
     tokens = without_stamps(rest)
     redop = tokens.pop(0) if tokens and tokens[0].casefold() in OPS else ""
@@ -282,9 +296,11 @@ def cells_of(match: re.Match[str], header: Sequence[str]) -> Cells | str:
 
 
 def _halves(columns: Sequence[str], tokens: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """The values of each group of columns time, algbw, busbw that is complete.
+    """Return (time, algbw, busbw) of each complete group of these columns: out of place, then in
+    place.
 
-    The last token of a row that is cut may lack digits and is not used."""
+    The last token of a row that is cut may lack digits and is not used.
+    """
     usable_count = len(tokens) if len(tokens) == len(columns) else len(tokens) - 1
     return tuple(
         tuple(tokens[first : first + 3])
@@ -293,9 +309,9 @@ def _halves(columns: Sequence[str], tokens: Sequence[str]) -> tuple[tuple[str, .
     )
 
 
-# Runs from the text that nccl-tests and rccl-tests print, in every version. The names in the header
-# say which column is which. Launchers may write text before lines, NCCL may write between and
-# within lines, and a file may hold several runs and other text.
+# Reading the text that nccl-tests and rccl-tests print, in every version. The names in the header
+# identify the columns. Launchers may write text before lines, NCCL may write between and within
+# lines, and a file may hold several runs and other text.
 
 MICRO = 1e-6
 MISMATCH = 0.05  # a row is refused if its time and size / algbw differ by a larger fraction
@@ -304,9 +320,9 @@ SHOWN = 90  # characters of a line that a message quotes
 LONGEST_COMMAND = 1 << 16
 FEW = 1000  # words that are examined for the start of nccl-tests
 COLORS = re.compile(ESCAPE.pattern.encode())
-# Every row and every header contains a certain word after blanks after a number or `size`. To
-# search a file for such words is faster than to split it into lines. Bytes that are not ASCII may
-# be blanks.
+# Every row and every header contains one of these words, after blanks that follow a number or
+# `size`. To search a file for such words is faster than to split it into lines. Bytes that are not
+# ASCII may be blanks.
 BEFORE = 64  # bytes before a word that are examined
 BLANK = rb"[\s\x1c-\x1f\x80-\xff]"
 NUMBER = rb"[\d\s\x1c-\x1f\x80-\xff]{2}"
@@ -321,7 +337,7 @@ HEADER_START = re.compile(r"(?:\A\ufffd*\w{0,4}|size)\s+\Z")
 
 @dataclass
 class _Table:
-    """A table that is being read, with what the log has stated for it."""
+    """A table that is being read, with what the log has stated about it so far."""
 
     line: int
     header: tuple[str, ...] = ()
@@ -338,7 +354,7 @@ class _Table:
 
 
 def parse_text(text: str, name: str) -> tuple[LogRun, ...]:
-    """All runs of a text, called `name` in errors."""
+    """Return all runs of a text of nccl-tests; `name` is the name of the file in errors."""
     if not text.strip():
         raise InputError(f"{name}: the file is empty")
     content = text.encode("utf-8", errors="replace")
@@ -355,7 +371,7 @@ def parse_text(text: str, name: str) -> tuple[LogRun, ...]:
 def _refuse_without_tables(content: bytes, name: str) -> None:
     """Raise an error at once for a file without any word that rows or headers contain.
 
-    To look at 100 MB of other text line by line would take minutes.
+    To examine 100 MB of other text line by line would take minutes.
     """
     content = COLORS.sub(b"", content)
     for words, start in ((ROW_WORDS, ROW_START), (HEADER_WORDS, HEADER_START)):
@@ -367,7 +383,7 @@ def _refuse_without_tables(content: bytes, name: str) -> None:
 
 
 def _without_tables(content: bytes, name: str) -> InputError:
-    """The error for a file without results."""
+    """Return the error for a file without results."""
     folded = content.lower()  # changes only ASCII letters
     for pattern, where, word in ((PERF, folded, b"_perf"), (SETTINGS, content, b"nThread")):
         for match in islice(re.finditer(word, where), FEW):
@@ -378,9 +394,10 @@ def _without_tables(content: bytes, name: str) -> InputError:
 
 
 def _joined(lines: list[str]) -> Iterator[str]:
-    """Yield the lines, with rows put together that a message of NCCL has cut in two.
+    """Yield the lines; rows that a message of NCCL has cut into two lines are joined.
 
-    Empty lines take the place of the removed ones, so that line numbers stay the same."""
+    Empty lines replace the removed ones, so that line numbers stay the same.
+    """
     row_start = ""
     blanks = 0
     for raw in lines:
@@ -410,7 +427,7 @@ def _joined(lines: list[str]) -> Iterator[str]:
 
 @dataclass
 class _Reader:
-    """Reads lines one after the other; `runs` are the tables that are complete."""
+    """Reads the lines of a log one after the other; `runs` are the complete tables so far."""
 
     name: str
     runs: list[LogRun] = field(default_factory=list)
@@ -421,7 +438,7 @@ class _Reader:
     table: _Table | None = None
 
     def read(self, number: int, line: str) -> None:
-        """Read one line."""
+        """Read the line with number `number` of the file."""
         self._statements(number, line)
         if match := header_in(line):
             self._begin(number).header = header_columns(match.group(1))
@@ -434,7 +451,7 @@ class _Reader:
                 self.table.problems.append(f"line {number}: not understood: {shown}")
 
     def finish(self) -> None:
-        """Close the open table and add its run."""
+        """Close the open table, and add its run to `runs`."""
         table = self.table
         self.table = None
         if table is None or not (table.rows or table.problems):
@@ -465,7 +482,9 @@ class _Reader:
         )
 
     def _begin(self, number: int) -> _Table:
-        """The open table, or a new one if the open one already has a header or rows."""
+        """Return the open table, or open a new one at line `number` if the open one already has a
+        header or rows.
+        """
         before = self.table
         if before is not None and not (before.rows or before.header):
             return before
@@ -478,7 +497,7 @@ class _Reader:
         return table
 
     def _statements(self, number: int, line: str) -> None:
-        """Read what a line states of NCCL, of variables, of networks, or of the command."""
+        """Read what a line states about NCCL, variables, networks, or the command."""
         self._table_statements(number, line)
         if match := LIBRARY.search(line) or VERSION.search(line):
             self.nccl = match.group(1)
@@ -519,7 +538,9 @@ class _Reader:
             )
 
     def _row(self, number: int, match: re.Match[str]) -> None:
-        """Read a row of the open table; without a table, one is opened."""
+        """Read a row of the open table; without a table, one is opened. `number` is the number of
+        the line.
+        """
         table = self.table or self._begin(number)
         row_text = match.group().strip()[:SHOWN]
         cells = cells_of(match, table.header)
@@ -544,7 +565,7 @@ class _Reader:
 
 
 def _measured(cells: Cells, line: int) -> tuple[MeasuredRow, list[tuple[float, float]]]:
-    """The measured row of some cells, and its pairs of algbw and busbw.
+    """Return the measured row with some values, and its pairs of algbw and busbw.
 
     Raises:
         ValueError: a value is impossible, or a time does not fit its bandwidth.
@@ -579,7 +600,7 @@ def _measured(cells: Cells, line: int) -> tuple[MeasuredRow, list[tuple[float, f
 
 
 def positive(text: str, column: str, *, zero: bool = False) -> float | None:
-    """A number of a table, or None if the text stands in place of a number, such as `n/a`.
+    """Return a number of a table, or None if it has a text instead of a number, such as `n/a`.
 
     Raises:
         ValueError: the text is no number, or the number is not above 0.
@@ -596,9 +617,10 @@ def positive(text: str, column: str, *, zero: bool = False) -> float | None:
 
 
 def _ordered(table: _Table) -> tuple[MeasuredRow, ...]:
-    """The rows in order of their sizes, the first of each size and type.
+    """Return the rows of a table sorted by size, only the first of each size and data type.
 
-    Notes of the table say what was left out or sorted."""
+    Notes are added to the table on rows that were left out or sorted.
+    """
     seen: dict[tuple[int, str, str, int], MeasuredRow] = {}
     for row in table.rows:
         first = seen.setdefault((row.size_bytes, row.dtype, row.redop, row.root), row)
@@ -614,7 +636,9 @@ def _ordered(table: _Table) -> tuple[MeasuredRow, ...]:
 
 
 def collective_in(text: str) -> str:
-    """The collective that a command or the name of a program times; empty if it names none."""
+    """Return the collective that a command or the name of a program times; empty if it names
+    none.
+    """
     match = PERF.search(text)
     if match is None:
         return ""
@@ -628,7 +652,9 @@ JSON_TIMES = ("time", "cpu_time", "gpu_time")
 
 
 def parse_json(text: str, name: str) -> tuple[LogRun, ...]:
-    """The runs of a JSON text: one, or one for each line or each entry of a list."""
+    """Return the runs of a JSON text: of a single object, or one for each line or each entry of a
+    list.
+    """
     values = _values(text, name)
     runs = [_run(value, name) for value in values if isinstance(value, Mapping)]
     results = tuple(run for run in runs if run.rows or run.problems)
@@ -638,7 +664,9 @@ def parse_json(text: str, name: str) -> tuple[LogRun, ...]:
 
 
 def _values(text: str, name: str) -> list[Any]:
-    """The values of a JSON text: the entries of a list, a single value, or one value per line."""
+    """Return the values of a JSON text: the entries of a list, a single value, or one value per
+    line.
+    """
     try:
         value = json.loads(text)
         return value if isinstance(value, list) else [value]
@@ -652,7 +680,7 @@ def _values(text: str, name: str) -> list[Any]:
 
 
 def _run(value: Mapping[str, Any], name: str) -> LogRun:
-    """The run of a JSON object."""
+    """Return the run of a JSON object."""
     config = value.get("config") if isinstance(value.get("config"), Mapping) else {}
     assert isinstance(config, Mapping)
     rows: list[MeasuredRow] = []
@@ -688,7 +716,9 @@ def _run(value: Mapping[str, Any], name: str) -> LogRun:
 def _json_row(
     result: Mapping[str, Any], number: int
 ) -> tuple[MeasuredRow | None, list[tuple[float, float]]]:
-    """The measured row of a result and its pairs of algbw and busbw; no row for a size of 0."""
+    """Return the measured row of a result in JSON and its pairs of algbw and busbw; no row for a
+    size of 0.
+    """
     size = int(result["size"])
     if size == 0:
         return None, []
@@ -723,7 +753,7 @@ def _json_row(
 
 
 def _device(values: Mapping[str, Any]) -> LogDevice:
-    """The GPU of a rank from its entry in JSON."""
+    """Return the GPU of a rank, given its entry in JSON."""
     host = str(values.get("hostname", ""))
     process = f"{host}:{values.get('pid', '')}"
     name = str(values.get("device_info") or values.get("device_name") or "")
@@ -734,7 +764,7 @@ def _device(values: Mapping[str, Any]) -> LogDevice:
 
 
 def _variables(environment: Any) -> dict[str, str]:
-    """The variables of NCCL in an environment: a mapping, or a list of texts NAME=value."""
+    """Return the variables of NCCL in an environment: a mapping, or a list of texts NAME=value."""
     if isinstance(environment, Mapping):
         pairs = [(str(name), str(value)) for name, value in environment.items()]
     else:
@@ -744,7 +774,7 @@ def _variables(environment: Any) -> dict[str, str]:
 
 
 def _list(value: Any) -> list[Any]:
-    """The value if it is a list, else an empty list."""
+    """Return the value if it is a list, else an empty list."""
     return value if isinstance(value, list) else []
 
 
@@ -753,19 +783,19 @@ COARSE = 0.05  # a bandwidth gives no time if its last digit is a larger fractio
 
 
 def question(row: MeasuredRow) -> MeasuredRow:
-    """The row without its times: 1 s takes their place."""
+    """Return a row with the time 1 s in place of its measured times."""
     return replace(row, out_of_place=1.0, in_place=None)
 
 
 def read_csv(
     path: Path, bus_factor: float = 0.0, *, without_times: bool = False
 ) -> tuple[MeasuredRow, ...]:
-    """The rows of a CSV file that have a time, or a bandwidth from which it follows.
+    """Return the rows of a CSV file that have a time, or a bandwidth from which the time follows.
 
     Args:
         path: the file.
         bus_factor: bus bandwidth over algorithm bandwidth; 0 if unknown.
-        without_times: return all rows with 1 s as their time, without a look at their figures.
+        without_times: return all rows with 1 s as their time; times and bandwidths are not read.
 
     Raises:
         InputError: a line that cannot be read.
@@ -781,7 +811,7 @@ def read_csv(
 
 
 def parse_csv(text: str, name: str, bus_factor: float = 0.0) -> tuple[MeasuredRow, ...]:
-    """The rows of a CSV text, called `name` in errors."""
+    """Return the rows of a CSV text; `name` is the name of the file in errors."""
     if not text.strip():
         raise InputError(f"{name}: the file is empty")
     lines = csv.reader(text.splitlines())
@@ -792,7 +822,7 @@ def parse_csv(text: str, name: str, bus_factor: float = 0.0) -> tuple[MeasuredRo
 
 
 def _csv_rows(lines: Any, name: str, bus_factor: float) -> tuple[MeasuredRow, ...]:
-    """The rows of a CSV table that have a time."""
+    """Return the rows of a CSV table that have a time."""
     header = [column.strip() for column in next(lines)]
     if "size_bytes" not in header or not set(COLUMNS[5:]) & set(header):
         missing = "size_bytes" if "size_bytes" not in header else " or ".join(CSV_TIMES)
@@ -817,7 +847,9 @@ def _csv_rows(lines: Any, name: str, bus_factor: float) -> tuple[MeasuredRow, ..
 
 
 def _csv_row(values: Mapping[str, str], place: str, line: int, bus_factor: float) -> MeasuredRow:
-    """The measured row of the values of one line."""
+    """Return the measured row of a line; `values` are its cells by column, `place` its position for
+    errors.
+    """
     root = values.get("root", "")
     size = _whole_number(values["size_bytes"], "size_bytes", place)
     return MeasuredRow(
@@ -835,7 +867,8 @@ def _csv_row(values: Mapping[str, str], place: str, line: int, bus_factor: float
 def _timed(
     values: Mapping[str, str], side: str, size: int, bus_factor: float, place: str
 ) -> float | None:
-    """The time of one half of a row, in seconds: as stated, or by its bandwidth.
+    """Return the time out of place (`side` "oop") or in place ("ip") of a row in seconds: as
+    stated, or derived from its bandwidth.
 
     A bandwidth with too few digits gives no time.
     """
@@ -850,7 +883,7 @@ def _timed(
 
 
 def _whole_number(text: str, column: str, place: str) -> int:
-    """A whole number of at least 0 in a column."""
+    """Return a cell of a column as a whole number of at least 0."""
     try:
         number = float(text)
     except ValueError:
@@ -861,12 +894,12 @@ def _whole_number(text: str, column: str, place: str) -> int:
 
 
 def _rank(value: object, default: int = 0) -> int:
-    """A rank or a number of a device; the default if the value is no such number."""
+    """Return the number of a rank or device; the default if the value is no such number."""
     return int(str(value)) if re.fullmatch(r"-?\d{1,9}", str(value)) else default
 
 
 def _positive(text: str, column: str, unit: str, place: str) -> float | None:
-    """A number above 0 in a column, or None if the cell has no number."""
+    """Return a cell of a column as a number above 0, or None if the cell has no number."""
     if text.casefold() in ("", "n/a", "nan"):
         return None
     try:
@@ -879,12 +912,13 @@ def _positive(text: str, column: str, unit: str, place: str) -> float | None:
 
 
 # Files with measured runs as text, JSON or CSV, and the collective that was timed in them. If a
-# file does not state the collective, its name, its columns or an option has to.
+# file does not state the collective, it follows from the name of the file, its columns or an
+# option.
 
 LARGEST_FILE = 256 * 2**20  # bytes of text, also of a compressed file
 GZIP_MAGIC = b"\x1f\x8b"
 OTHER_KINDS = (b"{", b"[{", b"size_bytes,")  # how JSON and CSV begin
-# Bus bandwidth over algorithm bandwidth of a collective on n ranks.
+# Bus bandwidth over algorithm bandwidth of each collective on n ranks.
 WHOLE = "1"
 PART = "(n-1)/n"
 DOUBLE = "2(n-1)/n"
@@ -903,18 +937,19 @@ IN_NAME = re.compile(
 def read_log(
     path: Path, collective: str | None = None, presumed: str | None = None
 ) -> tuple[LogRun, ...]:
-    """All runs of a file, each with its collective.
+    """Return all runs of a file, each with its collective.
 
     Args:
         path: the file.
-        collective: the one that was timed if the file does not name it.
-        presumed: the one that is taken if nothing else shows it and the figures allow it.
+        collective: the collective that was timed, if the file does not state it.
+        presumed: the collective that is assumed if nothing else shows it and the bandwidths allow
+            it.
     """
     return tuple(_named(run, collective, presumed) for run in parse_log(_text(path), str(path)))
 
 
 def parse_log(text: str, name: str) -> tuple[LogRun, ...]:
-    """All runs of a text in any of the formats, called `name` in errors."""
+    """Return all runs of a text in any of the formats; `name` is the name of the file in errors."""
     start = text.lstrip("\ufeff \t\r\n")
     if start.startswith(("{", "[{")):
         return parse_json(start, name)
@@ -924,10 +959,12 @@ def parse_log(text: str, name: str) -> tuple[LogRun, ...]:
 
 
 def true_ranks(run: LogRun) -> tuple[int, int] | None:
-    """The fewest and the most ranks for which busbw / algbw is that of a run.
+    """Return the fewest and the most ranks with which the collective of a run has its busbw /
+    algbw.
 
-    None if the factor of the collective does not depend on the ranks, or is not known. With f the
-    fraction (n - 1) / n, there are n = 1 / (1 - f) ranks; both bandwidths are rounded to 0.01."""
+    None if this factor does not depend on the ranks, or is not known. If (n - 1) / n = f, there are
+    n = 1 / (1 - f) ranks; both bandwidths are rounded to 0.01, hence the range.
+    """
     kind = FACTOR.get(run.collective)
     factor = run.bus_factor
     if kind in (None, WHOLE) or factor is None:
@@ -944,7 +981,7 @@ def true_ranks(run: LogRun) -> tuple[int, int] | None:
 
 
 def _text(path: Path) -> str:
-    """The text of a file, which may be compressed with gzip or be UTF-16."""
+    """Return the text of a file, which may be compressed with gzip or be UTF-16."""
     try:
         content = content_of(path, LARGEST_FILE, is_binary=path.suffix == ".gz")
     except ScenarioError as error:
@@ -965,9 +1002,9 @@ def _text(path: Path) -> str:
 
 
 def _unpacked(content: bytes, path: Path) -> bytes:
-    """The text of a gzip file. If it unpacks to more than the limit, an error is raised at once.
+    """Return the text of a gzip file; raise an error as soon as it exceeds the limit.
 
-    A small file may unpack to a thousand times its size, which should not fill the memory.
+    A small file may unpack to a thousand times its size, which must not fill the memory.
     """
     text = bytearray()
     try:
@@ -985,10 +1022,12 @@ def _unpacked(content: bytes, path: Path) -> bytes:
 
 
 def _named(run: LogRun, stated: str | None, presumed: str | None = None) -> LogRun:
-    """The run with its collective.
+    """Return the run with its collective.
 
-    In this order: by the run itself, as the user states, by the name of the file, by its figures,
-    or as presumed. A note records how it was inferred."""
+    It is taken from the run itself, else from `stated` (by the user), else from the name of the
+    file, else from the columns of the table, else it is `presumed`. A note records how it was
+    inferred.
+    """
     if run.collective and stated and run.collective != stated:
         raise InputError(f"{run.file}: this is {run.collective}, not {stated}")
     collective = run.collective or stated or ""
@@ -1022,14 +1061,16 @@ def _named(run: LogRun, stated: str | None, presumed: str | None = None) -> LogR
 
 
 def _by_figures(run: LogRun) -> list[str]:
-    """The collectives that a run may be by its reduction, its root, and busbw / algbw."""
+    """Return the collectives that a run may be, judged by its reduction, its root, and busbw /
+    algbw.
+    """
     if not run.rows:
         return []
     first = run.rows[-1]
     names = [name for name in FACTOR if name != "alltoallv"]
     factor = run.bus_factor
     if factor is not None:
-        # 2(n-1)/n is 1 for two ranks, and (n-1)/n is never 1
+        # 2(n-1)/n is 1 for two ranks; (n-1)/n is never 1.
         if factor > 1.01:
             kinds = {DOUBLE}
         else:

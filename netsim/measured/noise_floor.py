@@ -1,16 +1,17 @@
-"""How far measured times are off by themselves: the part of an error that no simulator can avoid.
+"""How far repeats of a measured time differ: the part of an error that no simulator can avoid.
 
-Repeats are pairs of times of the same work on the same system: two runs that ask the same question,
-or the two times, out of place and in place, that nccl-tests prints for each size of an all_reduce,
-broadcast or reduce.
+Repeats are pairs of times of the same work on the same system: two runs of the same operation with
+the same settings, or the two times, out of place and in place, that nccl-tests prints for each size
+of an all_reduce, broadcast or reduce.
 
 Derivation. If the logarithm of a time has the standard deviation s between repeats, that of the
-ratio of two times is s * sqrt(2). A simulator that predicts the mean of the repeats exactly
-is off by s from a single one. Its median error is therefore the median |log ratio| of pairs divided
-by sqrt(2): pairs that differ by 1.4 % make a floor of 1.0 %.
+ratio of two times is s * sqrt(2). A simulator that predicts the mean of the repeats exactly is off
+by s from a single one. Its median error is therefore the median |log ratio| of pairs divided by
+sqrt(2): pairs that differ by 1.4 % make a floor of 1.0 %.
 
 Noise and the error of the simulator are independent, so their squares add: what is left beyond the
-floor is sqrt(error^2 - floor^2), in logarithms."""
+floor is sqrt(error^2 - floor^2), in logarithms.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -36,7 +37,9 @@ from netsim.results.row import BANDS, band_of
 
 @dataclass(frozen=True)
 class RepeatedTime:
-    """Two times of the same work on one system: the logarithm of their ratio, always above 0."""
+    """Two times of the same work on one system; `log_ratio` is the absolute logarithm of their
+    ratio.
+    """
 
     system: str
     size_bytes: int
@@ -45,10 +48,8 @@ class RepeatedTime:
 
 @dataclass(frozen=True)
 class BandNoise:
-    """The noise of a size band, as fractions.
-
-    It has the median difference of two repeats, and the median error of a simulator that predicts
-    the mean of all repeats exactly.
+    """The noise of a size band, as fractions: the median difference of two repeats, and the floor,
+    which is the median error of a simulator that predicts the mean of all repeats exactly.
     """
 
     difference: float
@@ -58,9 +59,10 @@ class BandNoise:
 
 
 def repeated_times(entries: Sequence[IndexEntry]) -> list[RepeatedTime]:
-    """All pairs of times of the same work on the same system, of healthy runs.
+    """Yield all pairs of times of the same work on the same system, of healthy runs.
 
-    Runs whose table or machine cannot be read have none."""
+    Runs whose table or machine cannot be read yield none.
+    """
     pairs: list[RepeatedTime] = []
     runs: dict[tuple[str, str], list[tuple[IndexEntry, tuple[MeasuredRow, ...]]]] = {}
     for entry in entries:
@@ -77,14 +79,17 @@ def repeated_times(entries: Sequence[IndexEntry]) -> list[RepeatedTime]:
 
 
 def _question_of(entry: IndexEntry) -> str:
-    """Everything that determines a run, without its name: equal for two runs that repeat each
-    other."""
+    """Return everything that determines a run, without its name: equal for two runs that repeat
+    each other.
+    """
     data = {key: value for key, value in mapped(entry).data.items() if key != "name"}
     return repr(data)
 
 
 def _pairs_within(entry: IndexEntry, rows: Sequence[MeasuredRow]) -> Iterator[RepeatedTime]:
-    """The two times of each row of a run, if both are of the same work."""
+    """Yield the two times (out of place, in place) of each row of a run, if both are of the same
+    work.
+    """
     if entry.collective not in SAME_WORK:
         return
     for row in rows:
@@ -96,7 +101,7 @@ def _pairs_within(entry: IndexEntry, rows: Sequence[MeasuredRow]) -> Iterator[Re
 def _pairs_between(
     system: str, collective: str, rows: Sequence[MeasuredRow], other_rows: Sequence[MeasuredRow]
 ) -> Iterator[RepeatedTime]:
-    """The times of two equal runs at the sizes that both have."""
+    """Yield the pairs of times of two equal runs at the sizes that both have."""
     times, other_times = (
         {
             (row.size_bytes, dtype_of(row.dtype), row.root, row.is_in_place(collective)): seconds
@@ -111,8 +116,9 @@ def _pairs_between(
 
 
 def noise_by_band(pairs: Sequence[RepeatedTime]) -> dict[str, BandNoise]:
-    """The noise of every band that has repeats, and of all sizes; every system has the same
-    weight."""
+    """Return the noise of every size band that has repeats, and of all sizes; every system has the
+    same weight.
+    """
     by_band = grouped(pairs, lambda pair: band_of(pair.size_bytes))
     noise = {band: _noise_of(by_band[band]) for band in BANDS if band in by_band}
     if pairs:
@@ -121,7 +127,7 @@ def noise_by_band(pairs: Sequence[RepeatedTime]) -> dict[str, BandNoise]:
 
 
 def _noise_of(pairs: Sequence[RepeatedTime]) -> BandNoise:
-    """The noise of at least one pair of repeats."""
+    """Return the noise of at least one pair of repeats."""
     systems = [pair.system for pair in pairs]
     ratios = np.array([pair.log_ratio for pair in pairs])
     middle = weighted_quantile(ratios, weights_of(systems), 0.5)
@@ -129,7 +135,8 @@ def _noise_of(pairs: Sequence[RepeatedTime]) -> BandNoise:
 
 
 def error_beyond(error: float, floor: float) -> float:
-    """What is left of a median error beyond the noise floor, all as fractions; 0 if nothing is.
+    """Return the part of a median error that remains beyond the noise floor, all as fractions; 0 if
+    nothing does.
 
     >>> round(error_beyond(0.05, 0.03), 4)
     0.0396
@@ -143,11 +150,11 @@ def error_beyond(error: float, floor: float) -> float:
 def noise_table(
     parts: Mapping[str, Sequence[ComparedPoint]], noise: Mapping[str, BandNoise]
 ) -> dict[str, list[str]]:
-    """The rows of a table that compares errors with the noise of measurements, in %, by their
-    names.
+    """Return the rows of a table that compares errors with the noise of measurements, in %, by the
+    name of the row.
 
-    A row has a cell for every band and one for all sizes. `parts` are points by name (`left out`,
-    `in sample`); a cell is empty without points or without repeats.
+    A row has a cell for every size band and one for all sizes. `parts` are points by name (`left
+    out`, `in sample`); a cell is empty without points or without repeats.
     """
     errors = {name: by_band(points) for name, points in parts.items()}
     floors = {band: band_noise.floor for band, band_noise in noise.items()}
@@ -175,5 +182,5 @@ def noise_table(
 
 
 def _percent(errors: Mapping[str, Error], column: str) -> str:
-    """The median error of a band in %; empty if it has no points."""
+    """Return the median error of the band `column` in %; empty if it has no points."""
     return f"{errors[column].median * 100:.1f}" if column in errors else ""

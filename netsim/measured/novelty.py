@@ -1,9 +1,12 @@
-"""Errors by what else was measured: a sibling, the kind alone, or neither.
+"""How the error of a prediction depends on which similar systems were measured ("novelty").
 
-Every run is simulated without its own system, without all systems of its machine and transport,
-and without all systems of its machine (three levels). What then remains of the corpus says in which
-class of `netsim.results.novelty` that simulation is. Each run counts once a class: at the level
-that leaves out least."""
+Every run is simulated with constants that were estimated at three levels: without its own system,
+without all systems of its machine and transport, and without all systems of its machine. What then
+remains of the corpus determines the novelty class of that simulation: a sibling was measured
+(another system of the same machine, transport and NCCL generation), only the kind (the same
+machine), or neither (`netsim.results.novelty`). A run counts once in each class, at the level that
+leaves out least.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -31,6 +34,7 @@ ANY: result_rows.Class = ("", "", "", "")  # the points of one class and band ar
 class NoveltyError:
     """The error of one novelty class in one size band.
 
+    - `error`: the error of its points.
     - `within`: the fraction of points inside an interval that was computed without their system:
       for runs with a sibling, the interval of their class (machine, transport, collective and
       band), which such questions get; otherwise that of the novelty class. None if there is no
@@ -47,15 +51,16 @@ class NoveltyError:
 
 
 def trait_of(entry: IndexEntry) -> Trait:
-    """The trait of a run."""
+    """Return the machine, the transport and the generation of NCCL of a run."""
     version, _ = version_of(entry.text("nccl"), entry.text("remarks"), entry.text("date"))
     generation = nccl_generation(version.major, version.minor)
     return Trait(entry.machine, entry.transport, generation)
 
 
 def group_of(entry: IndexEntry, level: str) -> str:
-    """The name of what is left out together with a run at one of the levels: its system, all runs
-    on its machine and transport, or all runs on its machine."""
+    """Return a name for what is left out together with a run at a level: its system, all runs on
+    its machine and transport, or all runs on its machine.
+    """
     if level == KIND:
         return f"kind {entry.machine}"
     if level == TRANSPORT:
@@ -64,7 +69,7 @@ def group_of(entry: IndexEntry, level: str) -> str:
 
 
 def regrouped(entry: IndexEntry, level: str) -> IndexEntry:
-    """The same run, whose system is its group at one of the levels."""
+    """Return a run whose `system` is replaced by its group at a level (`group_of`)."""
     return replace(entry, values={**entry.values, "system": group_of(entry, level)})
 
 
@@ -77,7 +82,18 @@ def left_out_by(
     done: Callable[[int, int], None] | None = None,
     journal: Journal | None = None,
 ) -> tuple[ComparedPoint, ...]:
-    """The points of some runs, each simulated with constants estimated without its group."""
+    """Return the points of some runs, each simulated with constants that were estimated without its
+    group at a level.
+
+    Args:
+        level: the level, see `group_of`.
+        results: the result of the usual simulation.
+        entries: the runs.
+        corpus: all runs from which constants may be estimated.
+        jobs: the number of worker processes; None is one per processor.
+        done: called with the number of finished parts and the number of all parts.
+        journal: results that are not computed again.
+    """
     systems = {entry.id: entry.system for entry in entries}
     left_out = leave_out(
         results,
@@ -92,7 +108,7 @@ def left_out_by(
 
 
 def novelty_left_out(entry: IndexEntry, level: str, corpus: Sequence[IndexEntry]) -> str:
-    """The class of a run once its group is left out."""
+    """Return the novelty class of a run if its group at a level is left out of the corpus."""
     group = group_of(entry, level)
     remaining = [other for other in corpus if other.healthy and group_of(other, level) != group]
     return novelty_of(trait_of(entry), map(trait_of, remaining))
@@ -101,9 +117,9 @@ def novelty_left_out(entry: IndexEntry, level: str, corpus: Sequence[IndexEntry]
 def by_novelty(
     points: Mapping[str, Sequence[ComparedPoint]], corpus: Sequence[IndexEntry]
 ) -> dict[str, list[ComparedPoint]]:
-    """The points of healthy runs by novelty class.
+    """Return the points of healthy runs by novelty class.
 
-    `points` has, by level, the runs as simulated with their group at that level left out.
+    `points` has for each level the runs as simulated with their group at that level left out.
     """
     entries = {entry.id: entry for entry in corpus}
     classes: dict[str, list[ComparedPoint]] = {novelty: [] for novelty in NOVELTIES}
@@ -122,16 +138,16 @@ def by_novelty(
 def _interval(
     points: Sequence[ComparedPoint], without: str = ""
 ) -> result_rows.TimeInterval | None:
-    """The interval of measured over simulated times of some points, except those of system
-    `without`.
+    """Return the interval of measured over simulated times of some points, without those of the
+    system `without`; None if there are too few systems.
     """
     ratios = [(point.log_ratio, point.system) for point in points]
     return intervals_from({(result_rows.TIME, ANY): ratios}, without).get((result_rows.TIME, ANY))
 
 
 def _within(points: Sequence[ComparedPoint]) -> float | None:
-    """The fraction of points inside the interval of the other systems; every system weighs the
-    same.
+    """Return the fraction of points inside the interval computed from all other systems; every
+    system has the same weight.
 
     A measured time is inside if it lies between `low` and `high` times the simulated one.
     """
@@ -165,7 +181,7 @@ def novelty_errors(
     classes: Mapping[str, Sequence[ComparedPoint]],
     is_within: Mapping[tuple[str, int], bool] | None = None,
 ) -> list[NoveltyError]:
-    """The errors of all classes by band, with how often intervals hold.
+    """Return the errors of all novelty classes by size band, and how often their intervals hold.
 
     `is_within` says by run and size in bytes whether the measured time lies in the interval of its
     class of machines (`accuracy.points_within`); it counts for runs with a sibling.
@@ -202,7 +218,7 @@ def page_rows(errors: Sequence[NoveltyError]) -> Iterator[str]:
 
 
 def printed_rows(errors: Sequence[NoveltyError]) -> Iterator[str]:
-    """Yield the errors as a plain text table, for the terminal: a line per novelty class and size
+    """Yield the errors as a plain text table for the terminal: a line per novelty class and size
     band.
     """
     yield "# errors by what else was measured: median error, [90th percentile], bias"
@@ -217,7 +233,7 @@ def printed_rows(errors: Sequence[NoveltyError]) -> Iterator[str]:
 
 
 def errors_text(errors: Sequence[NoveltyError]) -> str:
-    """The errors as the file that `validated` and intervals read."""
+    """Return the errors as CSV: the file that `validated` and intervals read."""
     lines: list[Sequence[object]] = [
         ("novelty", "band", "systems", "points", "median", "p90", "bias", "within", "low", "high")
     ]
@@ -233,7 +249,9 @@ def errors_text(errors: Sequence[NoveltyError]) -> str:
 
 
 def traits_text(corpus: Sequence[IndexEntry]) -> str:
-    """The traits of the healthy runs of an index, each once, as a file."""
+    """Return machine, transport and NCCL generation of the healthy runs of an index as CSV, each
+    combination once.
+    """
     traits = {trait_of(entry) for entry in corpus if entry.healthy}
     lines: list[Sequence[object]] = [("machine", "transport", "nccl")]
     lines += [(it.machine, it.transport, it.generation) for it in sorted(traits)]

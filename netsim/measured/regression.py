@@ -1,20 +1,21 @@
 """What changed between two sets of measured runs of one system, beyond the noise of repeats.
 
 Runs of both sets are matched by collective, data type, root and number of ranks, then by size. The
-change of a size is the ratio of its times after and before; that of a band is the median of its
+change of a size is the ratio of its times after and before; that of a band is the median over its
 sizes.
 
-Noise. The standard deviation of the logarithm of a time between repeats is that of repeats in the
-sets, pooled over the sizes of a band, and of published ones. Published repeats of one system
+Noise. The standard deviation of the logarithm of a time between repeats is pooled from two sources:
+repeats in the sets, over the sizes of a band, and published ones. Published repeats of one system
 (AIConfigurator tables, docs/measured.md) differ by 0.65 % in the median and by 1.6 % at the third
-quartile: a standard deviation of 0.016 / (1.15 * sqrt(2)) = 1 %. They count for `PUBLISHED_REPEATS`
-repeats: few quiet repeats of one's own are not trusted alone, many decide. A system that is noisier
-is taken as it is.
+quartile: a standard deviation of 0.016 / (1.15 * sqrt(2)) = 1 %. They count as `PUBLISHED_REPEATS`
+repeats, so that a few repeats in the sets with little noise change little, and many of them decide.
+If the repeats in the sets have more noise than the pooled value, their noise is used.
 
 Verdict. A band is slower or faster if its change is larger than noise makes it in all but
 `FALSE_ALARMS` of comparisons of equal sets, all bands of a comparison taken together. The sizes of
 a band count as one, because the noise of a whole run shifts all of them. A band also changes if two
-neighboring sizes do by themselves, as where a tuner chooses another algorithm at some sizes."""
+neighboring sizes do by themselves, as where a tuner chooses another algorithm at some sizes.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -43,7 +44,7 @@ Change = Literal["slower", "faster", "same"]
 
 @dataclass(frozen=True)
 class RunKind:
-    """What runs must have in common to be compared; `ranks` is None where logs do not say."""
+    """What runs must have in common to be compared; `ranks` is None if logs do not state it."""
 
     collective: str
     dtype: str
@@ -80,7 +81,7 @@ class SizeChange:
 
     @property
     def change(self) -> Change:
-        """Whether the size is slower or faster by more than noise explains."""
+        """`slower` or `faster` if the size changed by more than noise explains, else `same`."""
         return _change_of(self.log_ratio, self.log_limit)
 
 
@@ -110,7 +111,7 @@ class BandChange:
 
     @property
     def changed_sizes(self) -> tuple[SizeChange, ...]:
-        """Sizes that changed together with a neighbor, more than noise explains."""
+        """Sizes that changed by more than noise explains, together with a neighboring size."""
         members: dict[int, SizeChange] = {}
         for left, right in pairwise(self.sizes):
             if left.change == right.change != "same":
@@ -120,8 +121,9 @@ class BandChange:
 
     @property
     def change(self) -> Change:
-        """Whether the band is slower or faster; slower if some of its sizes are slower and some
-        faster."""
+        """`slower`, `faster` or `same`; `slower` if some of its sizes are slower and some
+        faster.
+        """
         changes = {_change_of(self.log_ratio, self.log_limit)}
         changes |= {size.change for size in self.changed_sizes}
         if "slower" in changes:
@@ -132,7 +134,8 @@ class BandChange:
 @dataclass(frozen=True)
 class KindChange:
     """The changes of one kind of runs; `run` is a run before the change with the sizes that both
-    sets have."""
+    sets have.
+    """
 
     kind: RunKind
     run: LogRun
@@ -140,7 +143,7 @@ class KindChange:
 
     @property
     def sizes(self) -> list[SizeChange]:
-        """All sizes, ascending."""
+        """All sizes in ascending order."""
         return [size for band in self.bands for size in band.sizes]
 
     @property
@@ -155,9 +158,10 @@ class KindChange:
 
 
 def changes_between(before: Sequence[LogRun], after: Sequence[LogRun]) -> list[KindChange]:
-    """What changed for every kind of runs that both sets have.
+    """Return what changed, for every kind of runs that both sets have.
 
-    Raises an InputError if they have no kind or no size in common."""
+    Raises an InputError if the sets have no kind or no size in common.
+    """
     old = grouped(before, kind_of)
     new = grouped(after, kind_of)
     common = [kind for kind in old if kind in new]
@@ -183,7 +187,7 @@ def changes_between(before: Sequence[LogRun], after: Sequence[LogRun]) -> list[K
 
 
 def left_out(before: Sequence[LogRun], after: Sequence[LogRun]) -> Iterator[str]:
-    """The kinds of runs that only one of the sets has, in words."""
+    """Yield a sentence for each kind of runs that only one of the sets has."""
     kinds = ({kind_of(run): None for run in before}, {kind_of(run): None for run in after})
     for place, (members, others) in zip(("before", "after"), (kinds, kinds[::-1]), strict=True):
         for kind in members:
@@ -192,25 +196,25 @@ def left_out(before: Sequence[LogRun], after: Sequence[LogRun]) -> Iterator[str]
 
 
 def kind_of(run: LogRun) -> RunKind:
-    """The kind of a run: only runs of the same kind are compared."""
+    """Return the kind of a run: only runs of the same kind are compared."""
     first = run.rows[0] if run.rows else MeasuredRow(0)
     return RunKind(run.collective, first.dtype, max(first.root, 0), run.listed_ranks)
 
 
 def _listed(kinds: Iterable[RunKind]) -> str:
-    """The kinds in words."""
+    """Return a text that lists kinds of runs."""
     return ", ".join(map(str, kinds))
 
 
 def _sizes_of(before: Sequence[LogRun], after: Sequence[LogRun]) -> list[SizeChange]:
-    """The times of the sizes that both sets have, ascending."""
+    """Return the times of the sizes that both sets have, in ascending order."""
     old = _times_by_size(before)
     new = _times_by_size(after)
     return [SizeChange(size, old[size], new[size]) for size in sorted(set(old) & set(new))]
 
 
 def _times_by_size(runs: Sequence[LogRun]) -> dict[int, tuple[float, ...]]:
-    """The seconds of every size, a value for each repeat."""
+    """Return the seconds of every size in bytes, one value for each repeat."""
     times: dict[int, list[float]] = {}
     for run in runs:
         for row in run.rows:
@@ -221,7 +225,7 @@ def _times_by_size(runs: Sequence[LogRun]) -> dict[int, tuple[float, ...]]:
 
 
 def _run_before(run: LogRun, sizes: Sequence[SizeChange]) -> LogRun:
-    """The first run before the change, with the median time of each compared size."""
+    """Return `run`, the first run before the change, with the median time of each compared size."""
     rows = {row.size_bytes: row for row in run.rows}
     template = run.rows[0]
     chosen = [
@@ -237,10 +241,11 @@ def _run_before(run: LogRun, sizes: Sequence[SizeChange]) -> LogRun:
 
 
 def _bands(sizes: Sequence[SizeChange], band_count: int, size_count: int) -> Iterator[BandChange]:
-    """The bands of one kind of runs.
+    """Yield the bands of one kind of runs.
 
-    The limits are chosen so that all bands of the comparison together cause a false alarm in
-    `FALSE_ALARMS` of comparisons, and so do all sizes together.
+    `band_count` and `size_count` are those of the whole comparison. The limits are chosen so that
+    all its bands together cause a false alarm in `FALSE_ALARMS` of comparisons, and so do all its
+    sizes together.
     """
     members = grouped(sizes, lambda size: band_of(size.size_bytes))
     for band in BANDS:
@@ -260,9 +265,12 @@ def _bands(sizes: Sequence[SizeChange], band_count: int, size_count: int) -> Ite
 
 
 def pooled_noise(sizes: Sequence[SizeChange]) -> tuple[float, int]:
-    """The standard deviation of log times between repeats of one size in one set, pooled over
-    sizes, sets and the published repeats, which make it no smaller than without them; and the
-    repeats in the sets beyond the first of each."""
+    """Return the noise of a band, and the number of repeats in the sets from which it was computed.
+
+    The noise is the standard deviation of log times between repeats of one size in one set, pooled
+    over sizes, sets and the published repeats; it is at least the noise of the sets alone. The
+    first time of each size and set does not count as a repeat.
+    """
     squares = 0.0
     freedom = 0
     for size in sizes:
@@ -277,9 +285,15 @@ def pooled_noise(sizes: Sequence[SizeChange]) -> tuple[float, int]:
 
 
 def limit_of(noise: float, freedom: int, repeats: tuple[float, float], tests: int) -> float:
-    """The largest |log ratio| that noise explains if `tests` such ratios are examined.
+    """Return the largest |log ratio| that noise explains if `tests` such ratios are examined.
 
-    A noise that was computed from few repeats may be larger in truth, which Student's distribution
+    Args:
+        noise: standard deviation of the log time of one repeat.
+        freedom: number of repeats from which it was computed, without the published ones.
+        repeats: number of repeats before and after.
+        tests: number of ratios.
+
+    Noise that was computed from few repeats may be larger in truth, which Student's distribution
     takes into account.
     """
     probability = 1 - FALSE_ALARMS / (2 * tests)
@@ -288,17 +302,21 @@ def limit_of(noise: float, freedom: int, repeats: tuple[float, float], tests: in
 
 
 def _change_of(log_ratio: float, log_limit: float) -> Change:
-    """Whether a log ratio is slower, faster or unchanged, by the limit that noise explains."""
+    """Return whether a log ratio means slower, faster or the same, if noise explains up to
+    `log_limit`.
+    """
     if abs(log_ratio) <= log_limit:
         return "same"
     return "slower" if log_ratio > 0 else "faster"
 
 
 def explained_change(source: Source, change: KindChange) -> list[Explained]:
-    """The causes that would explain a change, the best fit first.
+    """Return how well each possible cause explains a change, the best first.
 
     Each cause is simulated, and the ratio of its times to the usual ones is compared with the
-    measured ratio. If the system became faster, the cause held before the change."""
+    measured ratio. If the system became faster, the cause is assumed to have existed before the
+    change.
+    """
     run = change.run
     simulated = tried(source, run)
     ratios = {size.size_bytes: size.ratio for size in change.sizes}
@@ -312,7 +330,7 @@ def explained_change(source: Source, change: KindChange) -> list[Explained]:
 
 
 def as_record(changes: Sequence[KindChange]) -> list[dict[str, Any]]:
-    """The changes as plain values, for JSON; times in microseconds."""
+    """Return the changes as plain values for JSON; times in microseconds."""
     return [
         {
             "collective": change.kind.collective,
@@ -328,7 +346,7 @@ def as_record(changes: Sequence[KindChange]) -> list[dict[str, Any]]:
 
 
 def _band_record(band: BandChange) -> Mapping[str, Any]:
-    """One band as plain values."""
+    """Return one band as plain values for JSON."""
     return {
         "band": band.band,
         "ratio": band.ratio,
@@ -342,7 +360,7 @@ def _band_record(band: BandChange) -> Mapping[str, Any]:
 
 
 def _size_record(size: SizeChange) -> Mapping[str, Any]:
-    """One size as plain values."""
+    """Return one size as plain values for JSON; times in microseconds."""
     return {
         "size_bytes": size.size_bytes,
         "before_us": [time * MICRO for time in size.before],

@@ -3,12 +3,12 @@
 A log often cannot separate constants: the time of a hop and the time of a launch give the same flat
 curve. A fit of all constants spreads one deviation over several of them; each is then slightly
 wrong, and other collectives become worse. So sets of at most `MOST_FITTED` parameters are compared
-instead. A parameter counts as determined only if every set that explains the residuals about as
-well as the best one contains it. The parameters in which these sets differ cannot be separated by
-the log.
+instead. A parameter counts as determined only if every plausible set contains it, that is, every
+set that explains the residuals about as well as the best one. The parameters in which these sets
+differ cannot be separated by the log.
 
 The residual of a point is the logarithm of simulated over measured time. A parameter is the
-logarithm of a factor on its usual value.
+logarithm of a factor on its usual value, so 0 is the usual value.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,9 +30,10 @@ SPREAD = 0.4  # standard deviation of a parameter (a logarithm) between systems
 ROBUST_ROUNDS = 4  # times that the weights of points with large residuals are reduced
 MOST_FITTED = 4  # parameters in a set
 POINTS_EACH = 3  # points that a fitted parameter needs
-# Scores differ by 2 log(likelihood ratio). A set is plausible if the best one is less than
-# e^3 = 20 times more likely (6 = 2 * 3). A subset of the best one replaces it if the best one is
-# less than e = 2.7 times more likely (2 = 2 * 1).
+# Scores are -2 log(likelihood), so a difference of 2 log(r) is a likelihood ratio r. A set is
+# plausible if the best one is less than e^3 = 20 times more likely (a difference of 6). A subset of
+# the best one replaces it if the best one is less than e = 2.7 times more likely (a difference of
+# 2).
 AS_GOOD = 6.0
 FEWER_AS_GOOD = 2.0
 DRAWS = 200  # samples of the bootstrap
@@ -41,7 +42,9 @@ SEED = 20240229  # of the bootstrap, so that intervals are reproducible
 
 @dataclass(frozen=True)
 class LinearModel:
-    """The residuals with all parameters at 0 and their derivatives (a row per point)."""
+    """A linear model of residuals: `usual` are the residuals with all parameters at 0, `slopes`
+    their derivatives (a row per point, a column per parameter).
+    """
 
     usual: Floats
     slopes: Floats
@@ -51,16 +54,20 @@ class LinearModel:
         return LinearModel(np.delete(self.usual, point), np.delete(self.slopes, point, axis=0))
 
     def at(self, x: Floats) -> Floats:
-        """The residuals at parameters x."""
+        """Return the residuals at the parameter values x."""
         residuals: Floats = self.usual + self.slopes @ x
         return residuals
 
 
 @dataclass(frozen=True)
 class FittedSet:
-    """A set of parameters with the values that fit best, the residuals, and the score.
+    """A set of parameters that was fitted.
 
-    All other parameters are 0. A lower score is more plausible.
+    Args:
+        members: numbers of the parameters.
+        x: the values of all parameters that fit best; those of non-members are 0.
+        residuals: the residuals at x.
+        score: see `score_of`; lower is more plausible.
     """
 
     members: Members
@@ -70,7 +77,8 @@ class FittedSet:
 
 
 def score_of(residuals: Floats, x: Floats, count: int) -> float:
-    """The score of `count` parameters x that leave these residuals; lower is more plausible.
+    """Return the score of a fit with `count` parameters, given its residuals and the parameter
+    values x; lower is more plausible.
 
     It is -2 log(likelihood) with unknown noise, plus a penalty for every parameter (Schwarz; for
     few points as by Hurvich and Tsai), plus a penalty for values that systems rarely have. Large
@@ -85,7 +93,8 @@ def score_of(residuals: Floats, x: Floats, count: int) -> float:
 
 
 def solved(line: LinearModel, members: Members, low: Floats, high: Floats) -> Floats:
-    """The values of the members that fit best within bounds; all other parameters are 0.
+    """Return the values of all parameters, with the `members` fitted best within bounds and all
+    others 0.
 
     The method is robust least squares with a weak penalty on the distance from the usual values.
     """
@@ -110,7 +119,9 @@ def solved(line: LinearModel, members: Members, low: Floats, high: Floats) -> Fl
 
 
 def fitted_set(line: LinearModel, members: Members, low: Floats, high: Floats) -> FittedSet:
-    """A set that is fitted to a linear model of the residuals."""
+    """Fit a set of parameters to a linear model of the residuals, within the bounds `low` and
+    `high`.
+    """
     x = solved(line, members, low, high)
     residuals = line.at(x)
     return FittedSet(members, x, residuals, score_of(residuals, x, len(members)))
@@ -119,10 +130,11 @@ def fitted_set(line: LinearModel, members: Members, low: Floats, high: Floats) -
 def fitted_sets(
     line: LinearModel, seen: Sequence[int], low: Floats, high: Floats, most: int = MOST_FITTED
 ) -> list[FittedSet]:
-    """Fit every set of at most `most` of the parameters `seen`, the most plausible set first.
+    """Fit every set of at most `most` of the parameters `seen` to a linear model; return them with
+    the most plausible set first.
 
-    `seen` are the numbers of the parameters on which points depend. A set has at least
-    `POINTS_EACH` points per parameter.
+    `seen` are the numbers of the parameters on which points depend. Sets with fewer than
+    `POINTS_EACH` points per parameter are skipped.
     """
     most = min(most, len(line.usual) // POINTS_EACH)
     sets = (
@@ -134,12 +146,14 @@ def fitted_sets(
 
 
 def plausible(sets: Iterable[FittedSet]) -> list[FittedSet]:
-    """The sets that explain the residuals about as well as the best one; the best comes first.
+    """Return the plausible sets: those that explain the residuals about as well as the best one,
+    which comes first.
 
     The best set is the one with the lowest score, or a proper subset of it whose score is at most
     `FEWER_AS_GOOD` higher. A further set is added if its score is within `AS_GOOD` of the best, it
     has no more parameters than the best, it is no subset of the best, and it contains no set that
-    was already added."""
+    was already added.
+    """
     ordered = sorted(sets, key=lambda candidate: candidate.score)
     best = ordered[0]
     for candidate in ordered:
@@ -160,7 +174,7 @@ def plausible(sets: Iterable[FittedSet]) -> list[FittedSet]:
 
 
 def common_members(sets: Sequence[FittedSet]) -> Members:
-    """The parameters that are in all sets."""
+    """Return the numbers of the parameters that are in all sets."""
     common = set(sets[0].members)
     for fit in sets[1:]:
         common &= set(fit.members)
@@ -168,7 +182,9 @@ def common_members(sets: Sequence[FittedSet]) -> Members:
 
 
 def forecast_residuals(line: LinearModel, members: Members, low: Floats, high: Floats) -> Floats:
-    """The residual of every point when the members are fitted to the other points."""
+    """Return the residual of every point when the parameters `members` are fitted to the other
+    points only.
+    """
     forecast = np.zeros(len(line.usual))
     for point in range(len(forecast)):
         x = solved(line.without(point), members, low, high)
@@ -177,10 +193,11 @@ def forecast_residuals(line: LinearModel, members: Members, low: Floats, high: F
 
 
 def interval_moves(line: LinearModel, fitted: FittedSet) -> Floats:
-    """The 90 % interval of each parameter relative to its fitted value, 0 outside the set.
+    """Return the 90 % interval of each parameter relative to its fitted value (columns: low, high);
+    0 for parameters outside the set.
 
-    The ends are the 5th and the 95th percentile of its logarithm by bootstrap: points are drawn
-    with replacement, with noise of at least `NOISE`.
+    The ends are the 5th and the 95th percentile by bootstrap: points are drawn with replacement,
+    with noise of at least `NOISE`.
     """
     spans = np.zeros((len(fitted.x), 2))
     chosen = list(fitted.members)
@@ -197,7 +214,7 @@ def interval_moves(line: LinearModel, fitted: FittedSet) -> Floats:
 
 
 def _move(slopes: Floats, size: Floats, random: np.random.Generator) -> Floats:
-    """The deviation of each member from its fitted value in one sample of the bootstrap.
+    """Return the deviation of each fitted parameter from its value in one sample of the bootstrap.
 
     If the points do not determine a parameter, it varies by the spread between systems, `SPREAD`.
     """
@@ -212,7 +229,7 @@ def _move(slopes: Floats, size: Floats, random: np.random.Generator) -> Floats:
 
 
 def alternatives(sets: Sequence[FittedSet]) -> Iterator[Members]:
-    """For each set, yield the parameters that are not in all sets, if it has any."""
+    """Yield for each set its parameters that are not in all sets, if it has any."""
     common = set(common_members(sets))
     for fit in sets:
         rest = tuple(number for number in fit.members if number not in common)

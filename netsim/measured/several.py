@@ -1,7 +1,8 @@
-"""Several measured runs of one system: which are slow, and which host they have in common.
+"""Several measured runs of one system: which of them are slow, and which host the slow ones share.
 
 The usual way to find a bad host is to run a collective on many pairs of hosts. A host that is in
-every slow run and in no good one made them slow."""
+every slow run and in no good one is suspected of making them slow.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -18,8 +19,8 @@ from netsim.yamlio.read import Source
 class Judged:
     """A run with the scenario that it was compared with, and the verdict.
 
-    `label` names it in tables and pictures. `is_bad` says that it is slower than its simulation, or
-    than the other runs.
+    `label` is its name in tables and pictures. `is_bad` says that it is slower than its simulation,
+    or than the other runs.
     """
 
     label: str
@@ -30,8 +31,9 @@ class Judged:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts that the log lists, in the order of their ranks; empty if its list of ranks
-        is incomplete."""
+        """The hosts that the log lists, in the order of their ranks; empty if the log does not list
+        all ranks.
+        """
         run = self.compared.run
         if len(run.devices) != run.listed_ranks:
             return ()
@@ -39,23 +41,24 @@ class Judged:
 
     @property
     def deviation(self) -> float:
-        """The log ratio of simulated over measured time of the slowest band; the lower, the
-        slower is the run."""
+        """The log ratio of simulated over measured time of the slowest band; the lower, the slower
+        the run.
+        """
         band = self.verdict.slowest_band
         return -inf if band is None else log1p(band.error)
 
 
 def ranking(judged: Sequence[Judged]) -> list[Judged]:
-    """The runs, the slowest compared with its simulation first."""
+    """Return the runs sorted by their deviation from the simulation, the slowest first."""
     return sorted(judged, key=lambda judgment: judgment.deviation)
 
 
 def with_bad_marked(judged: Sequence[Judged], tolerance: float) -> list[Judged]:
-    """The runs with `is_bad` set if a band fails because the run was slow, or if it is slower than
-    the other runs.
+    """Return the runs with `is_bad` set if a band fails because the run was slow, or if the run is
+    slower than the other runs by more than the tolerance (a fraction).
 
-    "Slower" is by more than the tolerance. An error of the simulation is the same in all runs of a
-    system. So if all runs fail, only the comparison between the runs counts.
+    An error of the simulation is the same in all runs of a system. So if all runs fail, only the
+    comparison between the runs counts.
     """
     fails_slow = [any(band.error < 0 for band in one.verdict.failed_bands) for one in judged]
     if all(fails_slow):
@@ -69,7 +72,7 @@ def with_bad_marked(judged: Sequence[Judged], tolerance: float) -> list[Judged]:
 
 
 def suspected_hosts(judged: Sequence[Judged]) -> list[str]:
-    """The hosts that are in every bad run and in no good one, in the order of the logs."""
+    """Return the hosts that are in every bad run and in no good one, in the order of the logs."""
     bad = [one.hosts for one in judged if one.is_bad]
     good_hosts = {host for one in judged if not one.is_bad for host in one.hosts}
     if not bad or not all(bad):
@@ -82,7 +85,7 @@ def suspected_hosts(judged: Sequence[Judged]) -> list[str]:
 
 
 def culprit_lines(judged: Sequence[Judged]) -> Iterator[str]:
-    """Sentences on the hosts that slow runs have in common."""
+    """Return sentences on the hosts that slow runs have in common."""
     bad = [one for one in judged if one.is_bad]
     good = [one for one in judged if not one.is_bad]
     if not bad and all(one.verdict.fails for one in judged):

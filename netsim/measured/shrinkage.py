@@ -1,12 +1,14 @@
-"""Fit all parameters that a log shows, with a penalty on the distance from their usual values.
+"""Fit all parameters that have an effect on a log, with a penalty on the distance from their usual
+values.
 
-Real systems differ a little in every parameter, and their logs have noise, so that no few
-parameters explain them. All parameters are fitted at once by robust least squares with a penalty.
-The strength of the penalty is the one with which fits to all points but one forecast that point
-best. If no fit forecasts better than the usual values, these are kept.
+Real systems differ a little in every parameter, and their logs have noise, so that often no small
+set of parameters explains them. All parameters are then fitted at once by robust least squares with
+a penalty. Its strength is the one with which fits to all points but one predict the left-out point
+best. If no fit predicts better than the usual values, these are kept.
 
 The residual of a point is the logarithm of simulated over measured time. A parameter is the
-logarithm of a factor on its usual value.
+logarithm of a factor on its usual value, so 0 is the usual value. The penalty is described by
+`spread`: the standard deviation that parameters are assumed to have between systems.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,9 +39,13 @@ FAR = 0.3  # the largest error with which a forecast counts
 
 @dataclass(frozen=True)
 class Shrunken:
-    """The parameters x, which of them were fitted, and their 90 % intervals (rows: low, high).
+    """The result of a fit with a penalty.
 
-    `forecast` is the residual of each point by a fit to the other points.
+    Args:
+        x: the values of all parameters.
+        fitted: mask of the parameters that were fitted; the others are 0.
+        intervals: the 90 % interval of each parameter (columns: low, high).
+        forecast: the residual of each point by a fit to the other points.
     """
 
     x: Floats
@@ -56,9 +62,18 @@ def shrunken_fit(
     low: Floats,
     high: Floats,
 ) -> Shrunken:
-    """Fit all parameters that are `seen`, or only the `rates` among them if that forecasts better.
+    """Fit all parameters that are `seen`, or only the `rates` among them if that predicts left-out
+    points better.
 
     Large sizes determine rates even if they do not determine latencies.
+
+    Args:
+        residuals: returns the residuals at given values of the parameters.
+        differences: returns the derivatives of the residuals at values of the parameters.
+        seen: mask of the parameters that have an effect.
+        rates: mask of the parameters that are rates.
+        low: least value of each parameter.
+        high: largest value of each parameter.
     """
     x = np.zeros(len(seen))
     usual = residuals([x])[0]
@@ -92,12 +107,16 @@ def shrunken_fit(
 
 
 def forecast_score(errors: Floats) -> float:
-    """The mean absolute error of forecasts, each limited to `FAR`."""
+    """Return the mean absolute error of predictions, each error limited to `FAR`."""
     return float(np.minimum(np.abs(errors), FAR).mean())
 
 
 def solution(line: LinearModel, chosen: Which, spread: float) -> Floats:
-    """The best values of the chosen parameters; all others are 0."""
+    """Return the parameter values that fit a linear model best, where only those in the mask
+    `chosen` differ from 0.
+
+    `spread` sets the strength of the penalty.
+    """
     x = np.zeros(len(chosen))
     for rows, target in _weighted(line, chosen, spread):
         x[chosen] = np.linalg.lstsq(rows, target, rcond=None)[0]
@@ -107,7 +126,7 @@ def solution(line: LinearModel, chosen: Which, spread: float) -> Floats:
 def bounded_solution(
     line: LinearModel, chosen: Which, spread: float, low: Floats, high: Floats
 ) -> Floats:
-    """The best values of the chosen parameters within bounds; all others are 0."""
+    """Return the same as `solution`, with every value between `low` and `high`."""
     x = np.zeros(len(chosen))
     if not chosen.any():
         return x
@@ -117,8 +136,11 @@ def bounded_solution(
 
 
 def _weighted(line: LinearModel, chosen: Which, spread: float) -> Iterator[tuple[Floats, Floats]]:
-    """Yield equations in rounds; the weight of points with large residuals falls from round to
-    round."""
+    """Yield the equations (matrix, right side) of a weighted least squares fit in several rounds.
+
+    From round to round, points with large residuals get less weight. The last rows are those of the
+    penalty.
+    """
     slopes = line.slopes[:, chosen]
     count = int(chosen.sum())
     weight = np.ones(len(line.usual))
@@ -133,7 +155,8 @@ def _weighted(line: LinearModel, chosen: Which, spread: float) -> Iterator[tuple
 
 
 def determined(line: LinearModel, seen: Which, spread: float) -> Which:
-    """The parameters that the points determine: the least certain ones are removed one by one.
+    """Return a mask of the parameters that the points determine: those of `seen`, after the least
+    certain ones were removed one by one.
 
     Two parameters with the same effect are both uncertain until one of them is removed.
     """
@@ -142,7 +165,7 @@ def determined(line: LinearModel, seen: Which, spread: float) -> Which:
         *_, (rows, target) = _weighted(line, chosen, spread)
         deviation = np.sqrt(np.diag(np.linalg.inv(rows.T @ rows)))
         rest = line.usual + line.slopes[:, chosen] @ np.linalg.lstsq(rows, target, rcond=None)[0]
-        # by how much the residuals are larger than those of a good fit
+        # The factor by which the residuals are larger than those of a good fit.
         worse = max(1.0, float(np.median(np.abs(rest))) / NOISE)
         vagueness = np.maximum(deviation / spread / UNCERTAIN, deviation * worse * SPAN / WIDE)
         worst = int(vagueness.argmax())
@@ -153,7 +176,7 @@ def determined(line: LinearModel, seen: Which, spread: float) -> Which:
 
 
 def forecast_errors(line: LinearModel, seen: Which, spread: float) -> Floats:
-    """The residual of every point by a fit to the other points."""
+    """Return the residual of every point by a fit to the other points."""
     errors = np.zeros(len(line.usual))
     for point in range(len(errors)):
         others = line.without(point)
@@ -163,7 +186,8 @@ def forecast_errors(line: LinearModel, seen: Which, spread: float) -> Floats:
 
 
 def interval_moves(line: LinearModel, chosen: Which, spread: float) -> Floats:
-    """The 5th and 95th percentile of the change of each chosen parameter, by bootstrap.
+    """Return the 5th and 95th percentile of the deviation of each parameter from its fitted value,
+    by bootstrap; 0 for parameters that are not `chosen`.
 
     Points are drawn with replacement. If the points do not determine a parameter, it varies by the
     spread between systems.
@@ -192,9 +216,11 @@ def interval_moves(line: LinearModel, chosen: Which, spread: float) -> Floats:
 def _best_forecast(
     line: LinearModel, choices: Sequence[Which], usual: Floats
 ) -> tuple[float, Which, Floats]:
-    """The spread and the parameters whose fits forecast left-out points best, and these forecasts.
+    """Return the spread and the mask of parameters with which fits predict left-out points best,
+    and the residuals of these predictions.
 
-    No parameters are returned if the usual values forecast best.
+    `choices` are the masks that are tried. The mask is empty if the usual values (residuals
+    `usual`) predict best.
     """
     best = (SPREADS[0], np.zeros_like(choices[0]), usual)
     best_score = forecast_score(usual)
@@ -209,7 +235,8 @@ def _best_forecast(
 
 
 def _cost(x: Floats, residuals: Floats) -> float:
-    """The quantity that a fit minimizes: robust squares of residuals plus squares of the
-    parameters."""
+    """Return the quantity that a fit minimizes: robust squares of residuals plus squares of the
+    parameters.
+    """
     size = residuals / (2 * NOISE)
     return float(4 * (np.sqrt(1 + size**2) - 1).sum() + (x / SPREADS[-1]) @ (x / SPREADS[-1]))

@@ -22,8 +22,9 @@ GPU_TO_HOST = ("pcie", "c2c")
 
 
 def joined_titles(titles: Sequence[str]) -> list[str]:
-    """The titles of causes; causes with the same name share one: `one GPU at half its speed (a
-    or b)`."""
+    """Return the titles of causes; those with the same name are joined: `one GPU at half its speed
+    (a or b)`.
+    """
     places: dict[str, list[str]] = {}
     for title in titles:
         name, bracket, place = title.partition(" (")
@@ -40,9 +41,12 @@ def joined_titles(titles: Sequence[str]) -> list[str]:
 class Cause:
     """One possible cause of a deviation, to be simulated.
 
-    `name` is its title for the user, `changes` the (key, value) pairs that are set in the scenario.
-    `place` is the part that is changed (`node1.nic0`); it represents all parts of its kind that the
-    operation uses in the same way."""
+    Args:
+        name: its title for the user.
+        changes: the (key, value) pairs that are set in the scenario.
+        place: the part that is changed, such as `node1.nic0`; it represents all parts of its kind
+            that the operation uses in the same way.
+    """
 
     name: str
     changes: tuple[tuple[str, Any], ...]
@@ -50,26 +54,28 @@ class Cause:
 
     @property
     def title(self) -> str:
-        """The name with the place."""
+        """The name of the cause with its place."""
         return f"{self.name} ({self.place})" if self.place else self.name
 
 
 def with_override(source: Source, change: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """The changes of a scenario that override figures of some hosts, in addition to its own
-    overrides."""
+    """Return the changes (key, value) of a scenario that add an override of some hosts to its own
+    overrides.
+    """
     before = source.data.get("cluster", {}).get("overrides") or []
     return (("cluster.overrides", [*before, change]),)
 
 
 def with_faults(source: Source, faults: Sequence[dict[str, Any]]) -> tuple[tuple[str, Any], ...]:
-    """The changes of a scenario that add faults to its own faults."""
+    """Return the changes (key, value) of a scenario that add faults to its own faults."""
     before = source.data.get("cluster", {}).get("faults") or []
     return (("cluster.faults", [*before, *faults]),)
 
 
 def single_part_causes(source: Source, resolved: ResolvedCell, machine: Machine) -> Iterator[Cause]:
-    """Yield the causes that concern a single part, at representative places (`places_of`); none
-    above `MOST_RANKS` ranks."""
+    """Yield the causes that concern a single part, each at representative places (`places_of`);
+    none on more than `MOST_RANKS` ranks.
+    """
     if len(resolved.gpus) > MOST_RANKS:
         return
     topology = resolved.topology
@@ -81,7 +87,7 @@ def single_part_causes(source: Source, resolved: ResolvedCell, machine: Machine)
 
 
 def places_of(hosts: Sequence[str]) -> list[str]:
-    """The hosts at which a fault is tried: the first three and the last.
+    """Return the hosts at which a fault is tried: the first three and the last.
 
     In NCCL's trees these are the root, an inner node and leaves; in a ring all positions are
     equivalent.
@@ -90,12 +96,14 @@ def places_of(hosts: Sequence[str]) -> list[str]:
 
 
 def _hosts_of(topology: Topology) -> list[str]:
-    """The names of the hosts of a topology."""
+    """Return the names of the hosts of a topology."""
     return list(dict.fromkeys(str(gpu).partition(".")[0] for gpu in topology.gpus))
 
 
 def _links_of(topology: Topology, node: str, kinds: Sequence[str]) -> list[str]:
-    """The names of the links of some kinds that leave a node, as faults name them."""
+    """Return the names of the links of some kinds that leave a node, in the form in which faults
+    name them.
+    """
     links = topology.links
     numbers = [LINK_KINDS.index(kind) for kind in kinds]
     tail = topology.node_number[node]
@@ -108,15 +116,16 @@ def _links_of(topology: Topology, node: str, kinds: Sequence[str]) -> list[str]:
 
 
 def _at_half(links: Sequence[str]) -> list[dict[str, Any]]:
-    """Faults that leave half of the bandwidth of each link."""
+    """Return faults that leave half of the bandwidth of each link."""
     return [{"link": link, "bandwidth": HALF} for link in links]
 
 
 def _nics(
     source: Source, topology: Topology, hosts: Sequence[str], machine: Machine
 ) -> Iterator[Cause]:
-    """Causes at NICs: the link of one NIC, one missing NIC, one rail, all NICs of one host, no
-    GPUDirect on one host."""
+    """Yield causes at NICs: the link of one NIC, one missing NIC, one rail, all NICs of one host,
+    no GPUDirect on one host.
+    """
     used = sorted(
         {
             str(node).partition(".")[2]
@@ -153,7 +162,7 @@ def _nics(
 
 
 def _fabric_link(source: Source, topology: Topology) -> Iterator[Cause]:
-    """One link between two switches."""
+    """Yield the cause that one link between two switches is slow."""
     links = topology.links
     fabric = LINK_KINDS.index("fabric")
     place = next((n for n in range(len(links.tail)) if links.kind[n] == fabric), None)
@@ -166,8 +175,9 @@ def _fabric_link(source: Source, topology: Topology) -> Iterator[Cause]:
 
 
 def _gpus(source: Source, topology: Topology, hosts: Sequence[str]) -> Iterator[Cause]:
-    """One GPU at half its speed, with all its NVLinks at half rate, or with its PCIe link at half
-    rate."""
+    """Yield causes at GPUs: one GPU at half its speed, with all its NVLinks at half rate, or with
+    its PCIe link at half rate.
+    """
     for host in places_of(hosts)[:2]:
         gpu = next(str(gpu) for gpu in topology.gpus if str(gpu).startswith(f"{host}."))
         fault = {"gpu": gpu, "slowdown": 2}

@@ -45,7 +45,7 @@ NAMED: Sequence[tuple[str, str]] = _RULE_DATA["patterns"]["models"]
 
 
 class Unstated(InputError):
-    """No scenario follows from an entry; the message is the reason."""
+    """No scenario can be made of an entry; the message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -65,20 +65,21 @@ class Published:
 
     @property
     def group(self) -> str:
-        """Framework and GPU generation: steps of a group are left out together and weigh 1
-        together."""
+        """Framework and GPU generation. Steps of a group are left out together, and together have
+        the weight 1.
+        """
         return f"{self.framework}, {self.generation}"
 
     @property
     def origin(self) -> str:
-        """The framework, and the power of the GPUs if it differs from that of the machine."""
+        """The framework, and the power limit of the GPUs if it differs from that of the machine."""
         overrides = self.data["cluster"].get("overrides", ())
         changed = [override["machine"].get("gpu", {}) for override in overrides]
         return ", ".join([self.framework, *(gpu["power"] for gpu in changed if "power" in gpu)])
 
     @property
     def work(self) -> Values:
-        """The workload of the scenario."""
+        """The section `workload` of the scenario."""
         work: Values = self.data["workload"]
         return work
 
@@ -96,18 +97,22 @@ class _Rules:
     notes: list[str] = field(default_factory=list)
 
     def text(self, *path: str) -> str:
-        """A value as text, the first one of several in a cell; empty if it is not stated."""
+        """Return a value of the entry as text; of a cell with remarks in brackets only what
+        precedes them; empty if it is not stated.
+        """
         text = self.entry.text(*path).split("(")[0].strip()
         unstated = ("none", "n/a", "null", "see section in the source")
         return "" if text.casefold() in unstated else text
 
     def number(self, *path: str) -> float | None:
-        """The number at the start of a value, or None."""
+        """Return the number at the start of a value, or None."""
         match = re.match(r"\d+(\.\d+)?", self.text(*path).replace(",", ""))
         return float(match.group()) if match else None
 
     def count(self, *path: str, usual: int | None = None) -> int:
-        """A count, or the usual one if it is not stated; without a usual one that is an error."""
+        """Return a whole number of the entry, or `usual` if it is not stated; without `usual` that
+        is an error.
+        """
         number = self.number(*path)
         if number is not None:
             return int(number)
@@ -116,12 +121,12 @@ class _Rules:
         return usual
 
     def degree(self, axis: str) -> int:
-        """The degree of a kind of parallelism, at least 1."""
+        """Return the degree of a kind of parallelism (`tp`, `pp` and so on), at least 1."""
         return max(1, self.count("parallelism", axis, usual=1))
 
     @cached_property
     def framework(self) -> str:
-        """The framework, which the source shows; `other` if it is unknown."""
+        """The framework, recognized by the source of the entry; `other` if it is unknown."""
         source = self.entry.text("source")
         for part, name in _RULE_DATA["frameworks"].items():
             if part in source:
@@ -150,7 +155,9 @@ class _Rules:
         return self.count("seq_len")
 
     def cluster(self) -> Values:
-        """The `cluster` of the scenario; hosts are divided evenly over NVLink domains."""
+        """Return the section `cluster` of the scenario; hosts are divided evenly over NVLink
+        domains.
+        """
         name, figures = self.machine
         machine = load_machine(name)
         count = machine.gpu.count
@@ -171,7 +178,7 @@ class _Rules:
         return cluster
 
     def model(self) -> tuple[Any, str]:
-        """The model, as a name or as its values, and its family."""
+        """Return the model, as a name or as its values, and the name of its family."""
         name = self.entry.text("model")
         if size := re.search(r"MPT (\d+\w)", name, re.IGNORECASE):
             return self.mpt(size.group(1).lower()), "MPT"
@@ -179,7 +186,8 @@ class _Rules:
             return {**_RULE_DATA["gpt3"], "sequence": self.sequence}, "GPT-3"
         for pattern, model in NAMED:
             if re.search(pattern, name, re.IGNORECASE) and model in MODELS:
-                # with the layers for multi-token prediction, unless the entry excludes them
+                # The model with the layers for multi-token prediction, unless the entry excludes
+                # them.
                 with_mtp = f"{model}-mtp"
                 has_mtp = with_mtp in MODELS and "w/o MTP" not in name
                 family = _RULE_DATA["families"].get(model, model)
@@ -187,7 +195,7 @@ class _Rules:
         raise Unstated(f"the layers of {name} are not among those that are simulated")
 
     def mpt(self, size: str) -> Values:
-        """The values of a model of the MPT family."""
+        """Return the values of a model of the MPT family, given its size such as `7b`."""
         layers, hidden, heads = _RULE_DATA["mpt"].get(size, (0, 0, 0))
         layers = self.count("layers", usual=layers)
         if not layers:
@@ -206,7 +214,9 @@ class _Rules:
         }
 
     def seconds(self) -> float:
-        """The published time of a step, as stated or from the tokens per second."""
+        """Return the published time of a step in seconds, as stated or derived from the tokens per
+        second.
+        """
         stated = self.number("step_time_s")
         if stated:
             return stated
@@ -217,7 +227,7 @@ class _Rules:
 
     @cached_property
     def batch(self) -> int:
-        """The sequences of a step on all GPUs."""
+        """The sequences of a step on all GPUs together."""
         stated = self.number("global_batch")
         if stated:
             return int(stated)
@@ -228,18 +238,19 @@ class _Rules:
 
     @cached_property
     def replicas(self) -> int:
-        """The replicas of the model: GPUs over tp x pp x cp."""
+        """The number of replicas of the model: GPUs over tp x pp x cp."""
         gpus_per_replica = self.degree("tp") * self.degree("pp") * self.degree("cp")
         if gpus_per_replica > self.gpus:
             raise Unstated(f"tp x pp x cp is {gpus_per_replica}, on {self.gpus} GPUs")
         return self.gpus // gpus_per_replica
 
 
-# What the code of each framework does without its users stating it.
+# Settings that the code of each framework uses without its users stating them.
 
 
 def _mosaic(rules: _Rules) -> Values:
-    """The workload in LLM Foundry: an FSDP unit per block, gradients reduced in 16 bits.
+    """Return the workload of an entry with LLM Foundry: an FSDP unit per block, gradients reduced
+    in 16 bits.
 
     It uses FlashAttention (version 2 since the H100), fused cross entropy, and non-reentrant
     checkpoints of complete blocks.
@@ -261,10 +272,11 @@ def _mosaic(rules: _Rules) -> Values:
 
 
 def _titan(rules: _Rules) -> Values:
-    """The workload in TorchTitan: FSDP2 that reduces gradients in fp32, and FlashAttention-2.
+    """Return the workload of an entry with TorchTitan: FSDP2 that reduces gradients in fp32, and
+    FlashAttention-2.
 
-    The loss is computed in fp32, operation by operation, as was Adam in 2024; without a compiler
-    all operations are eager. A pipeline has one micro-batch per stage.
+    The loss is computed in fp32, operation by operation, and so was Adam in 2024; without a
+    compiler all operations are eager. A pipeline has one micro-batch per stage.
     """
     techniques = rules.text("techniques")
     precision = rules.text("precision")
@@ -308,9 +320,11 @@ def _titan(rules: _Rules) -> Values:
 
 
 def _megatron(rules: _Rules) -> Values:
-    """The workload in Megatron Core: a distributed optimizer that overlaps its exchanges.
+    """Return the workload of an entry with Megatron Core: a distributed optimizer that overlaps its
+    exchanges.
 
-    Tensor parallelism comes with sequence parallelism and user buffers; pipelines are interleaved.
+    Tensor parallelism is combined with sequence parallelism and user buffers; pipelines are
+    interleaved.
     """
     chunks = rules.degree("vp")
     pp = rules.degree("pp")
@@ -331,7 +345,7 @@ def _megatron(rules: _Rules) -> Values:
 
 
 def _mlperf(rules: _Rules) -> Values:
-    """The workload of NVIDIA's MLPerf submissions, as their configurations state it.
+    """Return the workload of NVIDIA's MLPerf submissions, as their configurations state it.
 
     FP8 has delayed scaling, and weights are gathered in FP8 since v4.0. A stage has twelve chunks
     if none are stated. Version 3.0 used FlashAttention 1.0.5.
@@ -355,7 +369,8 @@ def _mlperf(rules: _Rules) -> Values:
 
 
 def _nemo(rules: _Rules) -> Values:
-    """The workload of NVIDIA's NeMo tables (recipes of Megatron-Bridge): FP8 scaled by tensors.
+    """Return the workload of NVIDIA's NeMo tables (recipes of Megatron-Bridge): FP8 scaled by
+    tensors.
 
     Weights are gathered in FP8.
     """
@@ -383,10 +398,10 @@ def _nemo(rules: _Rules) -> Values:
     return work
 
 
-# Release since which recipes overlap the exchange of tokens with another micro-batch.
+# The release from which on recipes overlap the exchange of tokens with another micro-batch.
 BESIDE_OTHERS = 26.06
-# Models and machines with the dispatcher `alltoall`, which sends a token to each of its experts;
-# models that drop tokens use it as well.
+# Models and machines with the dispatcher `alltoall`, which sends a token to each of its experts
+# separately; models that drop tokens use it as well.
 ALL_TO_ALL = (
     (r"gpt.?oss", r"dgx-h100|dgx-b200|gb200"),
     (r"qwen3.?235", r"dgx-h100|dgx-b200|hgx-b300"),
@@ -395,8 +410,9 @@ ALL_TO_ALL = (
 
 
 def _recipe(rules: _Rules, work: Values) -> None:
-    """Add to a workload what the recipe of Megatron-Bridge for its model, machine and release
-    says."""
+    """Add to a workload what the recipe of Megatron-Bridge states for its model, machine and
+    release.
+    """
     release = rules.number("release") or 0.0
     model = rules.entry.text("model").casefold()
     is_newer = release >= BESIDE_OTHERS and work["dtype"] in ("mxfp8", "nvfp4")
@@ -435,10 +451,10 @@ RULES: dict[str, Callable[[_Rules], Values]] = {
 
 
 def published(entry: IndexEntry) -> Published:
-    """The entry as a training step with its scenario.
+    """Return the entry as a training step with its scenario.
 
     Raises:
-        Unstated: no scenario follows from the entry.
+        Unstated: no scenario can be made of the entry.
     """
     rules = _Rules(entry)
     name, _ = rules.machine
@@ -476,10 +492,13 @@ def published(entry: IndexEntry) -> Published:
 
 
 def _divided(rules: _Rules, work: Values, model: Any) -> None:
-    """Set the layers of each stage if they do not divide evenly, and limit expert parallelism.
+    """Set the layers of each pipeline stage if they do not divide evenly, and limit expert
+    parallelism.
 
     The embedding and the loss count as one layer each, if this makes the stages even; otherwise the
-    last stage has fewer layers. Experts are divided over at most all replicas."""
+    last stage has fewer layers. Experts are divided over at most all replicas. `model` is its name
+    or its values.
+    """
     parallel = work["parallelism"]
     layers = MODELS[model].layers if isinstance(model, str) else 0
     replicas = rules.replicas
@@ -499,9 +518,11 @@ def _divided(rules: _Rules, work: Values, model: Any) -> None:
 
 
 def published_like(machine: str, work: Mapping[str, Any]) -> list[Published]:
-    """The published steps on a machine that train the model of a workload with its sequence length.
+    """Return the published steps on a machine that train the model of a workload with its sequence
+    length.
 
-    Their batches and layouts may differ from those of the workload."""
+    Their batches and layouts may differ from those of the workload.
+    """
     steps = []
     for entry in read_index(preset_folder("scenarios") / "measured" / "training.yaml", ()):
         with suppress(Unstated):
@@ -515,7 +536,7 @@ def published_like(machine: str, work: Mapping[str, Any]) -> list[Published]:
 
 
 def _model_and_sequence(work: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Layers, width, heads, experts and sequence length of a workload."""
+    """Return layers, width, heads, experts and sequence length of a workload."""
     model = work["model"]
     figures = asdict(MODELS[model]) if model in [*MODELS] else dict(model)
     sequence = work.get("sequence") or figures.get("sequence")
@@ -528,7 +549,7 @@ def _model_and_sequence(work: Mapping[str, Any]) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class ComparedStep:
-    """A published step with its simulated time in seconds and its simulated MFU."""
+    """A published step with its simulated time in seconds and its simulated MFU (a fraction)."""
 
     published: Published
     simulated: float
@@ -541,13 +562,15 @@ class ComparedStep:
 
     @property
     def group(self) -> str:
-        """The group of the published step."""
+        """The group (framework and GPU generation) of the published step."""
         return self.published.group
 
 
 @dataclass(frozen=True)
 class ComparedSteps:
-    """All compared steps of an index, and by id the reasons why others are not simulated."""
+    """All compared steps of an index; `failed` has the reasons why others are not simulated, by
+    id.
+    """
 
     compared: tuple[ComparedStep, ...]
     failed: Mapping[str, str]
@@ -557,7 +580,7 @@ class ComparedSteps:
     without: tuple[str, ...] = ()  # these constants, in words
 
     def json(self) -> str:
-        """The steps, the error of all steps, and the error of each group, as JSON text."""
+        """Return the steps, the error of all steps, and the error of each group, as JSON text."""
         steps = [
             {
                 "id": step.published.id,
@@ -598,7 +621,8 @@ class StepErrorFigures:
 
 
 def error(compared: Sequence[ComparedStep]) -> StepErrorFigures:
-    """How far the simulated times of steps are from the published ones; needs at least one step.
+    """Return how far the simulated times of steps are from the published ones; needs at least one
+    step.
 
     The median, 90th percentile and bias are fractions; every group has the same weight.
     """
@@ -608,7 +632,9 @@ def error(compared: Sequence[ComparedStep]) -> StepErrorFigures:
 
 
 def by(compared: Sequence[ComparedStep], key: str) -> dict[str, list[ComparedStep]]:
-    """The steps by a property of the published entry, such as `group`; `gpus` by powers of two."""
+    """Group steps by a property of the published entry, such as `group`; `gpus` by powers of
+    two.
+    """
     if key != "gpus":
         of_value = grouped(compared, lambda step: str(getattr(step.published, key)))
         return dict(sorted(of_value.items()))
@@ -618,19 +644,21 @@ def by(compared: Sequence[ComparedStep], key: str) -> dict[str, list[ComparedSte
 
 
 def compared(step: Published, values: Mapping[str, float] = MappingProxyType({})) -> ComparedStep:
-    """Simulate a published step; `values` replace values of constants by their names."""
+    """Simulate a published step; `values` are other values of constants, by their ids."""
     with replaced(values):
         simulated = folded_step(resolve_step(expand(Source(step.id, step.data))[0]))
     return ComparedStep(step, simulated.seconds, simulated.mfu)
 
 
-# A step with the constants of the table and with changed ones (twice the same if none are changed);
-# or the reason why it cannot be simulated.
+# A step simulated with the constants of the table, and with changed ones (twice the same if none
+# are changed); or the reason why it cannot be simulated.
 StepAnswer = tuple[ComparedStep, ComparedStep] | str
 
 
 def _answer(entry: IndexEntry, values: Mapping[str, float]) -> StepAnswer:
-    """Simulate an entry with the constants of the table and, if there are any, changed values."""
+    """Simulate an entry with the constants of the table and, if there are any, with the changed
+    `values`.
+    """
     try:
         step = published(entry)
         usual = compared(step)
@@ -640,7 +668,7 @@ def _answer(entry: IndexEntry, values: Mapping[str, float]) -> StepAnswer:
 
 
 def is_published(path: Path) -> bool:
-    """Whether an index lists training steps, by the keys of its first entries."""
+    """Whether an index file lists training steps, judged by the keys of its first entries."""
     try:
         with path.open(encoding="utf-8-sig") as file:
             lines = file.read(LARGEST_FILE).splitlines()[:HEAD]  # a device never ends
@@ -659,15 +687,16 @@ def run_steps(
     known_answers: Mapping[str, StepAnswer] = MappingProxyType({}),
     keep: Callable[[IndexEntry, StepAnswer], None] | None = None,
 ) -> ComparedSteps:
-    """Simulate all entries, those of most work first; Ctrl-C returns those that are finished.
+    """Simulate all entries, those with most work first; after Ctrl-C return those that are
+    finished.
 
     Args:
         entries: the training steps.
         jobs: the number of worker processes; None is one per processor.
         done: called with the numbers of finished and of all steps.
-        values: by id, changed values of constants. Such an entry is simulated a second time right
-            after the first, since both need the same collectives.
-        known_answers: by id, answers that are not computed again.
+        values: changed values of constants, by the id of the entry. Such an entry is simulated a
+            second time right after the first, since both need the same collectives.
+        known_answers: answers that are not computed again, by the id of the entry.
         keep: called with each new answer.
     """
     work = [work_of(entry) for entry in entries]
@@ -709,16 +738,18 @@ def run_steps(
     return ComparedSteps(tuple(usual), failed, missing, tuple(changed) if values else ())
 
 
-# In GPUs: to record the operations of a step takes as long as to simulate a step on this many GPUs.
+# In GPUs: recording the operations of a step takes as long as simulating a step on this many GPUs.
 LEAST_WORK = 100.0
 
 
 def work_of(entry: IndexEntry) -> float:
-    """An estimate of the time to simulate an entry, in GPUs; 0 if no scenario follows from it.
+    """Return an estimate of the time to simulate an entry, in units of GPUs; 0 if no scenario can
+    be made of it.
 
     On one core, steps of the corpus on 10,000 GPUs took 80 to 150 s, on 512 about 5 s, on 256 about
-    3 s: about 1 s for each 100 GPUs. They differ by several times around that (the number of
-    micro-batches, and whether the collectives of such a cluster are known from another step).
+    3 s: about 1 s for each 100 GPUs. They differ by several times around that (by the number of
+    micro-batches, and by whether the collectives of such a cluster were simulated for another
+    step).
     """
     try:
         gpus = published(entry).gpus
@@ -731,14 +762,16 @@ StepQuestion = tuple[IndexEntry, Mapping[str, float]]  # a step and changed valu
 
 
 def _yield_answer(question: StepQuestion) -> Iterator[StepAnswer]:
-    """Yield the answer of a step: the function that worker processes call."""
+    """Yield the answer of a step. Worker processes call this function."""
     yield _answer(*question)
 
 
 def _answers(
     questions: Sequence[StepQuestion], order: Sequence[int], workers: Processes
 ) -> Iterator[tuple[int, StepAnswer | Exception]]:
-    """Simulate steps in an order; yield the number of each with its answer, as they finish."""
+    """Simulate steps in the order `order` (their numbers); yield the number of each with its
+    answer, as they finish.
+    """
     if workers.count == 1 or len(order) == 1:
         yield from ((number, _answer(*questions[number])) for number in order)
         return
@@ -754,14 +787,18 @@ KEYS = ("group", "machine", "framework", "precision", "family", "gpus")
 
 
 def tables(compared: Sequence[ComparedStep]) -> Iterator[tuple[str, dict[str, StepErrorFigures]]]:
-    """Yield the tables of the page: the errors by every key, and those of all steps."""
+    """Yield the tables of the page: the errors by each property of steps, and those of all
+    steps.
+    """
     for key in KEYS:
         yield key, {name: error(steps) for name, steps in by(compared, key).items()}
     yield "all", {"all": error(compared)}
 
 
 def page_of(result: ComparedSteps, sources: Mapping[str, str]) -> str:
-    """The page on training steps, as Markdown; `sources` are addresses by id."""
+    """Return the page of the docs on training steps, as Markdown; `sources` are web addresses by
+    the id of the step.
+    """
     reasons = grouped(result.failed, lambda step: result.failed[step].removeprefix(f"{step}: "))
     return rendered(
         "training.md",
@@ -777,7 +814,7 @@ def page_of(result: ComparedSteps, sources: Mapping[str, str]) -> str:
 
 
 def rendered(page: str, **values: Any) -> str:
-    """A page of the folder `page`, filled in with values; several blank lines become one."""
+    """Return a page of the folder `page`, filled in with values; several blank lines become one."""
     loader = PackageLoader("netsim.measured", "page")
     pages = Environment(loader=loader, trim_blocks=True, lstrip_blocks=True)
     pages.globals["linked"] = _linked
@@ -785,13 +822,15 @@ def rendered(page: str, **values: Any) -> str:
 
 
 def _linked(ids: Iterable[str], sources: Mapping[str, str]) -> str:
-    """A line of links to the sources of steps; empty if no source is on the web."""
+    """Return a line of links to the sources of steps; empty if no source is on the web."""
     links = sorted({sources[step] for step in ids if sources[step].startswith("http")})
     return "Sources: " + ", ".join(f"<{link}>" for link in links) if links else ""
 
 
 def by_note(compared: Sequence[ComparedStep]) -> dict[str, list[str]]:
-    """The ids of the steps by each assumption that was made for them."""
+    """Return the ids of the steps for which each assumption was made, by the text of the
+    assumption.
+    """
     ids: dict[str, list[str]] = {}
     for step in compared:
         for note in step.published.notes:
@@ -800,7 +839,7 @@ def by_note(compared: Sequence[ComparedStep]) -> dict[str, list[str]]:
 
 
 def _listed(ids: Sequence[str]) -> str:
-    """The first ids in words, and the number of the others."""
+    """Return a text with the first ids and the number of the others."""
     shown = ", ".join(ids[:MOST_NAMED])
     return shown if len(ids) <= MOST_NAMED else f"{shown} and {len(ids) - MOST_NAMED} more"
 

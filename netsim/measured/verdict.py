@@ -1,9 +1,9 @@
 """The verdict on a measured run: whether it is as fast as its simulation, by size band.
 
-The limits of a size are, on each side, the wider one of the user's tolerance and the interval of
-its class (80 % of the validated systems of the class lie within it, so that a run within it shows
-no fault). Times of small operations mostly consist of launches, whose cost differs from host to
-host. It is inferred from the smallest sizes of the log before small bands are judged.
+On each side, the limit of a size is the wider one of the user's tolerance and the interval of its
+class (80 % of the validated systems of the class lie within it, so that a run within it shows no
+fault). Times of small operations mostly consist of launches, whose cost differs from host to host.
+So the launch cost is inferred from the smallest sizes of the log before small bands are judged.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from netsim.tasks.validation import class_of
 SMALL_BANDS = BANDS[:2]  # bands whose times are judged with the inferred launch cost
 FLAT_FACTOR = 1.25  # up to this factor on the fastest size, a time consists of launches only
 # An inferred launch cost is accepted between a third and three times the usual one. A larger
-# difference is the fault of a slow host, whose bands then fail.
+# difference is a fault of a slow host, and its bands then fail.
 LAUNCH_FACTOR = 3.0
 
 
@@ -43,16 +43,16 @@ class BandVerdict:
 
     @property
     def fails(self) -> bool:
-        """Whether more than half of the sizes are beyond the limits."""
+        """Whether more than half of the sizes of the band are beyond the limits."""
         return 2 * self.sizes_beyond > self.sizes
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on one run, by band.
+    """The verdict on one run, by size band.
 
-    `launch_us` is the difference of the launch cost to the simulated one, inferred from the
-    smallest sizes (None if the log has none).
+    `launch_us` is the inferred launch cost less the simulated one in microseconds (None if the log
+    has no sizes small enough).
     """
 
     launch_us: float | None
@@ -65,12 +65,12 @@ class Verdict:
 
     @property
     def fails(self) -> bool:
-        """Whether a band fails, or nothing could be judged."""
+        """Whether a band fails, or no band could be judged."""
         return not self.bands or bool(self.failed_bands)
 
     @property
     def worst_band(self) -> BandVerdict | None:
-        """The band with the largest error either way; None without any."""
+        """The band with the largest error in either direction; None without bands."""
         return max(self.bands, key=lambda band: abs(log1p(band.error)), default=None)
 
     @property
@@ -80,7 +80,7 @@ class Verdict:
 
 
 def verdict_of(compared: Compared, tolerance: float, usual_launch: float) -> Verdict:
-    """The verdict on a run.
+    """Return the verdict on a run.
 
     `tolerance` is a fraction; `usual_launch` is the simulated time to launch one operation, in
     seconds.
@@ -104,9 +104,9 @@ def verdict_of(compared: Compared, tolerance: float, usual_launch: float) -> Ver
 
 
 def gate_verdict(compared: Compared, resolved: ResolvedCell, confidence: float) -> Verdict:
-    """The verdict on a run by a gate.
+    """Return the verdict on a run by a gate (the least acceptable bandwidth).
 
-    A size fails if its bandwidth is less than a healthy machine reaches with the probability
+    A size fails if its bandwidth is below what a healthy machine reaches with the probability
     `confidence`. No launch cost is inferred, and no run is too fast.
     """
     rows = [row for row in compared.rows if _is_timed(row)]
@@ -125,9 +125,10 @@ def gate_verdict(compared: Compared, resolved: ResolvedCell, confidence: float) 
 
 
 def usual_launch_cost(style: str, gpus_per_node: int, host: float | None = None) -> float:
-    """The simulated seconds to launch one operation, on the host and on the GPU.
+    """Return the simulated seconds to launch one operation, on the host and on the GPU.
 
-    One process that drives all GPUs of a host launches on one GPU after the other.
+    One process that drives all GPUs of a host launches on one GPU after the other. `host` is the
+    time of one launch by the host.
     """
     host_cost = HOST if host is None else host
     launches = gpus_per_node if style == "single_process" else 1
@@ -135,10 +136,13 @@ def usual_launch_cost(style: str, gpus_per_node: int, host: float | None = None)
 
 
 def inferred_launch(rows: Sequence[Row], usual_launch: float) -> float | None:
-    """Return by how many microseconds a launch took longer than simulated (negative: shorter): the
-    median of measured - simulated over sizes up to 64 KiB whose simulated time is at most
-    `FLAT_FACTOR` times the smallest. The launch cost that results is within `LAUNCH_FACTOR` of the
-    usual one. None without such sizes."""
+    """Return by how many microseconds a launch took longer than simulated (negative: shorter); None
+    without small sizes.
+
+    It is the median of measured - simulated over sizes up to 64 KiB whose simulated time is at most
+    `FLAT_FACTOR` times the smallest. The launch cost that results is limited to `LAUNCH_FACTOR`
+    times the usual one, and at least 1 / `LAUNCH_FACTOR` of it.
+    """
     small = [row for row in rows if band_of(_size_of(row)) == BANDS[0]]
     if not small:
         return None
@@ -154,7 +158,14 @@ def inferred_launch(rows: Sequence[Row], usual_launch: float) -> float | None:
 def _band_verdict(
     band: str, rows: Sequence[Row], limits: Sequence[tuple[float, float]], launch_us: float
 ) -> BandVerdict:
-    """The verdict on a band, from the log ratios that are allowed for each of its rows."""
+    """Return the verdict on a band.
+
+    Args:
+        band: name of the band.
+        rows: its result rows.
+        limits: the least and largest allowed log ratio of simulated over measured time of each row.
+        launch_us: microseconds by which a launch takes longer than simulated.
+    """
     added = launch_us if band in SMALL_BANDS else 0.0
     errors = [log(max(_simulated(row) + added, 1e-3) / _measured(row)) for row in rows]
     beyond = [
@@ -172,13 +183,14 @@ def _band_verdict(
 
 
 def _error_of(log_ratio: float) -> float:
-    """A log ratio as an error: simulated over measured - 1."""
+    """Return the error (simulated over measured - 1) of a log ratio."""
     return inf if log_ratio == inf else exp(log_ratio) - 1
 
 
 def _limits(row: Row, tolerance: float) -> tuple[float, float]:
-    """The log ratios of simulated over measured time that are allowed for a row: its interval or
-    the tolerance."""
+    """Return the least and the largest allowed log ratio of simulated over measured time of a row:
+    on each side the wider one of its interval and the tolerance.
+    """
     allowed = log1p(tolerance)
     if row.time_low_us is None or row.time_high_us is None:
         return -allowed, allowed
@@ -193,17 +205,17 @@ def _is_timed(row: Row) -> bool:
 
 
 def _simulated(row: Row) -> float:
-    """The simulated time of a row in microseconds."""
+    """Return the simulated time of a row in microseconds."""
     assert row.time_us is not None  # rows without a time are left out first
     return row.time_us
 
 
 def _measured(row: Row) -> float:
-    """The measured time of a row in microseconds."""
+    """Return the measured time of a row in microseconds."""
     assert row.measured_time_us is not None  # rows without a time are left out first
     return row.measured_time_us
 
 
 def _size_of(row: Row) -> int:
-    """The requested size of a row in bytes."""
+    """Return the requested size of a row in bytes."""
     return row.size_asked or row.size_bytes or 0

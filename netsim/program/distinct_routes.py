@@ -79,13 +79,15 @@ def find_distinct_routes(schedule: Schedule, topology: Topology) -> DistinctRout
             class_of_style[place] = numbers.setdefault(route_class, len(numbers))
     classes = tuple(numbers)
     queue_pair = None
-    if router.turns > 1:  # every queue pair has a class
-        queue_pair = _queue_pairs(schedule, router.turns)
-        class_of_style = np.where(class_of_style < 0, -1, class_of_style * router.turns)
+    if router.queue_pairs_in_turn > 1:  # every queue pair has a class
+        queue_pair = _queue_pairs(schedule, router.queue_pairs_in_turn)
+        class_of_style = np.where(
+            class_of_style < 0, -1, class_of_style * router.queue_pairs_in_turn
+        )
         classes = tuple(
             with_queue_pair(route_class, number)
             for route_class in classes
-            for number in range(router.turns)
+            for number in range(router.queue_pairs_in_turn)
         )
     width = max(schedule.ranks, len(schedule.groups))
     cell_count = len(classes) * width * width
@@ -135,7 +137,7 @@ def connections_on_links(
         channels = np.full(len(pair), channel, np.int32)
         requests.append((device[pair // ranks], device[pair % ranks], channels, route))
     connection_count = np.zeros(len(topology.links))
-    crossed = topology.laid(requests)
+    crossed = topology.routes_of_messages(requests)
     np.add.at(connection_count, crossed.link, crossed.fraction)
     return connection_count
 

@@ -1,4 +1,5 @@
-"""Expand a scenario into its cells: every combination of the swept axes, each with an id.
+"""Expand a scenario into its cells: every combination of the values of its sweep axes, each with an
+id.
 
 A cell is a scenario without a sweep. Its id is a hash of everything that its times depend on: the
 contents of machine and fabric files, parameters, the seed and the version of the model. It does not
@@ -33,21 +34,23 @@ from netsim.yamlio.validate import validate
 
 
 def last_part(axis: str) -> str:
-    """The last part of a dotted key, which names an axis in output."""
+    """Return the last part of a dotted key, which names an axis in output: `nodes` of
+    `cluster.nodes`.
+    """
     return axis.rpartition(".")[2]
 
 
 def named(axes: Mapping[str, Any]) -> str:
-    """Values of axes in words: `nodes 4, nic 400Gbps`."""
+    """Return the values of axes as text: `nodes 4, nic 400Gbps`."""
     return ", ".join(f"{last_part(key)} {value}" for key, value in axes.items())
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A scenario without a sweep, its id, and its values on the axes.
+    """A scenario without a sweep, its id, and its values on the sweep axes.
 
-    `cluster` is the part of the id that depends on the cluster: cells with the same one have the
-    same topology.
+    `cluster` is a hash of the part of the id that describes the cluster: cells with equal hashes
+    have the same topology.
     """
 
     id: str
@@ -57,14 +60,16 @@ class Cell:
     cluster: str = ""
 
     def title(self, subject: str, *notes: str) -> str:
-        """A title from the subject, the machines, the values on the axes, and notes."""
+        """Return a title of a plot from the subject, the machines, the values on the axes, and
+        notes.
+        """
         parts = f"{subject}, {hosts_label(self.scenario.cluster)}", named(self.axes), *notes
         return "; ".join(filter(None, parts))
 
 
 @dataclass(frozen=True)
 class Invalid:
-    """A point of a sweep at which the scenario is invalid, and the error."""
+    """A point of a sweep at which the scenario is invalid, with the error."""
 
     id: str
     axes: Mapping[str, Any]
@@ -80,7 +85,7 @@ class Expansion:
 
     @property
     def cells(self) -> list[Cell]:
-        """The valid points."""
+        """The cells of the valid points."""
         return [point for point in self.points if isinstance(point, Cell)]
 
     @property
@@ -107,7 +112,7 @@ class Expansion:
         ]
 
     def is_healthy(self, point: Cell | Invalid) -> bool:
-        """Whether no part fails at a point."""
+        """Whether no part fails at a point of a sweep over failing parts."""
         return all(point.axes.get(axis) == HEALTHY for axis in self.sweep.part_axes)
 
     @property
@@ -117,19 +122,20 @@ class Expansion:
         return [point for point in self.invalid if id(point) not in answers]
 
     def refuse_invalid(self) -> None:
-        """Raise all errors of the points, each one once. A part that the job cannot lose is no
-        error."""
+        """Raise the errors of all invalid points, each error once. A part without which the job
+        cannot run is no error.
+        """
         if self.mistakes:
             raise joined(point.error for point in self.mistakes)
 
 
 def _without_axes(axes: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """The values of a point on all axes but `names`, as a key of a dictionary."""
+    """Return the values of a point on all axes but `names`, as a key of a dictionary."""
     return tuple((axis, str(value)) for axis, value in axes.items() if axis not in names)
 
 
 def expand(source: Source) -> list[Cell]:
-    """All cells of a scenario, of whose axes the last changes fastest.
+    """Return all cells of a scenario; the last sweep axis changes fastest.
 
     Raises:
         ScenarioError: any of the points is invalid; all errors are listed.
@@ -140,7 +146,7 @@ def expand(source: Source) -> list[Cell]:
 
 
 def expand_all(source: Source) -> Expansion:
-    """All points of the sweep of a scenario, with the invalid ones."""
+    """Return all points of the sweep of a scenario, including invalid ones."""
     bare = replace(source, data=_without(source.data, "sweep"))
     try:
         sweep = read_sweep(source)
@@ -166,7 +172,9 @@ def expand_all(source: Source) -> Expansion:
 
 
 def _check_base(bare: Source, sweep: Sweep) -> None:
-    """Raise errors that do not depend on the axes once, and not for each cell."""
+    """Raise errors that do not depend on the axes once, rather than for each cell. `bare` is the
+    scenario without its sweep.
+    """
     changes = [change for axis in sweep.axes for step in axis.steps for change in step[1]]
     swept = {key.partition(".")[0] for key, _, _ in changes}
     independent = [error for error in _wrong(bare) if error.field.partition(".")[0] not in swept]
@@ -177,7 +185,7 @@ def _check_base(bare: Source, sweep: Sweep) -> None:
 
 
 def _wrong(bare: Source) -> Sequence[ScenarioError]:
-    """All errors of a scenario without its sweep."""
+    """Return all errors of a scenario without its sweep."""
     try:
         validate(Scenario, with_job(bare))
     except ScenarioError as error:
@@ -186,7 +194,9 @@ def _wrong(bare: Source) -> Sequence[ScenarioError]:
 
 
 def _origin(source: Source, change: Change) -> str:
-    """Return `file:line:column: sweep.key` of a value that a sweep sets, for its errors."""
+    """Return the position of a value that a sweep sets, for its errors: `file:line:column:
+    sweep.key`.
+    """
     key, _, path = change
     place = source.locate(path, key=True)
     if not place.line:
@@ -195,7 +205,9 @@ def _origin(source: Source, change: Change) -> str:
 
 
 def _left_out(source: Source, placed: Source, point: SweepPoint, sweep: Sweep) -> bool:
-    """Whether `skip` or `only` excludes a point."""
+    """Whether `skip` or `only` excludes a point; `placed` is the scenario with the values of the
+    point.
+    """
     if any(_holds(condition, source, placed, point) for condition in sweep.skip):
         return True
     return not all(_holds(condition, source, placed, point) for condition in sweep.only)
@@ -224,7 +236,7 @@ def _holds(condition: Condition, source: Source, placed: Source, point: SweepPoi
 
 
 def _keys(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield all dotted keys of a mapping of mappings."""
+    """Yield all dotted keys of a mapping of mappings; `prefix` precedes each."""
     for key, value in data.items():
         yield f"{prefix}{key}"
         if isinstance(value, Mapping):
@@ -279,10 +291,11 @@ def with_job(source: Source, name: str = "") -> Source:
 
 
 def _with_code(source: Source) -> Source:
-    """The scenario with the text of the Python file that its algorithm names.
+    """Return the scenario with the text of the Python file that its algorithm names, if it names
+    one.
 
-    With the text, the algorithm is part of the id of the cell and is sent to workers. The file is
-    beside the scenario, or in the current folder.
+    With the text, the algorithm is part of the id of the cell and is sent to worker processes. The
+    file is beside the scenario, or in the current folder.
     """
     workload = source.data.get("workload")
     work = workload if isinstance(workload, Mapping) else {}
@@ -306,7 +319,9 @@ def _with_code(source: Source) -> Source:
 
 
 def cell_of(source: Source, axes: Mapping[str, Any]) -> Cell:
-    """The cell of a scenario without a sweep."""
+    """Return the cell of a scenario without a sweep; `axes` are its values on the axes of the sweep
+    that it is from.
+    """
     return _cell(source, SweepPoint(dict(axes), ()))
 
 
@@ -322,7 +337,10 @@ CONTENTS = ("trace", "times")
 
 
 def cell_id(scenario: Scenario, cluster: Mapping[str, Any] | None) -> str:
-    """The id of a scenario without a sweep: a hash of everything that its times depend on."""
+    """Return the id of a scenario without a sweep: a hash of everything that its times depend on.
+
+    `cluster` has the plain values of its section `cluster`; computed if None.
+    """
     has_code = isinstance(scenario.workload, Workload) and scenario.workload.code != ""
     without = {"sizes"} if has_code else {"sizes", "code"}
     workload = scenario.workload.model_dump(mode="json", exclude=without)
@@ -338,7 +356,7 @@ def cell_id(scenario: Scenario, cluster: Mapping[str, Any] | None) -> str:
 
 
 def _with_contents(value: Any) -> Any:
-    """The values of a workload with digests in place of the names of files."""
+    """Return the values of a workload with digests of files in place of their names."""
     if isinstance(value, list):
         return [_with_contents(entry) for entry in value]
     if not isinstance(value, dict):
@@ -351,7 +369,7 @@ def _with_contents(value: Any) -> Any:
 
 
 def _digest_of_files(name: str) -> str:
-    """A digest of a file, or of all files of a folder; the name if there is no such file."""
+    """Return a digest of a file, or of all files of a folder; the name if there is no such file."""
     path = Path(name)
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     digest = hashlib.sha256()
@@ -366,13 +384,15 @@ def _digest_of_files(name: str) -> str:
 
 @lru_cache(maxsize=256)
 def _contents_digest(file: Path, _changed: int, _size: int) -> bytes:
-    """The digest of a file; the arguments identify its state, so that it is read once."""
+    """Return the digest of a file. The time of its last change and its size identify its state, so
+    that it is read only once.
+    """
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").digest()
 
 
 def _hash(values: Mapping[str, Any]) -> str:
-    """A hash of plain values in 16 hexadecimal digits."""
+    """Return a hash of plain values as 16 hexadecimal digits."""
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -381,7 +401,9 @@ _FIELDS = {"collective": "collective", "root": "root", "pairs": "pairs", "matrix
 
 
 def placed(cell: Cell, error: CollectiveError) -> ScenarioError:
-    """The error of a collective as an error of the scenario, with the place of the argument."""
+    """Return the error of a collective as an error of the scenario, at the position of the key that
+    it is about.
+    """
     path: tuple[str, ...] = ("workload", _FIELDS.get(error.field, "algorithm"))
     if error.field in cell.scenario.collective.parameters:
         path = ("workload", "parameters", error.field)
@@ -389,12 +411,12 @@ def placed(cell: Cell, error: CollectiveError) -> ScenarioError:
     return cell.source.error(path, message, hint=error.hint)
 
 
-# Settings of the command line (`--set`). A key that is set is no longer swept. If the key is the
-# name of an axis of variants, the value chooses one of the variants.
+# Settings of the command line (`--set KEY=VALUE`). A key that is set is no longer swept. If the key
+# is the name of an axis of variants, the value selects one of the variants.
 
 
 def with_settings(source: Source, assignments: Iterable[str]) -> Source:
-    """The scenario with every `KEY=VALUE` applied in turn."""
+    """Return the scenario with every `KEY=VALUE` applied in turn."""
     for assignment in assignments:
         key, _, value = (part.strip() for part in assignment.partition("="))
         sweep = source.data.get("sweep")
@@ -411,7 +433,9 @@ def with_settings(source: Source, assignments: Iterable[str]) -> Source:
 
 
 def _swept(source: Source, sweep: Mapping[str, Any], key: str = "") -> Source:
-    """The scenario with another section `sweep`, unless the setting was of that section."""
+    """Return the scenario with `sweep` as its section `sweep`; unchanged if the setting `key` is
+    itself in that section.
+    """
     if key.partition(".")[0] == "sweep":
         return source
     data = {**source.data, "sweep": dict(sweep)} if sweep else _without(source.data, "sweep")
@@ -419,12 +443,12 @@ def _swept(source: Source, sweep: Mapping[str, Any], key: str = "") -> Source:
 
 
 def _without(values: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """The mapping without a key."""
+    """Return a mapping without a key."""
     return {name: value for name, value in values.items() if name != key}
 
 
 def _variants(sweep: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The axes of variants of a sweep, by name."""
+    """Return the axes of variants of a sweep, by name."""
     variants = sweep.get("variants")
     return variants if isinstance(variants, Mapping) else {}
 
@@ -432,7 +456,9 @@ def _variants(sweep: Mapping[str, Any]) -> Mapping[str, Any]:
 def _with_variant(
     sweep: Mapping[str, Any], axis: str, name: str, assignment: str
 ) -> dict[str, Any]:
-    """The sweep with only one variant of an axis."""
+    """Return the sweep with only the variant `name` of an axis. `assignment` is the setting, for
+    messages.
+    """
     named = _variants(sweep)[axis]
     names = {str(variant): variant for variant in named} if isinstance(named, Mapping) else {}
     if name not in names:
@@ -446,7 +472,9 @@ def _with_variant(
 
 
 def _without_base(sweep: dict[str, Any], axis: str, unless: str | None = None) -> dict[str, Any]:
-    """The sweep without the axis in its base line, unless the base line has the value `unless`."""
+    """Return the sweep without an axis in its base line, unless the base line has the value
+    `unless` on it.
+    """
     base = sweep.get("base")
     if not isinstance(base, Mapping) or axis not in base or str(base[axis]) == unless:
         return sweep
@@ -455,7 +483,9 @@ def _without_base(sweep: dict[str, Any], axis: str, unless: str | None = None) -
 
 
 def _refuse_in_vain(sweep: Mapping[str, Any], key: str, assignment: str) -> None:
-    """Raise an error for a setting that every point of the sweep would change again."""
+    """Raise an error for a setting of `key` that every point of the sweep would change again.
+    `assignment` is the setting, for messages.
+    """
     for axis, keys in _set_by(sweep):
         for rival in keys:
             if (key == rival and axis != f"sweep.{key}") or key.startswith(f"{rival}."):
@@ -506,9 +536,10 @@ def is_textbook(scenario: Scenario) -> bool:
 
 
 def _by_value(where: str, values: str) -> Callable[[Scenario], bool]:
-    """A function that returns whether a value of the workload is none of `values`.
+    """Return a function of a scenario: True if its workload's value of a key is none of `values`.
 
-    With a leading `!` it returns whether the value is one of them. `where` is a dotted key."""
+    With a leading `!` in `where`, the dotted key, it is True if the value is one of them.
+    """
 
     def is_idle(scenario: Scenario) -> bool:
         value = _workload_value(scenario, where)
@@ -520,7 +551,7 @@ def _by_value(where: str, values: str) -> Callable[[Scenario], bool]:
 
 
 def _workload_value(scenario: Scenario, where: str) -> object:
-    """The value of a dotted key of the workload, or None if the workload has no such key."""
+    """Return the value of a dotted key of the workload, or None if the workload has no such key."""
     value: object = scenario.workload
     for part in where.split("."):
         if not isinstance(value, Model) or part not in type(value).model_fields:
@@ -529,7 +560,8 @@ def _workload_value(scenario: Scenario, where: str) -> object:
     return value
 
 
-# A key, a function that says whether it has no effect in a scenario, and the reason.
+# Each rule: a key, a function of a scenario that is True if the key has no effect in it, and the
+# reason.
 RULES: tuple[tuple[KeyPath, Callable[[Scenario], bool], str], ...] = (
     (
         ("workload", "parameters"),
@@ -554,7 +586,9 @@ RULES: tuple[tuple[KeyPath, Callable[[Scenario], bool], str], ...] = (
 
 
 def unused_keys(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield a warning for every key, or variable of NCCL, that has no effect in all cells."""
+    """Yield a warning for every key, or variable of NCCL, that has no effect in any of the
+    cells.
+    """
     reported: list[KeyPath] = []
     idle = [
         (path, why)
@@ -577,7 +611,7 @@ def unused_keys(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def idle_axis(cells: Sequence[Cell], axis: str) -> str:
-    """The rule by which an axis has no effect; empty if no rule says so."""
+    """Return the reason why an axis has no effect in any cell; empty if no rule says so."""
     key = tuple(axis.split("."))
     for path, idle, reason in RULES:
         if key[: len(path)] == path and all(idle(cell.scenario) for cell in cells):
@@ -586,7 +620,7 @@ def idle_axis(cells: Sequence[Cell], axis: str) -> str:
 
 
 def _written(cell: Cell, path: KeyPath) -> bool:
-    """Whether the scenario of a cell has a value at a path of keys."""
+    """Whether the file of a cell states a value at a path of keys."""
     value: object = cell.source.data
     for part in path:
         if not isinstance(value, dict) or part not in value:
@@ -596,7 +630,7 @@ def _written(cell: Cell, path: KeyPath) -> bool:
 
 
 def assumed_defaults(cell: Cell) -> Iterator[str]:
-    """Yield a sentence for each default that often decides the result of a scenario."""
+    """Yield a sentence for each default value that often decides the result of a scenario."""
     cluster = cell.scenario.cluster
     fabric = cluster.network
     if cluster.graph is not None:

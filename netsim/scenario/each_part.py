@@ -25,7 +25,7 @@ HEALTHY = "healthy"
 
 @dataclass(frozen=True, slots=True)
 class PartStep:
-    """A step of the axis: its label, and the keys of the scenario that it changes."""
+    """A value of the axis: its label, and the keys of the scenario that it changes."""
 
     label: str
     changes: tuple[tuple[str, Any], ...]
@@ -37,10 +37,11 @@ def names_each_part(value: object) -> bool:
 
 
 def part_steps(source: Source, path: KeyPath, value: str) -> list[PartStep]:
-    """The steps of the axis: the cluster with its own faults, then for each part the same with this
-    part failing.
+    """Return the values of an axis `each PART`: first the cluster with the faults of the scenario,
+    then for each part the same with this part failing.
 
-    An error has its place in the file: `value` cannot be read, or the cluster has no such part.
+    `value` is the text in the file at `path`. Raises an error with this position if it cannot be
+    read, or if the cluster has no such part.
     """
     match = EACH.fullmatch(value.strip())
     part = match[1] if match else ""
@@ -71,7 +72,9 @@ def part_steps(source: Source, path: KeyPath, value: str) -> list[PartStep]:
 
 
 def _config(source: Source, cluster: dict[str, Any]) -> ClusterConfig:
-    """The cluster whose parts are listed: without its own faults, so that no part is missing."""
+    """Return the section `cluster` without its own faults, so that no part is missing when parts
+    are listed.
+    """
     healthy = {key: value for key, value in cluster.items() if key != "faults"}
     try:
         return validate(ClusterConfig, Source(source.name, healthy))
@@ -80,7 +83,7 @@ def _config(source: Source, cluster: dict[str, Any]) -> ClusterConfig:
 
 
 def part_names(topology: Topology, part: str) -> list[str]:
-    """The parts of a kind: names of NICs and switches, numbers of rails."""
+    """Return the names of NICs or switches, or the numbers of rails, by the kind `part`."""
     names = [str(name) for name in topology.nodes]
     kinds = [NODE_KINDS[kind] for kind in topology.node_kinds.tolist()]
     if part in ("nic", "rail"):
@@ -95,8 +98,12 @@ def part_names(topology: Topology, part: str) -> list[str]:
 def _without_each_host(
     source: Source, path: KeyPath, cluster: dict[str, Any], config: ClusterConfig, left: str | None
 ) -> list[PartStep]:
-    """Return the steps of `each host`: the job runs on the other hosts of the same fabric. With `at
-    50%` (`left`), all hosts run, and the NIC cables of one keep that bandwidth."""
+    """Return the values of the axis `each host`: the job runs on all hosts but one, on the same
+    fabric.
+
+    With `at 50%` (`left`), all hosts run, and the NIC cables of one host keep that fraction of
+    their bandwidth.
+    """
     count = sum(group.nodes for group in config.members)
     present = list(cluster.get("faults") or [])
     if left:

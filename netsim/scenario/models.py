@@ -49,7 +49,7 @@ LARGEST_SIZES = 1000  # most sizes of one workload; more are a mistake in a rang
 
 
 def _version(text: str) -> str:
-    """A modeled version of NCCL in its shortest form."""
+    """Return a modeled version of NCCL in its shortest form."""
     try:
         return str(supported_version(parse_version(text)))
     except InputError as error:
@@ -57,7 +57,7 @@ def _version(text: str) -> str:
 
 
 class SizeRange(Model):
-    """Sizes from one to another, each `factor` times the previous one (or `step` bytes more)."""
+    """Sizes from `from` to `to`, each `factor` times the previous one, or `step` bytes more."""
 
     first: Bytes = Field(alias="from")
     last: Bytes = Field(alias="to")
@@ -66,8 +66,9 @@ class SizeRange(Model):
 
     @model_validator(mode="after")
     def _check(self) -> "SizeRange":
-        """Raise an error for a range with both a factor and a step, reversed ends, or too many
-        sizes."""
+        """Raise an error for a range with both a factor and a step, with its ends exchanged, or
+        with too many sizes.
+        """
         if self.factor is not None and self.step is not None:
             raise FieldError("give either a factor or a step, not both", "step")
         if self.last < self.first:
@@ -77,18 +78,20 @@ class SizeRange(Model):
         return self
 
     def sizes(self) -> list[int]:
-        """The sizes in bytes."""
+        """Return the sizes in bytes."""
         if self.step:
             return list(range(self.first, self.last + 1, self.step))
         return size_steps(self.first, self.last, self.factor or 2)
 
 
 class TimedOperations(Model):
-    """Operations back to back, as nccl-tests times them: `-n` of them, and its `-a`.
+    """Operations back to back, as nccl-tests times them.
 
     Each process divides the time until its last operation is complete by the number of operations.
-    `over_processes` says how the times of all processes are combined: their mean, the smallest, the
-    largest, or that of the first process.
+
+    - `iterations`: number of operations (`-n` of nccl-tests).
+    - `over_processes`: how the times of all processes are combined (`-a`): their mean, the
+      smallest, the largest, or that of the first process.
     """
 
     iterations: Annotated[int, Field(ge=1, le=MOST_ITERATIONS)] = ITERATIONS
@@ -96,7 +99,7 @@ class TimedOperations(Model):
 
 
 def _usual(value: object) -> object:
-    """The value of `timing`; `throughput` is an older name of the default."""
+    """Return the value of `timing`; `throughput` is an older name of the default."""
     return {} if value == "throughput" else value
 
 
@@ -126,7 +129,7 @@ class Workload(Model):
 
     @model_validator(mode="after")
     def _check(self) -> "Workload":
-        """Raise an error for sizes, ranks, pairs or an algorithm that are invalid by themselves."""
+        """Raise an error for sizes, ranks, pairs or an algorithm that are invalid in themselves."""
         if isinstance(self.sizes, tuple) and not self.sizes:
             raise FieldError("expected at least one size, got an empty list", "sizes")
         if max(self.size_list()) > LARGEST_SIZE:
@@ -156,15 +159,16 @@ class Workload(Model):
         return own_algorithm_key(self.algorithm, self.code) if self.code else self.algorithm
 
     def size_list(self) -> list[int]:
-        """The sizes in bytes, in the order of the file."""
+        """Return the sizes in bytes, in the order of the file."""
         if isinstance(self.sizes, SizeRange):
             return self.sizes.sizes()
         return list(self.sizes) if isinstance(self.sizes, tuple) else [self.sizes]
 
 
 def kind_of_workload(value: object) -> str:
-    """The kind of a workload: `training` if it names a model, `recorded` if a trace, else
-    `collective`."""
+    """Return the kind of a workload: `training` if it names a model, `recorded` if it names a
+    trace, else `collective`.
+    """
     keys: Collection[object] = ()
     if isinstance(value, Mapping):
         keys = value
@@ -176,7 +180,9 @@ def kind_of_workload(value: object) -> str:
 
 
 def _of_one_kind(value: object) -> object:
-    """The value, unless it has keys of two kinds, as `--set workload.trace=…` may cause."""
+    """Return the value of `workload`; refuse one with keys of two kinds, as `--set
+    workload.trace=…` may cause.
+    """
     keys = value if isinstance(value, Mapping) else ()
     for rival in [key for key in ("trace", "model") if key in keys and "collective" in keys]:
         advice = f"`workload={{{rival}: …}}` replaces all of it"
@@ -194,7 +200,9 @@ AnyWorkload = Annotated[
 
 
 def _file_of(description: str, read: Callable[[Path], object]) -> BeforeValidator:
-    """A validator that reads the file with a path; `description` says in errors what it is."""
+    """Return a validator that replaces the path of a file by what `read` returns for it;
+    `description` says in errors what the file is.
+    """
 
     def contents(value: object) -> object:
         if not isinstance(value, str):
@@ -210,10 +218,11 @@ TunerFile = Annotated[tuple[TunerRule, ...], _file_of("a tuner table", tuning.re
 
 
 class Nccl(Model):
-    """The version of NCCL, its variables, and whether buffers are registered.
+    """How NCCL runs: its version, its variables, and whether buffers are registered.
 
     `tuner` is the file of a tuner table, `graph` a file of NCCL's graph XML with channels to run;
-    the model holds the contents of the files. NCCL's own variables for these files do the same.
+    the model holds the contents of the files. NCCL's own variables for these files have the same
+    effect.
     """
 
     version: Annotated[models.Written, pydantic.AfterValidator(_version)] = str(NEWEST)
@@ -243,7 +252,7 @@ class Nccl(Model):
 
     @model_validator(mode="after")
     def _check(self) -> "Nccl":
-        """Read the files of the tuner table and of the graph that variables of NCCL name."""
+        """Read the tuner table and the graph that variables of NCCL name."""
         named = self.env.get(TUNER_VARIABLE)
         if named and not self.tuner:  # the variable of NCCL's example tuner plugin
             object.__setattr__(self, "tuner", tuning.read_tuner(Path(named)))
@@ -257,11 +266,13 @@ LaunchStyle = Literal["process_per_gpu", "single_process", "cuda_graph", "unknow
 
 
 class LaunchCosts(Model):
-    """How operations are issued: by one process per GPU (perhaps as a CUDA graph), or by one per
-    node. If that is `unknown`, both are simulated (`tasks/unknown_launch.py`).
+    """How operations are launched, and how long it takes.
 
-    Without `host` and `kernel`, NCCL's algorithms take the times of NCCL, and textbook algorithms
-    take none.
+    - `style`: by one process per GPU, also as a CUDA graph, or by one process per node. If it is
+      `unknown`, both are simulated (`tasks/unknown_launch.py`).
+    - `host`, `kernel`: seconds of a launch on the host and on the GPU. By default, NCCL's
+    algorithms
+      take the times of NCCL, and textbook algorithms none.
     """
 
     style: LaunchStyle = "process_per_gpu"
@@ -270,7 +281,7 @@ class LaunchCosts(Model):
 
 
 def _on_top(value: object) -> tuple[str, float]:
-    """An amount of noise as its kind and value: a fraction of a time, or seconds."""
+    """Parse an amount of noise: ("part", fraction of a time), or ("time", seconds)."""
     if isinstance(value, tuple):  # it was validated before
         return value
     if isinstance(value, str) and value.strip().endswith("s"):
@@ -279,7 +290,7 @@ def _on_top(value: object) -> tuple[str, float]:
 
 
 def _text(path: Path) -> str:
-    """The text of a file; errors are of the kind that validators raise."""
+    """Return the text of a file; raise a ValueError if it cannot be read, as validators do."""
     try:
         return text_of(path)
     except InputError as error:
@@ -287,7 +298,7 @@ def _text(path: Path) -> str:
 
 
 def _lines(value: object) -> object:
-    """The amounts of noise in a file, one per line, all of one kind."""
+    """Return the amounts of noise in a file, one per line, all fractions or all times."""
     if isinstance(value, tuple):
         return value
     path = Path(str(value))
@@ -354,7 +365,9 @@ class Spread(Model):
 
     @property
     def _amounts(self) -> list[tuple[str, float]]:
-        """The parameters of the distribution that are amounts, or the samples of the file."""
+        """The parameters of the distribution that are amounts (`_on_top`), or the samples of the
+        file.
+        """
         distribution = self.normal or self.lognormal or self.exponential
         if distribution is None:
             return list(self.file)
@@ -370,7 +383,7 @@ class Spread(Model):
         return self._amounts[0][0]
 
     def draw(self, random: "np.random.Generator", size: int) -> "NDArray[np.float64]":
-        """`size` random samples, none below 0."""
+        """Return `size` random samples, none below 0."""
         values = np.array([value for _, value in self._amounts])
         drawn: NDArray[np.float64] = random.choice(values, size)
         if self.lognormal is not None:
@@ -388,7 +401,9 @@ SAMPLES = 100  # samples of noise by default
 
 
 def _preset(value: object) -> object:
-    """The distributions of a preset by its name, from the table of constants."""
+    """Return the distributions of the preset that `value` names, from the table of constants;
+    another value is returned as it is.
+    """
     if not isinstance(value, str):
         return value
     if value not in PRESETS:
@@ -403,7 +418,7 @@ def _preset(value: object) -> object:
 
 
 class Noise(Model):
-    """Random additions, by rank or by host.
+    """Random delays, drawn for each rank or each host.
 
     `compute` is a fraction of the time of kernels, `link` a fraction of the bytes on links,
     `launch` a time before an operation or a step.
@@ -415,8 +430,7 @@ class Noise(Model):
 
     @model_validator(mode="after")
     def _kinds(self) -> "Noise":
-        """Raise an error if a distribution is of a time where a fraction is needed, or the
-        reverse."""
+        """Raise an error if a distribution is a time where a fraction is needed, or the reverse."""
         for name, wanted in (("compute", "part"), ("launch", "time"), ("link", "part")):
             spread = getattr(self, name)
             if spread is not None and spread.kind != wanted:
@@ -426,8 +440,9 @@ class Noise(Model):
 
     @property
     def draws(self) -> dict[str, Any]:
-        """By what is disturbed: the function that draws samples, and whether a host has one
-        sample for all."""
+        """For `compute`, `launch` and `link`, if set: the function that draws samples, and whether
+        all GPUs of a host have the same sample.
+        """
         spreads = {name: getattr(self, name) for name in type(self).model_fields}
         return {
             name: (spread.draw, spread.common == "host")
@@ -442,8 +457,8 @@ JobName = Annotated[str, Field(pattern=r"^[^\W_][\w.-]*$")]
 class JobConfig(Model):
     """One of several jobs of a cluster.
 
-    It has a number of hosts and a way to choose them among the free ones, or it names hosts. Its
-    operations or steps run one after the other from `start` on: `repeat` of them, or until the
+    It states a number of hosts and how they are chosen among the free ones, or it lists its hosts.
+    Its operations or steps run one after the other from `start` on: `repeat` of them, or until the
     longest of the other jobs is finished.
     """
 
@@ -471,7 +486,7 @@ class BackgroundConfig(Model):
 
     @model_validator(mode="after")
     def _aimed(self) -> "BackgroundConfig":
-        """Raise an error for a target of a pattern that has none."""
+        """Raise an error for a target if the pattern has none."""
         if self.target is not None and self.pattern not in ("incast", "hotspot"):
             raise FieldError(f"{self.pattern} has none, only incast and hotspot", "target")
         return self
@@ -519,7 +534,7 @@ class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove
     @model_validator(mode="before")
     @classmethod
     def _moved(cls, values: Any) -> Any:
-        """The scenario with `workload.timing`, the older place, moved to `timing`."""
+        """Return the keys of a file with `workload.timing`, an older place, moved to `timing`."""
         work = values.get("workload") if isinstance(values, dict) else None
         if not isinstance(work, dict) or "timing" not in work:
             return values
@@ -531,10 +546,10 @@ class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove
     @model_validator(mode="before")
     @classmethod
     def _seeded(cls, values: Any) -> Any:
-        """The scenario with its seed in the cluster and the fabric, unless these have seeds of
-        their own.
+        """Return the keys of a file with the scenario's seed also in the cluster and the fabric,
+        unless these have seeds of their own.
 
-        Hosts are placed at random by it, and routes are hashed by it.
+        The seed decides how hosts are placed at random and how routes are hashed.
         """
         seed = values.get("seed") if isinstance(values, dict) else None
         cluster = values.get("cluster") if seed else None
@@ -585,13 +600,14 @@ class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove
 
     @property
     def timed(self) -> bool:
-        """Whether a fault begins while an operation or step runs."""
+        """Whether a fault begins while an operation or a step runs."""
         return any(fault.at is not None for fault in self.cluster.faults)
 
     @property
     def retries(self) -> Retries | None:
-        """How lost messages are sent again; None if the transport is not driven by NCCL over
-        verbs."""
+        """The retry timer for lost messages; None if NCCL does not drive the transport over
+        verbs.
+        """
         usual = self.cluster.usual_transport if self.cluster.members else ""
         fabric = self.cluster.fabric
         if ((fabric.transport if fabric else None) or usual) not in ("infiniband", "roce"):
@@ -604,32 +620,34 @@ class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove
 
     @property
     def disturbances(self) -> "tuple[dict[str, Any], int, int] | None":
-        """How noise is drawn, the number of samples and the seed; None without noise."""
+        """How noise is drawn (`Noise.draws`), the number of samples and the seed; None without
+        noise.
+        """
         if self.noise is None:
             return None
         return self.noise.draws, self.samples or SAMPLES, self.seed
 
     def launch_costs(self) -> LaunchCosts:
-        """The section `launch` as an object, also if the file only names a style."""
+        """Return the section `launch` as an object, also if the file only names a style."""
         if isinstance(self.launch, LaunchCosts):
             return self.launch
         return LaunchCosts(style=self.launch)
 
 
 def cluster_label(config: ClusterConfig) -> str:
-    """The names of the machines, or of the graph."""
+    """Return the names of the machines, or of the graph, as a label."""
     if config.graph is not None:
         return config.graph.kind
     return " + ".join(dict.fromkeys(group.loaded.name for group in config.members))
 
 
 def node_count(config: ClusterConfig) -> int:
-    """The number of hosts; a graph counts as one."""
+    """Return the number of hosts; a graph counts as one."""
     return 1 if config.graph is not None else sum(group.nodes for group in config.members)
 
 
 def hosts_label(config: ClusterConfig) -> str:
-    """How many hosts there are of which machine: `2 x dgx-h100 + 1 x dgx-a100`."""
+    """Return the number of hosts of each machine as a label: `2 x dgx-h100 + 1 x dgx-a100`."""
     if config.graph is not None:
         return f"1 x {cluster_label(config)}"
     counts = dict[str, int]()
@@ -639,7 +657,7 @@ def hosts_label(config: ClusterConfig) -> str:
 
 
 def cluster_question(config: ClusterConfig) -> dict[str, Any]:
-    """The section `cluster` with the contents of its machine files, as plain values."""
+    """Return the section `cluster` as plain values, with the contents of its machine files."""
     section: dict[str, Any] = config.model_dump(mode="json", exclude={"machine", "groups"})
     section["hosts"] = [
         group.model_dump(mode="json") | {"machine": group.loaded.machine.model_dump(mode="json")}
@@ -649,9 +667,10 @@ def cluster_question(config: ClusterConfig) -> dict[str, Any]:
 
 
 def line_rate(config: ClusterConfig) -> float | None:
-    """The rate in GB/s with which a bus bandwidth is compared; None if there is no single one.
+    """Return the rate in GB/s with which a bus bandwidth is compared; None if there is no single
+    one.
 
-    With several hosts it is that of the NICs of a host, else that of a GPU's links.
+    With several hosts it is the rate of all NICs of a host, else that of a GPU's links.
     """
     if config.graph is not None:
         graph: Any = config.graph

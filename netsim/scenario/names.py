@@ -7,13 +7,13 @@ from pydantic import BeforeValidator, WithJsonSchema
 from netsim.base.errors import shown, suggest
 from netsim.collectives.collective import NAMES
 
-# Bytes of an element, by the names of nccl-tests.
+# Bytes of an element of each data type, by the names of nccl-tests.
 DTYPES = {
     "int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "half": 2, "float": 4,
     "double": 8, "bfloat16": 2, "f8e4m3": 1, "f8e5m2": 1,
 }  # fmt: skip
 
-# Names of data types in PyTorch and in logs.
+# The names of nccl-tests for names of data types in PyTorch and in logs.
 DTYPE_NAMES = {
     "fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2", "fp16": "half", "float16": "half",
     "bf16": "bfloat16", "fp32": "float", "float32": "float", "fp64": "double", "float64": "double",
@@ -24,7 +24,7 @@ _FOLDED = {name.replace("_", ""): name for name in NAMES} | _SHORT
 
 
 def collective_name(value: object) -> str:
-    """The name of a collective as nccl-tests writes it, from any usual spelling."""
+    """Return the name of a collective as nccl-tests writes it, from any usual spelling."""
     if isinstance(value, str):
         name = _FOLDED.get(value.lower().replace("_", "").replace("-", "").removesuffix("perf"))
         if name:
@@ -35,7 +35,7 @@ def collective_name(value: object) -> str:
 
 
 def dtype_name(value: object) -> object:
-    """The name of a data type as nccl-tests writes it, from any usual name."""
+    """Return the name of a data type as nccl-tests writes it, from any usual name."""
     return DTYPE_NAMES.get(value.lower(), value) if isinstance(value, str) else value
 
 

@@ -28,7 +28,9 @@ _HINT = "a list, {from, to, step}, {from, to, factor}, or {files: 'topologies/*.
 
 
 def axis_values(source: Source, path: KeyPath, value: Any) -> list[Any]:
-    """The values of an axis, at least one."""
+    """Return the values of an axis, at least one. `value` is what the file has at `path`: a list, a
+    range, or a pattern of files.
+    """
     if isinstance(value, Mapping) and "files" in value:
         return _files(source, path, value)
     if isinstance(value, Mapping) and {"from", "to"} & set(value):
@@ -41,7 +43,7 @@ def axis_values(source: Source, path: KeyPath, value: Any) -> list[Any]:
 
 
 def _files(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]:
-    """The paths of the files that match a pattern, also among the presets."""
+    """Return the paths of the files that match a pattern; presets are also searched."""
     pattern = value["files"]
     if len(value) > 1 or not isinstance(pattern, str):
         raise source.error(path, "expected {files: PATTERN} such as {files: 'topologies/*.yaml'}")
@@ -56,10 +58,11 @@ def _files(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]
 
 
 def _range(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]:
-    """The values of a range: `{from: 8, to: 64, step: 8}`, or `{from: 1K, to: 1M, factor: 2}`.
+    """Return the values of a range such as `{from: 8, to: 64, step: 8}` or `{from: 1K, to: 1M,
+    factor: 2}`.
 
     Raises:
-        ScenarioError: a key is wrong or missing; the error has its place.
+        ScenarioError: a key is wrong or missing; the error has its position.
     """
     _check_range_keys(source, path, value)
     first, unit = _quantity(source, (*path, "from"), value["from"])
@@ -99,7 +102,9 @@ def _check_range_keys(source: Source, path: KeyPath, value: Mapping[str, Any]) -
 
 
 def _geometric(first: Fraction, last: Fraction, factor: Fraction) -> list[Fraction]:
-    """Values that grow by a factor; a last value counts if only rounding puts it above the end."""
+    """Return values that grow by a factor. A last value that exceeds the end only by rounding is
+    included.
+    """
     values = [first]
     while values[-1] * factor <= last * (1 + Fraction(1, 10**12)) and len(values) < MOST_VALUES:
         values.append(values[-1] * factor)
@@ -107,7 +112,7 @@ def _geometric(first: Fraction, last: Fraction, factor: Fraction) -> list[Fracti
 
 
 def _sizes(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]:
-    """The values of a range of sizes whose ends are in different units, in bytes."""
+    """Return the values in bytes of a range of sizes whose ends have different units."""
     try:
         first = parse_size(value["from"])
         last = parse_size(value["to"])
@@ -118,7 +123,7 @@ def _sizes(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]
 
 
 def _quantity(source: Source, path: KeyPath, value: Any) -> tuple[Fraction, str]:
-    """The number and the unit of a quantity."""
+    """Return the number and the unit of a quantity such as `400Gbps`."""
     text = str(getattr(value, "text", value))
     match = _QUANTITY.fullmatch(text.strip()) if not isinstance(value, bool) else None
     if not match:
@@ -127,7 +132,7 @@ def _quantity(source: Source, path: KeyPath, value: Any) -> tuple[Fraction, str]
 
 
 def _written(number: Fraction, unit: str) -> Any:
-    """A number with its unit as text, or as a number without a unit."""
+    """Return a number with its unit as text; a number without a unit stays a number."""
     plain = int(number) if number.denominator == 1 else float(number)
     return f"{plain:.12g}{unit}" if unit else plain
 
@@ -154,7 +159,7 @@ _WORK: dict[type, Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv,
     ast.Mod: operator.mod,
 }
-# A quantity without quotes, such as 400Gbps, as it is written elsewhere in a file.
+# A quantity without quotes, such as 400Gbps, as files have it in other places.
 _BARE = re.compile(
     r"('[^']*'|\"[^\"]*\")|(?<![\w.])(?![0-9.]+[eE][0-9]+\b)([0-9][0-9.]*[A-Za-z%][\w/%]*)"
 )
@@ -163,14 +168,14 @@ _EXAMPLE = "expected a condition such as cluster.nodes > 4 and workload.algorith
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition: its text, its place in the file, and its syntax tree."""
+    """A condition: its text, its path in the file, and its syntax tree."""
 
     text: str
     path: KeyPath
     tree: ast.expr
 
     def holds(self, lookup: Callable[[str], Any]) -> bool:
-        """Whether the condition holds; `lookup` returns the value of a key."""
+        """Return whether the condition holds; `lookup` returns the value of a key."""
         return bool(_value(self.tree, lookup, self.text))
 
     @property
@@ -182,7 +187,7 @@ class Condition:
 
 
 def parse_condition(text: str, path: KeyPath) -> Condition:
-    """The condition of a text.
+    """Parse a condition.
 
     Raises:
         ValueError: the text is no condition.
@@ -197,7 +202,11 @@ def parse_condition(text: str, path: KeyPath) -> Condition:
 
 
 def _value(node: ast.expr, lookup: Callable[[str], Any], text: str, *, trial: bool = False) -> Any:
-    """The value of a part of a condition; a `trial` looks up all keys and compares nothing."""
+    """Return the value of a node of a condition's syntax tree.
+
+    With `trial`, all keys are looked up and nothing is compared: to list keys and find syntax
+    errors. `text` is the condition, for messages.
+    """
 
     def inside(child: ast.expr) -> Any:
         return _value(child, lookup, text, trial=trial)
@@ -227,7 +236,7 @@ def _value(node: ast.expr, lookup: Callable[[str], Any], text: str, *, trial: bo
 
 
 def _key(node: ast.expr, text: str) -> str:
-    """The dotted key of a name or an attribute."""
+    """Return the dotted key that a name or an attribute in the syntax tree means."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -236,7 +245,9 @@ def _key(node: ast.expr, text: str) -> str:
 
 
 def _worked(work: Callable[[Any, Any], Any], left: Any, right: Any, text: str) -> Any:
-    """The result of an operation of arithmetic on two numbers or quantities."""
+    """Return the result of an arithmetic operation on two numbers or quantities; `text` is the
+    condition, for messages.
+    """
     try:
         return work(_number(left), _number(right))
     except (TypeError, ZeroDivisionError):
@@ -246,8 +257,9 @@ def _worked(work: Callable[[Any, Any], Any], left: Any, right: Any, text: str) -
 
 
 def _compared(compare: Callable[[Any, Any], bool], left: Any, right: Any, text: str) -> bool:
-    """The result of a comparison of two values; two texts are compared as quantities if they are
-    any."""
+    """Return the result of a comparison of two values; two texts are compared as quantities if both
+    are such.
+    """
     if isinstance(left, str) and isinstance(right, str) and left != right:
         left, right = _measured(left, right)
     elif isinstance(left, int | float) != isinstance(right, int | float):
@@ -260,7 +272,9 @@ def _compared(compare: Callable[[Any, Any], bool], left: Any, right: Any, text: 
 
 
 def _as_number(value: Any) -> Any:
-    """The number of a text such as 2.20, which axes keep as it is written; or else the value."""
+    """Return the number that a text such as 2.20 means (axes keep the text as written); else the
+    value itself.
+    """
     if isinstance(value, str):
         with suppress(ValueError):
             return plain_scalar(value)
@@ -268,7 +282,9 @@ def _as_number(value: Any) -> Any:
 
 
 def _measured(left: str, right: str) -> tuple[Any, Any]:
-    """Two quantities of one kind (rates, times or sizes) as numbers, or else the texts."""
+    """Return two quantities of one kind (rates, times or sizes) as numbers; else the texts
+    themselves.
+    """
     for parse in (parse_bandwidth, parse_time, parse_size):
         try:
             return parse(left), parse(right)
@@ -278,12 +294,12 @@ def _measured(left: str, right: str) -> tuple[Any, Any]:
 
 
 def _number(value: Any) -> Any:
-    """The number of a quantity, or the value."""
+    """Return the number of a quantity; else the value itself."""
     return _measured(value, value)[0] if isinstance(value, str) else value
 
 
 def looked_up(data: Mapping[str, Any], axes: Mapping[str, Any], key: str) -> Any:
-    """The value of a key: of an axis, or else of the scenario.
+    """Return the value of a key: that of the axis with this name, else that in the scenario.
 
     Raises:
         KeyError: neither has the key.
@@ -302,11 +318,11 @@ def looked_up(data: Mapping[str, Any], axes: Mapping[str, Any], key: str) -> Any
 
 
 # The section `sweep` of a scenario: axes and their values, zipped axes, named variants, conditions,
-# a base line and seeds. Most dotted keys and their values are not interpreted here.
+# a base line and seeds. Most dotted keys and their values are not interpreted in this module.
 
 MOST_CELLS = 1_000_000
 NOT_SWEPT = ("name", "sweep", "outputs", "prices", "report")
-# Axes that are conditions and not choices; results are compared under equal conditions.
+# Keys whose axes are conditions rather than choices; results are compared under equal conditions.
 CONDITIONS = (
     "workload.collective", "workload.sizes", "workload.root", "workload.ranks", "workload.pairs",
     "workload.matrix", "workload.split", "workload.model", "workload.batch", "workload.sequence",
@@ -321,24 +337,26 @@ Change = tuple[str, Any, KeyPath]  # a dotted key, its value, and the place of t
 
 @dataclass(frozen=True)
 class Axis:
-    """Alternative steps of a sweep.
+    """An axis of a sweep: alternative steps, each of which changes keys of the scenario.
 
-    Each step has a value for every name of the axis, which results show, and changes keys of the
-    scenario.
+    Each step is (values, changes). The values, one for each of the `names`, are shown in results: a
+    zipped axis has several names.
     """
 
     names: tuple[str, ...]
     steps: tuple[tuple[tuple[Any, ...], tuple[Change, ...]], ...]
 
     def changed(self, name: str) -> set[str]:
-        """The keys that a name changes: the name itself, or the keys of its variants."""
+        """Return the keys that a name changes: the name itself if it is a key, else the keys of all
+        its variants.
+        """
         keys = {key for _, changes in self.steps for key, _, _ in changes}
         return {name} if name in keys else keys
 
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One combination of steps: the value of every axis, and the changes of keys."""
+    """One combination of steps: the value of every axis by name, and the changes of keys."""
 
     axes: dict[str, Any]
     changes: tuple[Change, ...]
@@ -357,10 +375,11 @@ class Sweep:
 
     @property
     def conditions(self) -> list[str]:
-        """The names of the axes that are conditions; of each other axis, one value is to be chosen.
+        """The names of the axes that are conditions; for each other axis, the user wants to choose
+        a value.
 
-        Nobody chooses which part fails: such an axis is a condition of the other choices. If there
-        is no other choice, its parts are compared with the healthy cluster.
+        Nobody chooses which part fails: an axis over failing parts is a condition of the other
+        choices. If there is no other choice, its parts are compared with the healthy cluster.
         """
         conditions = [
             name for axis in self.axes for name in axis.names if self._is_condition(axis, name)
@@ -371,7 +390,9 @@ class Sweep:
         return [name for name in self.names if name in conditions or self._is_part_condition(name)]
 
     def _is_condition(self, axis: Axis, name: str) -> bool:
-        """Whether an axis is a condition: the scenario says so, or by default it is one."""
+        """Whether the name of an axis is a condition: because the scenario says so, or by
+        default.
+        """
         if name in self.report.get("conditions", ()):
             return True
         if name in (SEED, *self.report.get("choices", ())):
@@ -388,7 +409,7 @@ class Sweep:
         return tuple(name for axis in self.axes for name in axis.names)
 
     def points(self) -> Iterator[SweepPoint]:
-        """Yield every combination, before conditions exclude any."""
+        """Yield every combination of steps, before `skip` and `only` exclude any."""
         for steps in product(*(axis.steps for axis in self.axes)):
             values = [value for step in steps for value in step[0]]
             changes = tuple(change for step in steps for change in step[1])
@@ -396,7 +417,7 @@ class Sweep:
 
 
 def read_sweep(source: Source) -> Sweep:
-    """The sweep of a scenario; errors in it have their place."""
+    """Return the sweep of a scenario; errors have their position in the file."""
     section = source.data.get("sweep") or {}
     if not isinstance(section, Mapping):
         raise source.error(("sweep",), f"expected keys and their values, got {shown(section)}")
@@ -431,8 +452,9 @@ FAULTS = ("faults", "cluster.faults")
 
 
 def _each_part(source: Source, path: KeyPath, name: str, value: str) -> Axis:
-    """The axis of `faults: each nic`: the healthy cluster, and the cluster without each of the
-    parts."""
+    """Return an axis such as `faults: each nic`: the healthy cluster, and the cluster with each of
+    the parts failing.
+    """
     steps = []
     for step in part_steps(source, path, value):
         changes = tuple((key, changed, path) for key, changed in step.changes)
@@ -441,8 +463,9 @@ def _each_part(source: Source, path: KeyPath, name: str, value: str) -> Axis:
 
 
 def _reported_kinds(source: Source, axes: Sequence[Axis]) -> Mapping[str, Any]:
-    """The axes that `report` calls conditions and choices; a key that is not swept may be listed
-    too."""
+    """Return the names that `report` lists as conditions and as choices; they may be keys that are
+    not swept.
+    """
     report = source.data.get("report")
     names = [name for axis in axes for name in axis.names]
     listed = report if isinstance(report, Mapping) else {}
@@ -457,7 +480,7 @@ def _reported_kinds(source: Source, axes: Sequence[Axis]) -> Mapping[str, Any]:
 
 
 def _plain(source: Source, path: KeyPath, key: str, value: Any) -> Axis:
-    """The axis of one key."""
+    """Return the axis of one key."""
     _check_key(source, path, key)
     if key not in Scenario.model_fields and (near := suggest(key, WORDS)):
         words = ", ".join(WORDS)
@@ -469,7 +492,7 @@ def _plain(source: Source, path: KeyPath, key: str, value: Any) -> Axis:
 
 
 def _zipped(source: Source, path: KeyPath, value: Any) -> list[Axis]:
-    """The axes of `zip`: several keys change together."""
+    """Return the axes of `zip`: several keys change together."""
     groups = list(enumerate(value)) if isinstance(value, list) else [(None, value)]
     axes = []
     for number, group in groups:
@@ -494,7 +517,7 @@ def _zipped(source: Source, path: KeyPath, value: Any) -> list[Axis]:
 
 
 def _variants(source: Source, path: KeyPath, value: Any) -> list[Axis]:
-    """The axes of `variants`: each value is a name for several changes."""
+    """Return the axes of `variants`: each value is a name for several changes."""
     if not isinstance(value, Mapping) or not value:
         raise source.error(path, "expected {axis: {name: {key: value, …}, …}}")
     axes = []
@@ -520,7 +543,7 @@ def _variants(source: Source, path: KeyPath, value: Any) -> list[Axis]:
 
 
 def _seeds(source: Source, section: Mapping[str, Any]) -> list[Axis]:
-    """The axis of `seeds`, a list or a number of seeds; no axis without this key."""
+    """Return the axis of `seeds`, a list or a number of seeds; no axis without this key."""
     if "seeds" not in section:
         return []
     value = section["seeds"]
@@ -558,7 +581,7 @@ def _check(source: Source, axes: list[Axis]) -> None:
 
 
 def _conditions(source: Source, word: str, section: Mapping[str, Any]) -> tuple[Condition, ...]:
-    """The conditions of `skip` or `only`."""
+    """Return the conditions of `skip` or `only` (`word`)."""
     value = section.get(word)
     if value is None:
         return ()
@@ -578,7 +601,7 @@ def _conditions(source: Source, word: str, section: Mapping[str, Any]) -> tuple[
 
 
 def _with_base(source: Source, sweep: Sweep, section: Mapping[str, Any]) -> Sweep:
-    """The sweep with the base line of its section."""
+    """Return the sweep with the base line that its section states."""
     base = section.get("base")
     if base is None:
         return sweep
@@ -597,14 +620,16 @@ def _with_base(source: Source, sweep: Sweep, section: Mapping[str, Any]) -> Swee
 
 
 def _values(sweep: Sweep, name: str) -> list[Any]:
-    """The different values of a name of an axis, in order."""
+    """Return the different values of the axis `name`, in order."""
     axis = next(axis for axis in sweep.axes if name in axis.names)
     place = axis.names.index(name)
     return list(dict.fromkeys(step[0][place] for step in axis.steps))
 
 
 def _label(value: Any) -> Any:
-    """The value of an axis as results show it: mappings and lists as text, others as written."""
+    """Return the value of an axis as results show it: mappings and lists as text, others as
+    written.
+    """
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {_label(entry)}" for key, entry in value.items())
     if isinstance(value, list | tuple):

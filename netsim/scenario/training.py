@@ -19,7 +19,7 @@ Number = Annotated[float, Field(ge=0, strict=False)]
 
 
 def _model_name(value: object) -> object:
-    """The value, after a check that a name is that of a model in the table."""
+    """Return the value; refuse the name of a model that is not in the table."""
     if isinstance(value, str):
         try:
             model_named(value)
@@ -35,8 +35,9 @@ ModelName = Annotated[
 
 
 class LayerConfig(Model):
-    """One layer of a custom model, for one sample; `repeat` is the number of such layers in a
-    row."""
+    """One layer of a custom model, for one sample; `repeat` is the number of such layers in
+    sequence.
+    """
 
     name: str = ""
     parameters: Index = 0
@@ -59,7 +60,7 @@ class LayerConfig(Model):
 
 
 class TransformerConfig(Model):
-    """A transformer by its dimensions; those that are left out follow from the others."""
+    """A transformer by its dimensions; dimensions that are left out follow from the others."""
 
     layers: Count
     hidden: Count
@@ -111,8 +112,9 @@ DataKind = Literal[
 class Parallelism(Model):
     """Degrees of parallelism, the order of ranks, and the kind of data parallelism.
 
-    `order` names the axes, the fastest first. `ep` divides the data-parallel ranks, as in Megatron,
-    or is an axis of its own: the one with which the product of the degrees is the number of GPUs.
+    `order` names the axes of parallelism, the one with consecutive ranks first. `ep` divides the
+    data-parallel ranks, as in Megatron, or is an axis of its own: whichever makes the product of
+    the degrees equal to the number of GPUs.
     """
 
     dp: Degree | None = None
@@ -165,13 +167,35 @@ class Pipeline(Model):
 
 
 class Replicas(Model):
-    """How data parallelism exchanges gradients and weights.
+    """How data parallelism exchanges gradients and weights. Keys have the names and the meaning of
+    the frameworks.
 
-    DDP: `bucket`, `first_bucket`, `overlap`, `no_sync`. FSDP: `reshard`, `backward_prefetch`,
-    `limit_all_gathers`, `shard` (the number of ranks that share one copy: HYBRID_SHARD).
-    Distributed optimizer: `overlap_gather`. With `sync_every`, gradients are only exchanged within
-    each of the `islands`. The islands exchange weights after that number of steps, with
-    `overlap_sync` during the next steps.
+    DDP:
+
+    - `bucket`, `first_bucket`: bytes of a bucket of gradients (`bucket_cap_mb`), and of the first
+      one; 0: a bucket for each tensor.
+    - `overlap`: whether gradients are exchanged during the backward pass.
+    - `no_sync`: whether gradients are exchanged only after the last micro-batch.
+
+    FSDP:
+
+    - `reshard`: whether gathered weights are freed after the forward pass.
+    - `backward_prefetch`: whether the next weights are gathered before (`pre`) or after (`post`)
+    the
+      gradients of a unit are computed.
+    - `limit_all_gathers`: whether the number of gathers in flight is limited.
+    - `shard`: number of ranks that share one copy of the weights (HYBRID_SHARD).
+
+    Others:
+
+    - `overlap_gather`: whether a distributed optimizer gathers weights during the forward pass.
+    - `delayed`: whether the gradients of a step are exchanged and applied during the next one.
+    - `gradient_dtype`: data type in which gradients are exchanged.
+    - `gather`: `fp8` gathers weights after their cast to FP8.
+    - `sync_every`: number of steps after which `islands` exchange weights; in between, gradients
+    are
+      exchanged only inside each island. With `overlap_sync` the weights are exchanged during the
+      next steps.
     """
 
     bucket: Bytes | Literal[0] = 25 * 2**20  # 0: a bucket for each tensor
@@ -204,16 +228,18 @@ class Replicas(Model):
 
 
 class CompressionConfig(Model):
-    """Gradients in fewer bytes: in a lower precision, or only the largest fraction `keep` of
-    them."""
+    """Gradients that are exchanged in fewer bytes: in a lower precision, or only the fraction
+    `keep` of them with the largest values.
+    """
 
     kind: Literal["none", "fp16", "bf16", "fp8", "top-k"] = "none"
     keep: Part = 0.01
 
 
 class ExtraConfig(Model):
-    """A small collective: a preset by name, or a collective of a group of ranks at a moment of
-    the step."""
+    """A small additional collective of a step: a preset by name, or a collective of a group of
+    ranks at a certain moment.
+    """
 
     preset: (
         Literal[
@@ -256,7 +282,7 @@ class ComputeConfig(Model):
 
 
 class Straggler(Model):
-    """A GPU whose computations take `slowdown` times as long."""
+    """A GPU whose computations take `slowdown` times as long as usual."""
 
     rank: Index
     slowdown: Annotated[float, Field(ge=1, strict=False)]
@@ -267,12 +293,14 @@ Module = Literal["core_attn", "mla_up_proj", "layernorm", "moe_act", "mlp", "moe
 
 
 class _Step(Model):
-    """What training steps and recorded steps share; titles begin with `title_start`."""
+    """What training steps and recorded steps have in common; `title_start` begins titles of
+    plots.
+    """
 
     title_start: ClassVar[str] = "a training step of"
 
     def size_list(self) -> list[int]:
-        """The sizes of a step: 0, since a step has no message size."""
+        """Return the sizes of a step: 0, since a step has no message size."""
         return [0]
 
 
@@ -321,9 +349,9 @@ class Training(_Step):
 class Recorded(_Step):
     """A recorded step: a trace of PyTorch's profiler, a Chakra trace, or an application in GOAL.
 
-    The profiler's trace is of one rank, and all ranks repeat it. `step` is the number of one of its
-    steps (by default the one of median length). Messages of GOAL with more than `rendezvous` bytes
-    wait for their receive.
+    A profiler's trace is of one rank, and all ranks repeat it. `step` is the number of the step in
+    the trace (default: the step of median length). Messages of GOAL with more than `rendezvous`
+    bytes wait for their receive.
     """
 
     title_start: ClassVar[str] = "what is recorded in"

@@ -317,7 +317,7 @@ def may_fold(scenario: Scenario, topology: Topology) -> bool:
     That needs paths that depend neither on load nor on the number of a message, no noise, and
     links that do not change in time.
     """
-    return has_equal_hops(scenario, topology) and topology.router.turns == 1
+    return has_equal_hops(scenario, topology) and topology.router.queue_pairs_in_turn == 1
 
 
 def has_equal_hops(scenario: Scenario, topology: Topology) -> bool:

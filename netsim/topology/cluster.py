@@ -37,7 +37,7 @@ from netsim.topology.machine import (
     oldest_machine,
 )
 from netsim.topology.network import Fabric, Policy, Ports, Selection, links_of_ports, without_ports
-from netsim.topology.router import ClusterRouter, Places, stack
+from netsim.topology.router import ClusterRouter, Places, stack_tables
 from netsim.yamlio.models import FieldError
 from netsim.yamlio.read import KeyPath, Source
 from netsim.yamlio.validate import validate
@@ -45,7 +45,19 @@ from netsim.yamlio.validate import validate
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A topology with its hosts and fabric; `notes` are messages for the user."""
+    """A topology with its hosts and fabric.
+
+    Args:
+        hosts: one Host for each class of equal hosts.
+        host_class: class of every host, an index of `hosts`.
+        domain: number of the NVLink domain of every host.
+        gpu_host: host of every GPU.
+        ports: the NIC ports of all hosts.
+        fabric: the network between hosts; None without one.
+        transport: kind of network.
+        notes: messages for the user.
+        dead_nics: NICs that faults removed, as `node2.nic3`.
+    """
 
     topology: graph.Topology
     hosts: tuple[Host, ...]
@@ -61,14 +73,14 @@ class Cluster:
 
     @property
     def routing(self) -> str:
-        """The policy by which connections choose among equal paths; "" without a fabric."""
+        """The routing policy of the fabric, such as `ecmp`; "" without a fabric."""
         router = self.topology.router
         if not isinstance(router, ClusterRouter) or router.selection is None:
             return ""
         return "rail" if router.rail else router.selection.policy.routing
 
     def machine_of(self, host: int) -> Machine:
-        """The machine of a host."""
+        """Return the machine of a host."""
         return self.hosts[int(self.host_class[host])].machine
 
 
@@ -77,11 +89,12 @@ class HostPlan:
     """The hosts of a cluster before they are laid out.
 
     Args:
+        name: name of the cluster.
         hosts: one Host for each class of equal hosts.
-        host_class: class of every host.
-        domain: NVLink domain of every host.
+        host_class: class of every host, an index of `hosts`.
+        domain: number of the NVLink domain of every host.
         names: name of every host.
-        position: place of every host in the fabric.
+        position: position of every host in the fabric.
     """
 
     name: str
@@ -92,12 +105,12 @@ class HostPlan:
     position: graph.Ints
 
     def per_host(self, counts: Sequence[int]) -> graph.Ints:
-        """Return a number for every host, given one for each class."""
+        """Return for each host the entry of `counts` for its class."""
         return np.array(counts, np.int32)[self.host_class]
 
     @property
     def ports(self) -> Ports:
-        """The NIC ports of all hosts."""
+        """The NIC ports of all hosts, host by host."""
         nics = self.per_host([host.nics for host in self.hosts])
         host = np.repeat(np.arange(len(nics), dtype=np.int32), nics)
         rail = _tiled(self, [host.rail for host in self.hosts])
@@ -107,8 +120,10 @@ class HostPlan:
 
 
 def _buses(hosts: Sequence[Host]) -> graph.Floats:
-    """Return the bytes per second of every GPU's PCIe link in both directions together, by
-    class and slot.
+    """Return the bytes per second of every GPU's PCIe link, both directions together.
+
+    A row for each class of hosts, a column for each GPU of the host; infinite where a host has
+    fewer GPUs.
     """
     limits = np.full((len(hosts), max(len(host.gpus) for host in hosts)), np.inf)
     for number, host in enumerate(hosts):
@@ -118,7 +133,11 @@ def _buses(hosts: Sequence[Host]) -> graph.Floats:
 
 
 def join(plan: HostPlan, fabric: Fabric | None, policy: Policy, *, rail: bool = False) -> Cluster:
-    """Lay out the hosts of a plan and the fabric between them; return the cluster."""
+    """Lay out the hosts of a plan and the fabric between them; return the cluster.
+
+    `policy` says how connections choose paths. `rail` is True for routing `rail`, with which data
+    changes to the receiver's rail inside the sender's host.
+    """
     ports = plan.ports
     places = _places(plan)
     layout = _layout(plan, fabric, ports)
@@ -128,7 +147,7 @@ def join(plan: HostPlan, fabric: Fabric | None, policy: Policy, *, rail: bool = 
     ]
     hosts_links = len(layout.links) - (len(fabric.tail) if fabric else 0)
     selection = Selection(fabric, policy) if fabric else None
-    router = ClusterRouter(places, stack(plan.hosts), selection, hosts_links, rail)
+    router = ClusterRouter(places, stack_tables(plan.hosts), selection, hosts_links, rail)
     memory = np.array([host.machine.gpu.memory_bandwidth for host in plan.hosts])
     bus = _buses(plan.hosts)[plan.host_class[places.gpu_host], places.gpu_slot]
     capacities = {"hbm": memory[plan.host_class][places.gpu_host], "bus": bus}
@@ -139,12 +158,16 @@ def join(plan: HostPlan, fabric: Fabric | None, policy: Policy, *, rail: bool = 
 
 
 def _starts(counts: graph.Ints) -> graph.Ints:
-    """The running sums of counts: at which number the items of each owner begin."""
+    """Return for each owner the number of its first item, if owner i has `counts[i]` items and all
+    items are numbered in order: [2, 3, 1] gives [0, 2, 5].
+    """
     return (np.cumsum(counts) - counts).astype(np.int32)
 
 
 def _places(plan: HostPlan) -> Places:
-    """Number the GPUs, NICs and links of all hosts."""
+    """Number the GPUs, NICs and links of all hosts: return for each host its first number, and for
+    each GPU its host.
+    """
     gpus = plan.per_host([len(host.gpus) for host in plan.hosts])
     owner = np.repeat(np.arange(len(gpus), dtype=np.int32), gpus)
     slot = np.arange(len(owner), dtype=np.int32) - np.repeat(_starts(gpus), gpus)
@@ -159,7 +182,9 @@ def _places(plan: HostPlan) -> Places:
 
 
 def _layout(plan: HostPlan, fabric: Fabric | None, ports: Ports) -> graph.Layout:
-    """Lay out the nodes and links of all hosts, then those of the fabric."""
+    """Return the nodes and links of all hosts, followed by those of the fabric. `ports` are the NIC
+    ports of the plan.
+    """
     layouts = [host.layout for host in plan.hosts]
     host_layouts = [layouts[kind] for kind in plan.host_class.tolist()]
     first_node = _starts(plan.per_host([len(layout.nodes) for layout in layouts]))
@@ -188,10 +213,16 @@ def _layout(plan: HostPlan, fabric: Fabric | None, ports: Ports) -> graph.Layout
 
 
 def _tiled(plan: HostPlan, parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """Return a column over all hosts, given the part of each class: the part of each host's class,
+    one after the other.
+    """
     return np.concatenate([parts[kind] for kind in plan.host_class.tolist()])
 
 
 def _host_links(plan: HostPlan, first_node: graph.Ints) -> dict[str, NDArray[Any]]:
+    """Return the links of all hosts as columns by name. `first_node` is the number of each host's
+    first node.
+    """
     links = [host.layout.links for host in plan.hosts]
     counts = plan.per_host([len(one) for one in links])
     first_link = np.repeat(_starts(counts), counts)
@@ -208,6 +239,10 @@ def _host_links(plan: HostPlan, first_node: graph.Ints) -> dict[str, NDArray[Any
 def _with_fabric(
     columns: dict[str, NDArray[Any]], fabric: Fabric, ends: graph.Ints
 ) -> dict[str, NDArray[Any]]:
+    """Return columns of links followed by those of the fabric.
+
+    `ends` is the node number in the topology of each node of the fabric (NIC ports, then switches).
+    """
     count = len(fabric.tail)
     before = len(columns["tail"])
     kind = np.full(count, graph.LINK_KINDS.index("fabric"), np.int8)
@@ -227,7 +262,12 @@ def _with_fabric(
 def _with_shared_switches(
     plan: HostPlan, layout: graph.Layout, first_node: graph.Ints
 ) -> graph.Layout:
-    """Merge the NVSwitches of all hosts of an NVLink domain into one node, `nvlink0.nvswitch0`."""
+    """Merge the NVSwitches of all hosts of an NVLink domain into one node, `nvlink0.nvswitch0` for
+    domain 0.
+
+    `first_node` is the number of each host's first node. Without domains of several hosts the
+    layout stays as it is.
+    """
     ups = [(host, host.machine.scale_up) for host in plan.hosts]
     local = [h.layout.nodes.index("nvswitch0") if up and up.hosts > 1 else -1 for h, up in ups]
     if max(local) < 0:
@@ -248,8 +288,8 @@ def _with_shared_switches(
     return graph.Layout(tuple(names[keep]), kinds, passes, links, reduces)
 
 
-def assembled(config: ClusterConfig) -> Cluster:
-    """Build the cluster of a section that names machines.
+def assemble(config: ClusterConfig) -> Cluster:
+    """Build the cluster of a `cluster` section that names machines.
 
     Faults are looked up by name in the healthy cluster. NICs that are dead from the start are then
     removed, and routes avoid links that are dead from the start.
@@ -269,7 +309,9 @@ def assembled(config: ClusterConfig) -> Cluster:
 
 
 def _with_faults(parts: "_Parts", healthy: Cluster) -> Cluster:
-    """Return the cluster with its faults applied."""
+    """Return the cluster with its faults applied, built anew if NICs or links are dead from the
+    start.
+    """
     usable = parts.transport.usable
     effects = faults.effects_of(healthy.topology, parts.config.faults, usable)
     damage = find_damage(healthy.topology, effects)
@@ -305,7 +347,7 @@ class _Parts:
             self.fabric = _fabric(config, described, plan, transport, key)
 
     def _plan(self, damage: Damage) -> HostPlan:
-        """Plan the hosts, without the dead links and NICs of damaged ones."""
+        """Plan the hosts, without the links inside hosts and the NICs that are dead in `damage`."""
         config = self.config
         hosts, host_class = _Classes(config, self.transport, damage).of_all()
         total = len(host_class)
@@ -315,11 +357,11 @@ class _Parts:
             host_class,
             _domains(hosts, host_class),
             tuple(f"node{number}" for number in range(total)),
-            placed(config, total),
+            positions_in_fabric(config, total),
         )
 
     def cluster(self, damage: Damage) -> Cluster:
-        """Return the cluster without its dead NICs and their cables.
+        """Return the cluster without the NICs that are dead in `damage`, and without their cables.
 
         Dead links stay in it, but no route crosses them. Other faults are not applied: all rates
         and latencies are the healthy ones, or those of `overrides`.
@@ -330,7 +372,8 @@ class _Parts:
         fabric = self.fabric
         policy = policy_of(self.described, transport, self.plan.ports.fastest_rate)
         if config.sites is not None and self.described.window is None:
-            # Only between sites is the round trip so long that connections wait for the window.
+            # Only between sites is the round trip long enough for the window of a connection to
+            # matter.
             policy = replace(policy, window=transport.window)
         if damage != NO_DAMAGE:
             plan = self._plan(damage)
@@ -354,9 +397,9 @@ class _Parts:
         return np.array([port in remaining for port in ports], bool)
 
     def _dead_cables(self, damage: Damage) -> NDArray[np.bool_]:
-        """Mask over the links of the healthy fabric: True if dead.
+        """Mask over the links of the healthy fabric: True if the link is dead.
 
-        The fabric's links are the last ones of the healthy topology.
+        In the healthy topology the links of the fabric come last.
         """
         assert self.fabric is not None
         counts = [len(host.layout.links) for host in self.plan.hosts]
@@ -369,9 +412,14 @@ class _Parts:
 def _fabric(
     config: ClusterConfig, fabric: Any, plan: HostPlan, transport: Transport, key: str
 ) -> Fabric:
-    """Build the fabric between the hosts, or between the hosts of several sites.
+    """Build the fabric between the hosts, or that of several sites.
 
-    `key` is where the fabric stands in the file, for error messages.
+    Args:
+        config: the `cluster` section.
+        fabric: the model of the fabric, one of `fabrics.config`.
+        plan: the hosts.
+        transport: the transport.
+        key: key of the fabric in the file, for error messages.
     """
     total = len(plan.host_class)
     sites = config.sites
@@ -388,7 +436,9 @@ def _fabric(
 
 
 def _transport(config: ClusterConfig) -> Transport:
-    """Return the transport of the cluster, with the calibration of its oldest machine."""
+    """Return the transport of the cluster, with the figures of the `calibration` of its oldest
+    machine.
+    """
     named = config.network.transport if config.network else None
     machine = oldest_machine(group.loaded.machine for group in config.members)
     usual = config.usual_transport
@@ -399,16 +449,18 @@ def _transport(config: ClusterConfig) -> Transport:
 
 
 def usual_fabric(nics: int) -> Any:
-    """Return the fabric if the file names none: rail-optimized and non-blocking, or a switch
-    for one NIC.
+    """Return the fabric for a file that names none: a single switch if hosts have one NIC, else a
+    rail-optimized fabric without oversubscription. `nics` is the number of NICs of a host.
     """
     if nics > 1:
         return RailOptimized(kind="rail-optimized")
     return SingleSwitch(kind="single-switch")
 
 
-def placed(config: ClusterConfig, total: int) -> graph.Ints:
-    """Return the place in the fabric of every host of the job."""
+def positions_in_fabric(config: ClusterConfig, total: int) -> graph.Ints:
+    """Return the position in the fabric of every host of the job, by the key `placement`. `total`
+    is the number of hosts of the job.
+    """
     size = (config.network.nodes if config.network else None) or total
     if config.sites is not None and config.sites.hosts(total) and size != total:
         raise FieldError("has no meaning beside sites: each joins its hosts", "fabric", "nodes")
@@ -433,9 +485,10 @@ def placed(config: ClusterConfig, total: int) -> graph.Ints:
 
 
 def _domains(hosts: tuple[Host, ...], host_class: graph.Ints) -> graph.Ints:
-    """Return the NVLink domain of every host.
+    """Return the number of the NVLink domain of every host.
 
-    Consecutive hosts whose machines have domains of the same size fill one domain after the other.
+    Consecutive hosts whose machines have domains of the same size fill one domain after the other:
+    with domains of 2 hosts, hosts 0 to 4 are in domains 0, 0, 1, 1, 2.
     """
     sizes = np.array([h.machine.scale_up.hosts if h.machine.scale_up else 1 for h in hosts])
     domain = np.zeros(len(host_class), np.int32)
@@ -461,7 +514,7 @@ class _Classes:
     damage: Damage = NO_DAMAGE
 
     def of_all(self) -> tuple[tuple[Host, ...], graph.Ints]:
-        """Return one Host per class, and the class of every host."""
+        """Return one Host for each class, and the class of every host."""
         class_numbers: dict[Any, int] = {}
         classes: list[Host] = []
         result: list[int] = []
@@ -476,7 +529,9 @@ class _Classes:
         return tuple(classes), np.array(result, np.int32)
 
     def _peculiar(self, host: int) -> tuple[Any, ...]:
-        """What distinguishes a host within its group: its overrides, dead links and dead NICs."""
+        """Return what distinguishes a host from others of its group: the numbers of its overrides,
+        its dead links and its dead NICs.
+        """
         if not self.config.overrides and self.damage == NO_DAMAGE:
             return (), (), frozenset()
         numbers = [n for n, override in enumerate(self.config.overrides) if override.applies(host)]
@@ -498,8 +553,13 @@ class _Classes:
         dead: tuple[str, ...],
         dead_nics: frozenset[int],
     ) -> Host:
-        """Make the Host of a class: the machine of its group, with overrides and without dead
-        parts.
+        """Make the Host of a class.
+
+        Args:
+            group: the group of the hosts.
+            overrides: numbers of the overrides that change the host.
+            dead: dead links inside the host, such as `gpu0->pcie0`.
+            dead_nics: numbers of its dead NICs.
         """
         machine = group.loaded.machine
         gpus = group.gpus or tuple(range(group.gpus_per_node or machine.gpu.count))
@@ -531,7 +591,9 @@ class _Classes:
 
 
 def _check_nics(nics: tuple[int, ...], count: int, override: int) -> None:
-    """Refuse NICs that the host does not have."""
+    """Refuse NICs that a host with `count` NICs does not have. `override` is the number of the
+    override that lists them.
+    """
     for place, nic in enumerate(nics):
         if nic >= count:
             have = f"NICs 0 to {count - 1}" if count else "no NICs"
@@ -566,7 +628,9 @@ def build_topology(config: ClusterConfig | Mapping[str, Any]) -> graph.Topology:
 
 
 def build_at(config: ClusterConfig, source: Source, path: KeyPath = ("cluster",)) -> graph.Topology:
-    """Build the topology of a section of a file; errors name the place in the source."""
+    """Build the topology of the `cluster` section at `path` of a file; errors state the line in the
+    source.
+    """
     try:
         return build_topology(config)
     except graph.TopologyError as error:
@@ -574,8 +638,11 @@ def build_at(config: ClusterConfig, source: Source, path: KeyPath = ("cluster",)
 
 
 def placed_in(source: Source, error: graph.TopologyError, path: KeyPath) -> ScenarioError:
-    """Return an error with its place in the source; its message begins with the key that it is
+    """Return a ScenarioError with the position in the source of the key that the TopologyError is
     about.
+
+    The message of a TopologyError may begin with this key, such as `fabric.nodes: …`. `path` is the
+    path of the section.
     """
     match = FIELD.fullmatch(error.message)
     field, message = match.groups() if match else ("", error.message)
@@ -584,11 +651,11 @@ def placed_in(source: Source, error: graph.TopologyError, path: KeyPath) -> Scen
 
 
 def build_cluster(config: ClusterConfig) -> "Cluster":
-    """Build the cluster of a section that names machines; errors begin with the key they are
-    about.
+    """Build the cluster of a section that names machines. Every error is a TopologyError whose
+    message begins with the key that it is about.
     """
     try:
-        return assembled(config)
+        return assemble(config)
     except FieldError as error:
         path = ".".join(map(str, error.path))
         raise graph.TopologyError(f"{path}: {error.message}" if path else error.message) from None

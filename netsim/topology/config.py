@@ -12,7 +12,15 @@ from netsim.base.errors import InputError, ScenarioError, suggest
 from netsim.topology.graph import GraphSketch, Switching, Topology, TopologyError
 from netsim.topology.load import Loaded, find_machine
 from netsim.topology.machine import Machine, oldest_machine
-from netsim.topology.routing import StaticRouter, check_grid, full_mesh, ring, switch, torus, walk
+from netsim.topology.routing import (
+    StaticRouter,
+    cheapest_paths,
+    check_grid,
+    full_mesh,
+    ring,
+    switch,
+    torus,
+)
 from netsim.yamlio import models
 from netsim.yamlio.models import Bandwidth, Count, Delays, FieldError, Index, ListOf, Model, Seconds
 
@@ -22,7 +30,7 @@ MOST_NICS_A_GPU = 4  # 32 EFA devices beside 8 GPUs (p5.48xlarge)
 
 
 def _existing_machine(name: str) -> str:
-    """Validate the name of a machine."""
+    """Return the name of a machine; raise a ValueError if there is no such machine."""
     try:
         find_machine(name)
     except ScenarioError:
@@ -43,7 +51,15 @@ else:  # most scenarios name a machine; the model of machines is imported only f
 
 
 class HostGroup(Model):
-    """Equal hosts of a mixed cluster."""
+    """A group of equal hosts in a mixed cluster.
+
+    - `machine`: the machine, by name or in full.
+    - `nodes`: number of hosts.
+    - `gpus_per_node`, `gpus`: how many GPUs of each host are used, or which.
+    - `nics_per_node`: how many NICs of each host are used.
+    - `nic`: line rate of each NIC, bytes per second.
+    - `p2p`: whether GPUs may reach each other's memory over PCIe.
+    """
 
     machine: MachineChoice
     nodes: Annotated[int, Field(ge=1, le=MOST_NODES)] = 1
@@ -68,15 +84,18 @@ class HostGroup(Model):
 
     @property
     def loaded(self) -> Loaded:
-        """The machine, read from its file if it is given by name."""
+        """The machine; read from its file if it is given by name."""
         return loaded(self.machine)
 
 
 class Override(Model):
-    """Changed values for one host, several hosts or (without `node`) all, or for links.
+    """Changed values for hosts, or for links.
 
-    `nics` lists the NICs that the hosts have. `link` is a name of links as in faults, which get
-    another line rate or latency.
+    - `node`: the host or hosts; without it, all.
+    - `nics`: the numbers of the NICs that these hosts have.
+    - `machine`: changed figures of the machine, nested as in its file.
+    - `link`: name or pattern of links, as in faults; they get another line rate `bandwidth` (bytes
+      per second) or `latency` (seconds).
     """
 
     node: Index | ListOf[Index] | None = None
@@ -100,24 +119,24 @@ class Override(Model):
 
     @property
     def hosts(self) -> tuple[int, ...]:
-        """The hosts that are named; () for all."""
+        """The hosts that `node` names; () if it applies to all."""
         if self.node is None:
             return ()
         return (self.node,) if isinstance(self.node, int) else self.node
 
     def applies(self, host: int) -> bool:
-        """Whether the override changes a host."""
+        """Whether the override applies to a host."""
         return self.node is None or host in self.hosts
 
 
 def loaded(machine: str | Machine) -> Loaded:
-    """Return a machine that is given by name or in full."""
+    """Return the machine with its name, given the name or the machine itself."""
     return find_machine(machine) if isinstance(machine, str) else Loaded("machine", machine)
 
 
 def check_nics(machine: Machine, per_node: int | None) -> None:
-    """Refuse more NICs than any host has. Another number than the machine's is a what-if, and
-    is allowed.
+    """Refuse a `nics_per_node` above 4 NICs a GPU, unless the machine has that many. A number that
+    differs from the machine's is a what-if, and is allowed.
     """
     most = max(MOST_NICS_A_GPU * machine.gpu.count, machine.nics.count if machine.nics else 0)
     if per_node is not None and per_node > most:
@@ -127,7 +146,9 @@ def check_nics(machine: Machine, per_node: int | None) -> None:
 
 
 def check_gpus(machine: Machine, per_node: int | None, gpus: tuple[int, ...] | None) -> None:
-    """Refuse GPUs that a machine does not have."""
+    """Refuse a number of GPUs, or numbers of GPUs, that the machine does not have; `per_node` and
+    `gpus` are the keys `gpus_per_node` and `gpus`.
+    """
     count = machine.gpu.count
     if per_node is not None and gpus is not None:
         raise FieldError("give gpus_per_node or gpus, not both", "gpus")
@@ -150,8 +171,8 @@ LinkKind = Literal["nvlink", "xgmi", "c2c", "pcie", "upi", "hostmem", "nic", "fa
 
 
 class _GeneratedGraph(Model):
-    """What all generated graphs have: the rate of a link in one direction, and the latency of a
-    hop.
+    """The keys of all generated graphs: bytes per second of a link in each direction, and seconds
+    of a hop.
     """
 
     bandwidth: Bandwidth
@@ -161,7 +182,7 @@ class _GeneratedGraph(Model):
 class PlainGraph(_GeneratedGraph):
     """GPUs on one switch, in a ring, or with a link between every two.
 
-    The latency is that of a link; of a switch, that from GPU to GPU.
+    `latency` is that of one link; of a switch, that of the whole way from GPU to GPU.
     """
 
     kind: Literal["switch", "ring", "full-mesh"]
@@ -174,18 +195,20 @@ class PlainGraph(_GeneratedGraph):
         return self
 
     def build(self) -> Topology:
-        """Return the topology."""
+        """Return the topology of the graph."""
         made = {"switch": switch, "ring": ring, "full-mesh": full_mesh}[self.kind]
         return made(self.gpus, self.bandwidth, self.latency)
 
 
 class TorusGraph(_GeneratedGraph):
-    """A grid of GPUs that closes in every dimension; `bandwidth` and `latency` may be lists by
-    dimension.
+    """A torus of GPUs.
 
-    With `twist`, the links that close a dimension of length k shift by k in the dimensions of
-    length 2k. Links between cubes with edges of `cube` GPUs pass optical switches, which add
-    `optical` seconds.
+    - `dims`: number of GPUs in each dimension.
+    - `bandwidth`, `latency`: one value, or a list with one value for each dimension.
+    - `twist`: whether the links that close a dimension of length k are shifted by k in the
+      dimensions of length 2k.
+    - `cube`: GPUs along the edge of a cube; links between cubes pass optical switches.
+    - `optical`: seconds that such links take longer.
     """
 
     kind: Literal["torus"]
@@ -215,7 +238,7 @@ class TorusGraph(_GeneratedGraph):
         return self
 
     def build(self) -> Topology:
-        """Return the topology."""
+        """Return the topology of the torus."""
         shape = {"twist": self.twist, "cube": self.cube, "optical": self.optical}
         return torus(self.dims, self.bandwidth, self.latency, **shape)
 
@@ -223,8 +246,8 @@ class TorusGraph(_GeneratedGraph):
 class NodeConfig(Model):
     """A node of a graph.
 
-    A GPU forwards the traffic of others only with `forwards: true`. A switch with `reduces` adds up
-    data that passes it.
+    - `forwards`: whether a GPU forwards traffic between others (default: no; other nodes: yes).
+    - `reduces`: whether a switch adds up data that passes it.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -234,8 +257,9 @@ class NodeConfig(Model):
 
 
 class LinkConfig(Model):
-    """A link, in both directions unless `both: false`. Directions of a half-duplex link share
-    one bandwidth.
+    """A link from node `from` to node `to`; also in the other direction unless `both: false`.
+
+    The two directions of a half-duplex link share one bandwidth (bytes per second).
     """
 
     tail: Annotated[str, Field(alias="from")]
@@ -300,10 +324,10 @@ class InlineGraph(Model):
         nodes = topology.gpu_nodes
         first = np.full(len(nodes), nodes[0])
         for ends in ((first, nodes), (nodes, first)):
-            if walk(topology, *ends) is not None:
+            if cheapest_paths(topology, *ends) is not None:
                 continue
             pairs = (np.array(pair)[:, None] for pair in zip(*ends, strict=True))
-            apart = next(pair for pair in pairs if walk(topology, *pair) is None)
+            apart = next(pair for pair in pairs if cheapest_paths(topology, *pair) is None)
             names = " to ".join(f"'{topology.nodes[int(node[0])]}'" for node in apart)
             raise FieldError(
                 f"not connected: there is no path from {names} (a GPU passes on traffic of others "
@@ -312,7 +336,7 @@ class InlineGraph(Model):
             )
 
     def build(self) -> Topology:
-        """Return the topology. Routes are the cheapest paths."""
+        """Return the topology of the graph. Its routes are cheapest paths, see StaticRouter."""
         graph = GraphSketch()
         for node in self.nodes:
             forwards = node.kind != "gpu" if node.forwards is None else node.forwards
@@ -328,7 +352,9 @@ GRAPHS = ("switch", "ring", "full-mesh", "torus")
 
 
 def _with_kind(value: object) -> object:
-    """Add `kind: inline` to a graph that lists its nodes and links."""
+    """Add `kind: inline` to a graph without a kind, which lists its nodes and links; refuse the
+    name of a file.
+    """
     named = value.get("file") if isinstance(value, dict) else value
     if isinstance(named, str) and "." in named:
         makes = f"`netsim topo import {named}` makes a scenario of another tool's network"
@@ -343,10 +369,12 @@ GraphConfig = Annotated[
 
 
 class Sites(Model):
-    """Sites with equal numbers of hosts, or with those that `nodes` lists, in order of the hosts.
+    """Several sites that share one job; hosts fill them in order.
 
-    `links` cables of `bandwidth` join every two sites. `latency` (one way) or `distance` says how
-    long they are."""
+    - `count`: number of sites with equally many hosts; or `nodes`: the number of hosts of each.
+    - `links`: cables between every two sites, each of `bandwidth` (bytes per second).
+    - `latency`: seconds from site to site (one way); or `distance`: metres of fiber.
+    """
 
     count: Annotated[int, Field(ge=2, le=64)] | None = None
     nodes: Annotated[ListOf[Count], Field(min_length=2, max_length=64)] | None = None
@@ -366,11 +394,11 @@ class Sites(Model):
 
     @property
     def delay(self) -> float:
-        """Seconds from one site to another."""
+        """Seconds from one site to another, one way."""
         return (self.distance or 0) * FIBRE if self.latency is None else self.latency
 
     def hosts(self, total: int) -> tuple[int, ...]:
-        """Return the number of hosts of every site, for `total` hosts."""
+        """Return the number of hosts of every site, if the cluster has `total` hosts."""
         count = self.count or 2
         host_counts = self.nodes or (max(1, total // count),) * count
         if sum(host_counts) != total:
@@ -391,7 +419,7 @@ else:
 
 
 class ClusterConfig(Model):
-    """Hosts of a machine joined by a fabric, or a graph of GPUs."""
+    """The `cluster` section of a scenario: hosts joined by a fabric, or a graph of GPUs."""
 
     machine: MachineChoice | None = None
     graph: GraphConfig | None = None
@@ -432,8 +460,8 @@ class ClusterConfig(Model):
 
     @property
     def network(self) -> Any:
-        """The fabric between hosts or, if hosts form NVLink domains, between these; None if not
-        given.
+        """The fabric that joins hosts or NVLink domains: `fabric.between` of NVLink domains if it
+        is given, else `fabric`; None if not given.
         """
         fabric = self.fabric
         if fabric is not None and fabric.kind == "nvlink-domain":
@@ -441,9 +469,10 @@ class ClusterConfig(Model):
         return fabric
 
     def nic_rate_of(self, group: HostGroup) -> float | None:
-        """The rate in bytes/s that the NICs of a group are set to; None: that of their machine.
+        """Return the line rate in bytes/s that the file sets for the NICs of a group; None: that of
+        their machine.
 
-        The rate of a group comes before that of the fabric, which all hosts share.
+        The rate of a group takes precedence over that of the fabric, which all hosts share.
         """
         if group.nic:
             return group.nic
@@ -451,19 +480,23 @@ class ClusterConfig(Model):
 
     @property
     def nic_rate(self) -> float | None:
-        """The rate in bytes/s that all NICs are set to; None: that of their machines."""
+        """The line rate in bytes/s that the file sets for all NICs; None: that of their
+        machines.
+        """
         if self.nic:
             return self.nic
         return self.network.nic if self.network else None
 
     @property
     def usual_transport(self) -> str:
-        """The transport if the fabric names none: that of the oldest machine."""
+        """The name of the transport that applies if the fabric names none: that of the oldest
+        machine.
+        """
         return oldest_machine(group.loaded.machine for group in self.members).transport
 
     @property
     def members(self) -> tuple[HostGroup, ...]:
-        """The hosts as groups; a cluster of equal hosts is one group."""
+        """The hosts as groups; a cluster with one `machine` is a single group."""
         if self.machine is None:
             return self.groups
         names = set(HostGroup.model_fields) & set(ClusterConfig.model_fields)

@@ -2,9 +2,12 @@
 
 A fault with `at` is active in *spans* of time. Between two instants at which a span begins or ends,
 the capacity is the healthy one times the fractions of all faults that are active
-(`faults.remaining_fraction`). What a dead link loses is sent again when the timer of its connection
-runs out, and again each time that it does, until the link answers or there were too many tries: so
-an outage that loses data lasts until the first try that is answered."""
+(`faults.remaining_fraction`).
+
+Data that a dead link loses is sent again when the retry timer of its connection expires, and again
+each time that it expires, until the link works or the number of tries is exhausted. So an outage
+that loses data lasts until the first try that succeeds.
+"""
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -12,7 +15,7 @@ from dataclasses import replace
 from math import inf
 
 from netsim.base.values import dataclass, grouped
-from netsim.topology.faults import Effect, Fault, remaining_fraction, scaled
+from netsim.topology.faults import Effect, Fault, remaining_fraction, scaled_capacity
 from netsim.topology.graph import Topology
 
 MOST_REPEATS = 10_000  # of a fault with `every`, after which it stops
@@ -22,19 +25,21 @@ Span = tuple[float, float]  # begin and end, seconds
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """The retry timer of a connection: lost data are sent again after `seconds`, at most `tries`
-    times."""
+    """The retry timer of a connection: lost data is sent again every `seconds`, at most `tries`
+    times.
+    """
 
     seconds: float
     tries: int
 
-    def answered(self, begin: float, outages: Sequence[Span]) -> float:
-        """Return when the first try after a loss at `begin` finds the link up; infinite if none.
+    def answer_time(self, begin: float, outages: Sequence[Span]) -> float:
+        """Return the time of the first retry after a loss at `begin` that finds the link up;
+        infinite if none does.
 
-        `outages` are sorted and do not overlap. A link that is down from 1 s to 3.5 s answers the
-        third try, 3 s after the loss:
+        `outages` are sorted and do not overlap. If a link is down from 1 s to 3.5 s, the third try,
+        3 s after the loss, succeeds:
 
-        >>> Retries(1.0, 7).answered(1.0, [(1.0, 3.5)])
+        >>> Retries(1.0, 7).answer_time(1.0, [(1.0, 3.5)])
         4.0
         """
         begins = [outage_begin for outage_begin, _ in outages]
@@ -45,9 +50,10 @@ class Retries:
                 return instant
         return inf
 
-    def given_up(self, begin: float) -> float:
-        """Return when the connection gives up after a loss at `begin`: one timer after the last
-        retry."""
+    def give_up_time(self, begin: float) -> float:
+        """Return when the connection gives up after a loss at `begin`: one timer period after the
+        last retry.
+        """
         return begin + (self.tries + 1) * self.seconds
 
 
@@ -60,7 +66,9 @@ def in_time(topology: Topology, retries: Retries | None) -> Topology:
     changes: list[tuple[float, int, float]] = []
     for links, active in _links_by_effects(topology, effects):
         for time, fraction in fraction_steps(active, retries):
-            changes += [(time, link, scaled(float(bandwidth[link]), fraction)) for link in links]
+            changes += [
+                (time, link, scaled_capacity(float(bandwidth[link]), fraction)) for link in links
+            ]
     slower: list[tuple[float, int, float]] = []
     for gpu, active in _effects_by_gpu(effects).items():
         slower += [(time, gpu, fraction) for time, fraction in fraction_steps(active, retries)]
@@ -69,7 +77,9 @@ def in_time(topology: Topology, retries: Retries | None) -> Topology:
 
 @dataclass(frozen=True, slots=True)
 class ActiveEffect:
-    """An effect on one resource: the fraction that it leaves of it."""
+    """An effect on one resource (a link or a GPU), and the fraction of its capacity that the effect
+    leaves.
+    """
 
     effect: Effect
     fraction: float
@@ -78,9 +88,10 @@ class ActiveEffect:
 def _links_by_effects(
     topology: Topology, effects: Sequence[Effect]
 ) -> Iterator[tuple[list[int], list[ActiveEffect]]]:
-    """Groups of links that the same effects act on, with these effects.
+    """Yield groups of links on which the same effects act, with these effects.
 
-    Of a half-duplex pair, it names the link whose capacity counts for both directions."""
+    A half-duplex pair appears once, as the link whose capacity counts for both directions.
+    """
     by_link: dict[int, dict[int, float]] = {}
     resource = topology.links.resource.tolist()
     for number, effect in enumerate(effects):
@@ -103,7 +114,8 @@ def _effects_by_gpu(effects: Sequence[Effect]) -> Mapping[int, list[ActiveEffect
 def fraction_steps(
     active: Sequence[ActiveEffect], retries: Retries | None
 ) -> list[tuple[float, float]]:
-    """Return from when on which fraction of a capacity is left, as (time, fraction); 1 before.
+    """Return how the fraction that is left of a capacity changes, as (time in seconds, fraction
+    from then on); before the first entry it is 1.
 
     Half from 0 s on, and nothing from 1 s to 2 s:
 
@@ -134,8 +146,11 @@ def fraction_steps(
 
 
 def _fraction_left(active: Sequence[ActiveEffect]) -> float:
-    """What effects that are active at once leave. Ports of one NIC that fall back on the others
-    share what the ports that are up carry; all other effects leave a fraction each."""
+    """Return the fraction of a capacity that is left while all these effects are active.
+
+    Ports of one NIC that fall back on each other share what the ports that are up carry. The
+    fractions of all other effects multiply.
+    """
     fallback = [one.effect for one in active if one.effect.fault.fallback]
     fractions = [one.fraction for one in active if not one.effect.fault.fallback]
     if fallback:
@@ -147,30 +162,33 @@ def _fraction_left(active: Sequence[ActiveEffect]) -> float:
 def _all_spans(
     active: Sequence[ActiveEffect], retries: Retries | None
 ) -> Iterator[tuple[int, Span]]:
-    """The spans of all effects on one resource, with the number of each."""
+    """Yield (number of the effect, span) for every span in which an effect of `active` holds."""
     losing = [entry.effect.fault for entry in active if entry.effect.fault.loses]
     for number, entry in enumerate(active):
         if retries is None or not entry.effect.fault.loses:
             yield from ((number, span) for span in spans_of(entry.effect.fault))
     if retries is not None and losing:
-        # Losing outages of one resource share one timer: their silences count as one effect.
+        # Outages that lose data on one resource share one retry timer: their spans count as one
+        # effect.
         first = next(n for n, entry in enumerate(active) if entry.effect.fault.loses)
-        yield from ((first, span) for span in _silences(losing, retries))
+        yield from ((first, span) for span in _silent_spans(losing, retries))
 
 
-def _silences(faults: Sequence[Fault], retries: Retries) -> Iterator[Span]:
-    """From each loss to the try that is answered. An outage that begins before an earlier loss is
-    answered loses nothing: nothing is sent meanwhile."""
+def _silent_spans(faults: Sequence[Fault], retries: Retries) -> Iterator[Span]:
+    """Yield the spans in which a link carries nothing: from each loss to the retry that succeeds.
+
+    An outage that begins within such a span loses nothing, because nothing is sent meanwhile.
+    """
     outages = _joined([span for fault in faults for span in spans_of(fault)])
     silent_until = -inf
     for begin, _ in outages:
         if begin >= silent_until:
-            silent_until = retries.answered(begin, outages)
+            silent_until = retries.answer_time(begin, outages)
             yield begin, silent_until
 
 
 def _joined(spans: Sequence[Span]) -> list[Span]:
-    """Spans in order of time, those that overlap or meet as one.
+    """Return spans sorted by time, with spans that overlap or touch merged into one.
 
     >>> _joined([(3.0, 5.0), (1.0, 3.0), (7.0, 8.0)])
     [(1.0, 5.0), (7.0, 8.0)]
@@ -185,7 +203,7 @@ def _joined(spans: Sequence[Span]) -> list[Span]:
 
 
 def spans_of(fault: Fault) -> Iterator[Span]:
-    """The spans in which a fault is active; none if it is permanent."""
+    """Yield the spans in which a fault is active; none if it is permanent."""
     if fault.at is None:
         return
     lasts = inf if fault.lasts is None else fault.lasts
@@ -197,8 +215,9 @@ def spans_of(fault: Fault) -> Iterator[Span]:
 def first_fatal_loss(
     topology: Topology, retries: Retries | None, dead_links: Collection[str]
 ) -> float | None:
-    """Return when the job ends because a link of `dead_links` (names) answers none of the tries;
-    None if all losses are answered."""
+    """Return when the job ends (seconds) because all retries over one of the links `dead_links`
+    (names) fail; None if a retry succeeds after each loss.
+    """
     if retries is None:
         return None
     effects = [effect for effect in topology.effects if not effect.fault.permanent]
@@ -207,6 +226,6 @@ def first_fatal_loss(
         losing = [one.effect.fault for one in active if one.effect.fault.loses]
         if not losing or not any(topology.link_name(link) in dead_links for link in links):
             continue
-        silences = _silences(losing, retries)
-        ends += [retries.given_up(begin) for begin, end in silences if end == inf]
+        silent_spans = _silent_spans(losing, retries)
+        ends += [retries.give_up_time(begin) for begin, end in silent_spans if end == inf]
     return min(ends, default=None)

@@ -1,11 +1,13 @@
-"""Faults: parts of a cluster that are slower, dead, or so for a time; and what that leaves.
+"""Faults: parts of a cluster that are slower or dead, always or for a time, and what capacity
+remains.
 
 A fault names parts (links, NICs, switches, rails, hosts, GPUs) and what is left of them. An
-*effect* is a fault looked up in a topology: the links and GPUs that it strikes and the fraction of
+*effect* is a fault looked up in a topology: the links and GPUs that it affects, and the fraction of
 their rates that it leaves. At any instant the capacity of a link or GPU is the healthy one times
 the fractions of all effects that are active then (`remaining_fraction`), whatever their order.
 
-What changes while an operation runs is in `fault_times`."""
+What changes while an operation runs is in `fault_times`.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
@@ -31,7 +33,7 @@ SWITCH_NODES = (NODE_KINDS.index("switch"), NODE_KINDS.index("nvswitch"))
 
 
 def _what_is_left(value: object) -> tuple[str, float]:
-    """Return what is left of a link: ("fraction", 0.5), or ("rate", bytes/s) of its line rate."""
+    """Parse what a fault leaves of a link: ("fraction", 0.5), or ("rate", line rate in bytes/s)."""
     if isinstance(value, tuple):  # read before
         return value
     if isinstance(value, str) and value.strip().endswith(("/s", "ps")):
@@ -48,20 +50,35 @@ Left = Annotated[tuple[str, float], Quantity(_what_is_left, "0%", "50%", "100Gbp
 class Fault(Model):
     """One part of a cluster, and what is left of it.
 
-    The part is one of: a `link` (`leaf0-spine3` for both directions, `leaf0->spine3` for one; all
-    cables between them, or with `#1` one of them), a `nic`, a `switch`, `leaf` or `spine`, a `rail`
-    (the NICs of that number in all hosts), a `host`, or a `gpu`. Names may be patterns
-    (`node*.nic3`). `bandwidth` is what is left of the links of the part: of a NIC, rail or host,
-    the cables of its NICs; of a switch, all its cables. A NIC, rail, switch, leaf or spine without
-    `bandwidth` is dead. `latency` is the latency of the link under the fault; a value below the
-    healthy one has no effect. `slowdown` is the factor by which a GPU, or all GPUs of a host, take
-    longer (1.3: 30 % longer).
+    The part is named by one of these keys; names may be patterns (`node*.nic3`):
 
-    `at` is when the fault begins, in seconds after the start of an operation or training step;
-    without `at` it is permanent. `for` (field `lasts`) is its duration, `every` the period at which
-    it comes again. A link that is down loses the data in flight; on InfiniBand and RoCE the sender
-    repeats them when its retry timer expires. With `loss: false` nothing is lost: transfers wait
-    until the link is up. With `fallback: true` the other ports of the NIC carry them meanwhile."""
+    - `link`: `leaf0-spine3` for both directions, `leaf0->spine3` for one; all cables between the
+    two
+      nodes, or with `#1` one of them.
+    - `nic`, `switch`, `leaf`, `spine`, `host`, `gpu`: a node or host.
+    - `rail`: the NICs of that number in all hosts.
+
+    What is left of it:
+
+    - `bandwidth`: what is left of the links of the part, as a fraction or a line rate: of a NIC,
+    rail
+      or host, the cables of its NICs; of a switch, all its cables. A NIC, rail, switch, leaf or
+          spine
+      without this key is dead.
+    - `latency`: latency of the link under the fault; a value below the healthy one has no effect.
+    - `slowdown`: factor by which a GPU, or all GPUs of a host, take longer (1.3: 30 % longer).
+
+    When:
+
+    - `at`: seconds after the start of an operation or training step; without it the fault is
+      permanent.
+    - `for` (field `lasts`): its duration in seconds.
+    - `every`: the period in seconds at which it comes again.
+    - `loss`: whether a link that is down loses the data in flight (the default); on InfiniBand and
+      RoCE the sender repeats them when its retry timer expires. With `loss: false` transfers wait
+      until the link is up.
+    - `fallback`: whether the other ports of the NIC carry its data meanwhile.
+    """
 
     link: str | None = None
     bandwidth: Left | None = None
@@ -123,12 +140,12 @@ class Fault(Model):
 
     @property
     def part(self) -> str:
-        """The kind of part that it names: `link`, `nic`, `gpu` and so on."""
+        """The kind of part that the fault names: `link`, `nic`, `gpu` and so on."""
         return next(name for name in PARTS if self._has(name))
 
     @property
     def down(self) -> bool:
-        """Whether no bandwidth is left of its links while it is active."""
+        """Whether the fault leaves no bandwidth of its links while it is active."""
         if self.part in ("gpu", "host"):
             return self.bandwidth is not None and self.bandwidth[1] == 0
         if self.bandwidth is None:
@@ -137,12 +154,14 @@ class Fault(Model):
 
     @property
     def permanent(self) -> bool:
-        """Whether it is there all the time, so that NCCL plans with it."""
+        """Whether the fault is there all the time, so that NCCL plans with it."""
         return self.at is None
 
     @property
     def loses(self) -> bool:
-        """Whether what is in flight when it begins is lost, and sent again after a timeout."""
+        """Whether data that is in flight when the fault begins is lost, and sent again after a
+        timeout.
+        """
         return self.at is not None and self.down and self.loss is not False and not self.fallback
 
 
@@ -168,9 +187,14 @@ NEEDS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What one fault does to a topology. `links` are the links that it strikes, both directions of
-    half-duplex ones, and `fractions` what it leaves of the bandwidth of each; `delayed` are those
-    that get its latency. `gpus` are the GPUs that it slows."""
+    """What one fault does to a topology.
+
+    Args:
+        links: links with less bandwidth; both directions of half-duplex links.
+        fractions: fraction that is left of the bandwidth of each of `links`.
+        delayed: links that get the latency of the fault.
+        gpus: numbers of the GPUs that it slows.
+    """
 
     fault: Fault
     links: Longs = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -196,15 +220,18 @@ def remaining_fraction(fractions: Iterable[float]) -> float:
 
 
 def with_faults(topology: Topology, faults: Sequence[Fault], usable: float = 1.0) -> Topology:
-    """The topology with its links and GPUs as permanent faults leave them.
+    """Return the topology with its links and GPUs as permanent faults leave them.
 
     Its `effects` are those of all faults: `fault_times.in_time` applies the ones that begin later.
-    `usable` is the fraction of the line rate of cables that the transport carries."""
+    `usable` is the fraction of the line rate of cables that the transport carries.
+    """
     return with_effects(topology, effects_of(topology, faults, usable))
 
 
 def with_effects(topology: Topology, effects: Sequence[Effect]) -> Topology:
-    """The topology with all permanent effects; the others are kept for `fault_times.in_time`."""
+    """Return the topology with all permanent effects applied. Effects of later faults are only
+    stored in it, for `fault_times.in_time`.
+    """
     layout = topology.layout
     links = layout.links
     latency = links.latency.copy()
@@ -221,7 +248,7 @@ def with_effects(topology: Topology, effects: Sequence[Effect]) -> Topology:
             slowdowns.setdefault(gpu, []).append(1 / (effect.fault.slowdown or 1.0))
     bandwidth = links.bandwidth.copy()
     for link, fractions in link_fractions.items():
-        bandwidth[link] = scaled(bandwidth[link], remaining_fraction(fractions))
+        bandwidth[link] = scaled_capacity(bandwidth[link], remaining_fraction(fractions))
     capacities: dict[str, NDArray[Any]] = dict(topology.capacities)
     if slowdowns:
         left = np.ones(len(topology))
@@ -235,7 +262,9 @@ def with_effects(topology: Topology, effects: Sequence[Effect]) -> Topology:
 
 
 def with_slow_gpus(topology: Topology, slowdowns: Mapping[int, float]) -> Topology:
-    """The topology with GPUs (by number) that are slower all the time, on top of its faults."""
+    """Return the topology with additional permanently slow GPUs: `slowdowns` maps the number of a
+    GPU to the factor by which it takes longer.
+    """
     effects = [
         Effect(
             Fault.model_validate({"gpu": str(topology.gpus[gpu]), "slowdown": slowdown}),
@@ -250,20 +279,26 @@ def with_slow_gpus(topology: Topology, slowdowns: Mapping[int, float]) -> Topolo
 
 
 def slowdowns_of(topology: Topology) -> dict[int, float]:
-    """By GPU, how many times slower it computes all the time; only those that are slower."""
+    """Return the factor by which each GPU takes longer all the time, by number of the GPU; only
+    GPUs that are slower.
+    """
     left = topology.capacities.get("sms")
     if left is None:
         return {}
     return {gpu: 1 / fraction for gpu, fraction in enumerate(left.tolist()) if 0 < fraction < 1}
 
 
-def scaled(capacity: float, fraction: float) -> float:
-    """A fraction of a capacity; nothing of an infinite one is nothing."""
+def scaled_capacity(capacity: float, fraction: float) -> float:
+    """Return `capacity` times `fraction`; 0 if `fraction` is 0, even of an infinite capacity."""
     return capacity * fraction if fraction > 0 else 0.0
 
 
 def effects_of(topology: Topology, faults: Sequence[Fault], usable: float = 1.0) -> list[Effect]:
-    """Look up faults in a healthy topology; errors begin with the key that they are about."""
+    """Look up faults in a healthy topology; return the effect of each. Errors begin with the key
+    that they are about, such as `faults.0.link`.
+
+    `usable` is the fraction of the line rate of cables that the transport carries.
+    """
     return [_effect(topology, fault, number, usable) for number, fault in enumerate(faults)]
 
 
@@ -282,7 +317,9 @@ def _effect(topology: Topology, fault: Fault, number: int, usable: float) -> Eff
 
 
 def _with_other_directions(topology: Topology, named: Longs) -> Longs:
-    """The links, and with one direction of a half-duplex link the other one: they are one wire."""
+    """Return the links `named` and, of half-duplex links, their other direction as well: both are
+    one wire.
+    """
     resource = topology.links.resource
     return np.flatnonzero(np.isin(resource, resource[named]))
 
@@ -292,9 +329,11 @@ def _fractions_left(
 ) -> Floats:
     """Return the fraction that a fault leaves of the bandwidth of each link.
 
-    A rate is one of the line, as it is quoted: 200Gbps is half of a 400Gbps port, though the
-    transport carries less than 400 Gb/s over it. The NICs of a single host have no cables: then
-    there are no links, and nothing is left to compute."""
+    A rate in the fault is a line rate, as quoted: 200Gbps is half of a 400Gbps port, though the
+    transport carries only the fraction `usable` of 400 Gb/s over it. The NICs of a single host have
+    no cables: then there are no links, and the result is empty. `number` is the number of the
+    fault, for messages.
+    """
     unit, left = fault.bandwidth or ("fraction", 0.0)
     if unit == "fraction" or left == 0 or not len(links):
         return np.full(len(links), left)
@@ -316,8 +355,12 @@ RATE_ROUNDING = 1e-6  # relative; so much more than the line rate is still the l
 
 
 def _fallback_effect(topology: Topology, fault: Fault, number: int, down: Longs) -> Effect:
-    """Return the effect of a port that is down while the other ports of its NIC carry its traffic:
-    every port of the NIC keeps the same fraction of its bandwidth."""
+    """Return the effect of ports that are down while the other ports of their NIC carry their
+    traffic.
+
+    Every port of the NIC keeps the same fraction of its bandwidth: with 1 of 2 ports down, 0.5.
+    `down` are the links of the ports that are down, `number` is the number of the fault.
+    """
     links = topology.links
     is_nic = topology.node_kinds == NIC_NODE
     outward = is_nic[links.tail]
@@ -332,11 +375,13 @@ def _fallback_effect(topology: Topology, fault: Fault, number: int, down: Longs)
     )
 
 
-# Which links and GPUs a fault names.
+# Finding the links and GPUs that a fault names.
 
 
 def _links_of_part(topology: Topology, fault: Fault, number: int) -> Longs:
-    """The links of the part that a fault names."""
+    """Return the links of the part that a fault names; `number` is the number of the fault, for
+    messages.
+    """
     if fault.link is not None:
         return links_named(topology, fault.link, f"faults.{number}.link")
     nodes = np.flatnonzero(_nodes_of_part(topology, fault, number))
@@ -348,8 +393,9 @@ def _links_of_part(topology: Topology, fault: Fault, number: int) -> Longs:
 
 
 def pattern_of_part(fault: Fault) -> str:
-    """The names of the nodes that a fault is about, as a pattern: `leaf: 3` means `leaf3`,
-    `rail: 3` means `node*.nic3`, and `host: 2` means `node2.nic*`.
+    """Return the pattern of the names of the nodes that a fault names.
+
+    `leaf: 3` means `leaf3`, `rail: 3` means `node*.nic3`, and `host: 2` means `node2.nic*`.
 
     >>> pattern_of_part(Fault(rail=3))
     'node*.nic3'
@@ -385,7 +431,7 @@ def _nodes_of_part(topology: Topology, fault: Fault, number: int) -> NDArray[np.
 
 
 def _gpus_named(topology: Topology, fault: Fault, number: int) -> Longs:
-    """The GPUs that a fault slows, by number."""
+    """Return the numbers of the GPUs that a fault slows; `number` is the number of the fault."""
     pattern = str(fault.gpu) if fault.gpu is not None else f"{_host_name(str(fault.host))}.gpu*"
     names = [str(gpu) for gpu in topology.gpus]
     if pattern in names:
@@ -398,10 +444,15 @@ def _gpus_named(topology: Topology, fault: Fault, number: int) -> Longs:
 
 
 def _ends_and_cable(text: str) -> tuple[list[tuple[str, str]], int | None]:
-    """Every way to read the name of a link, as (tail, head), and the number of the cable.
+    """Return every way to read the name of a link as (tail, head), and the number of the cable
+    (None if the name has none).
+
+    A name with several dashes can be divided at each of them.
 
     >>> _ends_and_cable("leaf0->spine3#1")
     ([('leaf0', 'spine3')], 1)
+    >>> _ends_and_cable("a-b-c")
+    ([('a', 'b-c'), ('a-b', 'c')], None)
     """
     name, sign, number = text.rpartition("#")
     lane = int(number) if sign and number.isascii() and number.isdigit() else None
@@ -414,7 +465,12 @@ def _ends_and_cable(text: str) -> tuple[list[tuple[str, str]], int | None]:
 
 
 def links_named(topology: Topology, text: str, field_name: str) -> Longs:
-    """The links of a name, whose ends may be patterns; both directions if it says none."""
+    """Return the links that a name such as `leaf0-spine3`, `leaf0->spine3` or `leaf0-spine3#1`
+    means.
+
+    The names of both nodes may be patterns. Without `->` both directions are returned. `field_name`
+    is the key in the file, for messages. Raises a TopologyError if there is no such link.
+    """
     ends, lane = _ends_and_cable(text)
     links = topology.links
     for tail, head in ends:
@@ -437,7 +493,7 @@ def links_named(topology: Topology, text: str, field_name: str) -> Longs:
 
 
 def nodes_named(topology: Topology, name: str) -> NDArray[np.bool_]:
-    """Which nodes a name or pattern means."""
+    """Mask over the nodes: True if a name or pattern matches the node."""
     is_named = np.zeros(len(topology.nodes), bool)
     if name in topology.node_number:
         is_named[topology.node_number[name]] = True
@@ -451,7 +507,9 @@ def _is_pattern(name: str) -> bool:
 
 
 def _why_no_link(topology: Topology, text: str, ends: list[tuple[str, str]]) -> str:
-    """Why no link has a name, with names that are near or the key that was meant."""
+    """Return why there is no link named `text`: its neighbors, similar names, or the key that was
+    probably meant. `ends` are the ways to read the name as (tail, head).
+    """
     nodes = topology.node_number
     links = topology.links
     if text in nodes:
@@ -468,13 +526,13 @@ def _why_no_link(topology: Topology, text: str, ends: list[tuple[str, str]]) -> 
         return f"'{tail}' has links to {near}"
     every_end = (end for pair in ends[:1] for end in pair)
     unknown = next((end for end in every_end if not nodes_named(topology, end).any()), text)
-    # To suggest: nodes of a host where one is named, else switches.
+    # Suggest nodes inside hosts if the unknown name has a dot, else switches.
     names = [name for name in map(str, topology.nodes) if ("." in name) == ("." in unknown)]
     return f"there is no '{unknown}'{suggest(unknown, names[:4096])}"
 
 
 def notes_on_names(topology: Topology, names: Sequence[str]) -> list[str]:
-    """What the user should know of names of links that mean several cables."""
+    """Return a note for the user on each name of a link that means several cables."""
     notes = []
     for text in names:
         hit = links_named(topology, text, "link")
@@ -486,24 +544,29 @@ def notes_on_names(topology: Topology, names: Sequence[str]) -> list[str]:
     return notes
 
 
-# What permanent faults take away altogether, so that NCCL and routes plan without it.
+# Parts without any capacity from the start: NCCL and routes plan without them.
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What is dead from the start: NICs by host, links inside hosts by host (local names as
-    `gpu0->pcie0`), and links of the fabric by number in the topology."""
+    """What is dead from the start.
+
+    Args:
+        nics: numbers of dead NICs by the name of their host.
+        inside: dead links inside hosts (local names such as `gpu0->pcie0`) by the name of the host.
+        links: numbers of all dead links in the healthy topology.
+    """
 
     nics: Mapping[str, frozenset[int]] = field(default_factory=dict)
     inside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     links: frozenset[int] = frozenset()
 
     def nics_of(self, host: str) -> frozenset[int]:
-        """The numbers of the dead NICs of a host."""
+        """Return the numbers of the dead NICs of a host."""
         return self.nics.get(host, frozenset())
 
     def links_in(self, host: str) -> tuple[str, ...]:
-        """The dead links inside a host."""
+        """Return the local names of the dead links inside a host."""
         return self.inside.get(host, ())
 
 
@@ -511,8 +574,11 @@ NO_DAMAGE = Damage()
 
 
 def find_damage(topology: Topology, effects: Sequence[Effect]) -> Damage:
-    """What permanent effects leave without any capacity. A NIC is dead if a fault says so, or if
-    none of its cables, or none of its links to the host, works in both directions."""
+    """Return the parts that permanent effects leave without any capacity.
+
+    A NIC is dead if a fault says so, if none of its cables works in both directions, or if none of
+    its links to the host does.
+    """
     permanent = [effect for effect in effects if effect.fault.permanent]
     dead = np.zeros(len(topology.links), bool)
     killed = np.zeros(len(topology.nodes), bool)
@@ -535,7 +601,9 @@ def find_damage(topology: Topology, effects: Sequence[Effect]) -> Damage:
 
 
 def _nics_cut_off(topology: Topology, dead: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The NICs of which no cable, or no link to the host, works in both directions."""
+    """Mask over the nodes: True for NICs with no cable, or no link to the host, that works in both
+    directions. `dead` is a mask over the links.
+    """
     links = topology.links
     is_nic = topology.node_kinds == NIC_NODE
     cut_off = np.zeros(len(topology.nodes), bool)
@@ -569,8 +637,11 @@ def _nics_cut_off(topology: Topology, dead: NDArray[np.bool_]) -> NDArray[np.boo
 
 
 def _dead_links_by_host(topology: Topology, dead: NDArray[np.bool_]) -> dict[str, tuple[str, ...]]:
-    """Dead links inside hosts, by host; of a link to an NVSwitch that several hosts share, the end
-    in the host says whose it is."""
+    """Return the local names of dead links inside hosts, by the name of the host.
+
+    A link to an NVSwitch that several hosts share belongs to the host at its other end. `dead` is a
+    mask over the links.
+    """
     by_host: dict[str, list[str]] = {}
     for link in np.flatnonzero(dead).tolist():
         ends = topology.links.tail[link], topology.links.head[link]
@@ -588,8 +659,11 @@ def moved_effects(
     """Return the effects with their links renumbered from the healthy topology to the damaged one,
     which lacks dead NICs and their cables.
 
-    Links are matched by name; links that no longer exist are dropped from the effects."""
-    number_of = {damaged.link_name(link): link for link in _struck(effects, healthy, damaged)}
+    Links are matched by name; links that no longer exist are dropped from the effects.
+    """
+    number_of = {
+        damaged.link_name(link): link for link in _candidate_links(effects, healthy, damaged)
+    }
     moved = []
     for effect in effects:
         places = [number_of.get(healthy.link_name(link), -1) for link in effect.links.tolist()]
@@ -606,9 +680,10 @@ def moved_effects(
     return tuple(moved)
 
 
-def _struck(effects: Sequence[Effect], healthy: Topology, damaged: Topology) -> list[int]:
-    """Candidates for `moved_effects`: the links of the damaged topology that leave a node from
-    which an affected link of the healthy topology leaves."""
+def _candidate_links(effects: Sequence[Effect], healthy: Topology, damaged: Topology) -> list[int]:
+    """Return the links of the damaged topology that could be those of the effects: all that leave a
+    node from which an affected link of the healthy topology leaves.
+    """
     struck = {link for effect in effects for link in (*effect.links, *effect.delayed)}
     chosen = np.array(sorted(struck), np.int64)
     tails = np.unique(healthy.links.tail[chosen])
@@ -618,7 +693,11 @@ def _struck(effects: Sequence[Effect], healthy: Topology, damaged: Topology) -> 
 
 
 def with_overrides(topology: Topology, overrides: Sequence[Any], usable: float) -> Topology:
-    """The topology with other line rates and latencies of links that are named."""
+    """Return the topology with the line rates and latencies that `overrides` (config.Override) give
+    to named links.
+
+    `usable` is the fraction of the line rate of cables that the transport carries.
+    """
     layout, links = topology.layout, topology.layout.links
     bandwidth = links.bandwidth.copy()
     latency = links.latency.copy()

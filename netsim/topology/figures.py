@@ -1,6 +1,7 @@
 """Compute figures of clusters and graphs: switches, cables, bisection, oversubscription, diameter.
 
-The bisection is the largest flow from the first half of the fabric's hosts to the second half.
+The bisection is the maximum flow from the first half of the hosts to the second half, bytes per
+second.
 """
 
 from dataclasses import replace
@@ -26,8 +27,8 @@ class Figures:
         cables: number of cables between switches.
         access: number of cables to NICs.
         bisection: bytes per second from the first half of the hosts to the second.
-        oversubscription: line rate of the NICs of one half over `bisection`.
-        diameter: switches on the longest route.
+        oversubscription: usable rate of the NICs of the first half over `bisection`.
+        diameter: number of switches on the longest route.
     """
 
     switches: dict[str, int]
@@ -39,10 +40,7 @@ class Figures:
 
 
 def fabric_figures(cluster: Cluster) -> Figures | None:
-    """Compute the switch and cable counts, bisection, oversubscription and diameter of a fabric.
-
-    None for a cluster without a fabric, such as a single host.
-    """
+    """Compute the figures of a cluster's fabric; None without a fabric, as for a single host."""
     made = cluster.fabric
     if made is None:
         return None
@@ -60,8 +58,8 @@ def fabric_figures(cluster: Cluster) -> Figures | None:
 
 
 def gpu_bandwidth(cluster: Cluster) -> tuple[Floats, Floats]:
-    """Return the bytes per second that each GPU can send, over NVLink or xGMI and over its
-    share of NICs.
+    """Return two arrays with the bytes per second that each GPU can send: over NVLink or xGMI, and
+    over its share of its host's NICs.
     """
     links = cluster.topology.links
     topology = cluster.topology
@@ -74,31 +72,39 @@ def gpu_bandwidth(cluster: Cluster) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class RouteStatistics:
-    """How many flows cross each link, and the links between switches with more than one flow."""
+    """The load of each link when some flows run at once.
+
+    Args:
+        flows: number of flows on each link; fractions where a flow is sprayed.
+        collisions: numbers of the links between switches with more than one flow.
+    """
 
     flows: Floats
     collisions: Longs
 
 
 def route_statistics(topology: Topology, src: Ints, dst: Ints, channel: int = 0) -> RouteStatistics:
-    """Return the statistics of one flow from every `src[i]` to `dst[i]`."""
-    routes = topology.laid([(src, dst, np.full(len(src), channel, np.int32), "")])
+    """Return how one flow from every device `src[i]` to `dst[i]`, all on one channel, loads the
+    links.
+    """
+    routes = topology.routes_of_messages([(src, dst, np.full(len(src), channel, np.int32), "")])
     flows = _summed(routes.link, routes.fraction, len(topology.links))
     between = links_of_fabric(topology)
     return RouteStatistics(flows, between[flows[between] > 1 + 1e-9])
 
 
 def links_of_fabric(topology: Topology) -> Longs:
-    """Return the links between switches."""
+    """Return the numbers of the links between switches."""
     switch = topology.node_kinds == NODE_KINDS.index("switch")
     return np.flatnonzero(switch[topology.links.tail] & switch[topology.links.head])
 
 
 def loads_by_routing(cluster: Cluster, src: Ints, dst: Ints) -> dict[str, tuple[Floats, Longs]]:
-    """Return, by routing policy, the flows on the links between switches, and these links.
+    """Return for each routing policy the number of flows on each link between switches, and the
+    numbers of these links.
 
-    There is one flow from every `src[i]` to `dst[i]`. The cluster's own policy comes first, then
-    the others that its fabric allows.
+    There is one flow from every device `src[i]` to `dst[i]`. The cluster's own policy comes first,
+    then the others that its fabric allows.
     """
     router = cluster.topology.router
     assert isinstance(router, ClusterRouter)
@@ -118,8 +124,8 @@ def loads_by_routing(cluster: Cluster, src: Ints, dst: Ints) -> dict[str, tuple[
 
 
 def _bisection(made: Fabric, ports: Ports) -> tuple[float, float]:
-    """Return the bytes per second between the halves, and what the NICs of the first half can
-    send.
+    """Return the bisection of a fabric, and the bytes per second that the NICs of the first half
+    can send.
     """
     order = np.unique(ports.host)
     first = np.isin(ports.host, order[: max(1, len(order) // 2)])
@@ -139,15 +145,17 @@ def _bisection(made: Fabric, ports: Ports) -> tuple[float, float]:
 
 
 def _flow(tail: Longs, head: Longs, capacity: Floats, unit: float, ends: tuple[int, int]) -> float:
-    """Return the largest flow between the two nodes `ends`, computed in whole multiples of
-    `unit`.
+    """Return the maximum flow from node `ends[0]` to `ends[1]` in bytes per second, computed in
+    whole multiples of `unit` bytes per second.
     """
     units = np.round(np.minimum(capacity / unit, _UNITS))
     return float(f"{graph.flow([(tail, head, units)], *ends)[0] * unit:.5g}")
 
 
 def _diameter(made: Fabric) -> int:
-    """Return the switches on the longest of the routes from the first and from the last port."""
+    """Return the number of switches on the longest of the routes from the first port and from the
+    last port.
+    """
     network = FabricNetwork(made)
     ends = np.arange(made.ports, dtype=np.int32)
     longest = 0
@@ -169,8 +177,9 @@ class GraphFigures:
     Args:
         out: bytes per second out of each GPU.
         bisection: bytes per second from the first half of the GPUs to the second.
-        diameter: links on the longest of the shortest routes; -1 if some GPU is not reached.
-        latency: seconds of such a route.
+        diameter: number of links on the longest of the shortest routes; -1 if some GPU is not
+            reached.
+        latency: seconds of that route.
     """
 
     out: Floats
@@ -189,13 +198,15 @@ def graph_figures(topology: Topology) -> GraphFigures:
 
 
 def _summed(node: Ints, bandwidth: Floats, nodes: int) -> Floats:
-    """The sum of the bandwidth at each node."""
+    """Return for each of `nodes` nodes the sum of the bandwidths of the links at it; `node` is the
+    node of each link.
+    """
     return np.bincount(node, bandwidth, nodes).astype(np.float64)
 
 
 def _graph_diameter(topology: Topology) -> tuple[int, float]:
-    """The links on the longest of the shortest routes from some GPUs to all, and its latency in
-    seconds.
+    """Return the number of links on the longest of the shortest routes from some GPUs to all GPUs,
+    and its latency in seconds; (-1, 0) if some GPU is not reached.
     """
     links = topology.links
     gpus = topology.gpu_nodes
@@ -221,7 +232,9 @@ def _graph_diameter(topology: Topology) -> tuple[int, float]:
 
 
 def _graph_bisection(topology: Topology, out: Floats) -> float:
-    """The bytes per second from the first half of the GPUs to the second."""
+    """Return the bisection of a topology: bytes per second from the first half of its GPUs to the
+    second. `out` is the bytes per second out of each GPU.
+    """
     links = topology.links
     gpus = topology.gpu_nodes
     nodes = len(topology.nodes)
@@ -243,8 +256,11 @@ def _graph_bisection(topology: Topology, out: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TierSide:
-    """Ports of the fullest switch of a tier in one direction (down, across or up), and their
-    bytes/s.
+    """The ports of one tier's switches in one direction (down, across or up).
+
+    Args:
+        ports: ports of the switch that has most of them.
+        bandwidth: bytes per second of these ports.
     """
 
     ports: int
@@ -253,9 +269,15 @@ class TierSide:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """The switches of one level.
+    """The switches of one level of a fabric.
 
-    `ratio` is the largest bandwidth down over bandwidth up of a switch.
+    Args:
+        name: name of the level.
+        switches: number of switches.
+        down: ports towards NICs.
+        across: ports to switches of the same level.
+        up: ports away from NICs.
+        ratio: the largest bandwidth down over bandwidth up of one of its switches.
     """
 
     name: str
@@ -267,12 +289,14 @@ class Tier:
 
     @property
     def ports(self) -> int:
-        """Ports in use of the fullest switch."""
+        """The number of ports in use of the fullest switch."""
         return self.down.ports + self.across.ports + self.up.ports
 
 
 def tiers_of(fabric: Fabric) -> tuple[Tier, ...]:
-    """Return the tiers of a fabric from the NICs up, without tiers that have no switches."""
+    """Return the number of switches, the ports and the bandwidth of each level of a fabric, from
+    the NICs up; levels without switches are left out.
+    """
     level = fabric.level + 1
     rank = np.concatenate([np.zeros(fabric.ports, np.int64), level])  # NICs 0, leaves 1, ...
     counts = []
@@ -298,6 +322,8 @@ def tiers_of(fabric: Fabric) -> tuple[Tier, ...]:
 
 
 def _side(counts: Longs, carried: Floats) -> TierSide:
-    """The ports of the fullest switch, and their bytes per second."""
+    """Return the ports of the switch with most ports; `counts` and `carried` are ports and bytes
+    per second of each switch.
+    """
     fullest = int(counts.argmax())
     return TierSide(int(counts[fullest]), float(carried[fullest]))

@@ -1,7 +1,7 @@
 """A topology as arrays: names and kinds of nodes, and links as columns.
 
-Generated clusters are laid out as arrays at once; a GraphSketch or a networkx graph is frozen into
-the same form. This module does not choose routes.
+Generated clusters are built as arrays directly; a GraphSketch or a networkx graph is converted to
+the same arrays. Routes are found by other modules.
 """
 
 from abc import ABC, abstractmethod
@@ -39,9 +39,16 @@ class TopologyError(InputError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """All directed links as columns.
+    """All directed links as columns: entry n of each array describes link n.
 
-    Both directions of a half-duplex pair have the same `resource`, whose capacity they share.
+    Args:
+        tail: node that the link leaves.
+        head: node that the link enters.
+        bandwidth: bytes per second.
+        latency: seconds.
+        kind: index of LINK_KINDS.
+        resource: number of the link whose capacity this link uses: its own, or for both directions
+            of a half-duplex pair that of the first.
     """
 
     tail: Ints
@@ -64,11 +71,11 @@ class Layout:
     """Nodes and links of a topology as columns.
 
     Args:
-        nodes: names.
-        kinds: indexes of NODE_KINDS.
-        passes: whether a node forwards traffic of others.
+        nodes: names of the nodes.
+        kinds: kind of each node, an index of NODE_KINDS.
+        passes: whether each node forwards traffic between others.
         links: directed links.
-        reduces: whether a node adds up data that passes it: a switch with SHARP.
+        reduces: whether each node adds up data that passes it: a switch with SHARP.
     """
 
     nodes: tuple[Hashable, ...]
@@ -80,10 +87,10 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class GraphSketch:
-    """A graph as dictionaries: nodes, and links by their endpoints, each with its attributes.
+    """A graph as dictionaries: nodes by name, and links by (tail, head), each with its attributes.
 
-    It holds what a networkx graph would hold, for callers that need nothing else of networkx: the
-    import of networkx takes longer than many a simulation.
+    It replaces a networkx graph for callers that need no algorithms of networkx: the import of
+    networkx takes longer than many simulations.
 
     >>> sketch = GraphSketch()
     >>> sketch.node("gpu0", kind="gpu")
@@ -117,7 +124,9 @@ class GraphSketch:
 
 
 def freeze_graph(name: str, graph: "GraphSketch | nx.DiGraph[Any]") -> Layout:
-    """Convert a graph to columns, and refuse kinds and figures that no simulation could use."""
+    """Convert a graph to arrays; refuse unknown kinds of nodes and links and invalid bandwidths and
+    latencies. `name` is the name of the topology, for messages.
+    """
     for node, attributes in graph.nodes.items():
         if attributes.get("kind", "switch") not in NODE_KINDS:
             raise TopologyError(f"{name}: node {node} is of unknown kind {attributes['kind']!r}")
@@ -134,7 +143,9 @@ def freeze_graph(name: str, graph: "GraphSketch | nx.DiGraph[Any]") -> Layout:
 
 
 def lanes(links: Links) -> Ints:
-    """Return the number of each link among the parallel links with the same endpoints: 0, 1, …"""
+    """Return the number of each link among the parallel links with the same tail and head: 0, 1,
+    …
+    """
     order = np.lexsort((np.arange(len(links)), links.head, links.tail))
     tail = links.tail[order]
     head = links.head[order]
@@ -147,7 +158,9 @@ def lanes(links: Links) -> Ints:
 
 
 def _freeze_links(name: str, graph: "GraphSketch | nx.DiGraph[Any]") -> Links:
-    """Convert the edges of a graph to columns."""
+    """Convert the edges of a graph to columns of links. `name` is the name of the topology, for
+    messages.
+    """
     number = {node: n for n, node in enumerate(graph.nodes)}
     edges = [(tail, head, attributes) for (tail, head), attributes in graph.edges.items()]
     edges.sort(key=lambda edge: number[edge[0]])  # in the order of networkx: by their tail
@@ -156,7 +169,8 @@ def _freeze_links(name: str, graph: "GraphSketch | nx.DiGraph[Any]") -> Links:
     tails = np.array([number[t] for t, _, _ in edges], np.int32)
     heads = np.array([number[h] for _, h, _ in edges], np.int32)
     half = np.array([d.get("duplex", "full") == "half" for _, _, d in edges], bool)
-    # A number for the capacity that each link draws on: its own, or the pair's if half duplex.
+    # The number of the link whose capacity each link uses: its own, or the first of a half-duplex
+    # pair.
     resource = np.arange(len(tails), dtype=np.int32)
     first: dict[tuple[int, int], int] = {}
     for link in np.flatnonzero(half):
@@ -173,7 +187,7 @@ def _freeze_links(name: str, graph: "GraphSketch | nx.DiGraph[Any]") -> Links:
 
 
 def _check_edge(name: str, link: str, attributes: Mapping[str, Any]) -> None:
-    """Refuse a link without a valid bandwidth, latency and kind."""
+    """Refuse a link without a valid bandwidth, latency and kind. `name` is that of the topology."""
     bandwidth = attributes.get("bandwidth")
     latency = attributes.get("latency", 0.0)
     if bandwidth is None:
@@ -192,12 +206,14 @@ def _check_edge(name: str, link: str, attributes: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """One route for each pair of a query, in CSR form.
+    """One route for each pair of a query, in CSR form: route n consists of `link[ptr[n]:ptr[n +
+    1]]`.
 
     Args:
-        ptr: where the links of each pair begin in `link`.
-        link: links of all pairs.
-        fraction: fraction of the bytes on each link; 1 unless sprayed over several paths.
+        ptr: where the links of each route begin in `link`.
+        link: links of all routes, one route after the other.
+        fraction: fraction of the bytes on each link; 1 unless a message is divided among several
+            paths.
         latency: seconds of one traversal of each route.
     """
 
@@ -207,22 +223,22 @@ class Routes:
     latency: Floats
 
     def of(self, pairs: Longs) -> "Routes":
-        """Return the routes of some of the pairs."""
+        """Return the routes of the pairs with these numbers."""
         size = np.diff(self.ptr)[pairs]
         ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(size)])
         at = np.arange(int(ptr[-1])) + np.repeat(self.ptr[:-1][pairs] - ptr[:-1], size)
         return Routes(ptr, self.link[at], self.fraction[at], self.latency[pairs])
 
 
-# Sources, destinations and channels of connections that go one way.
+# Sources, destinations, channels, and the name of the route that all of them take (`way`).
 RouteQuery = tuple[Ints, Ints, Ints, str]
 
 
 class Router(ABC):
-    """Finds the links between GPUs; depends on the topology and its own parameters only.
+    """Finds the links between GPUs; depends on nothing but the topology and its own parameters.
 
-    A subclass defines `per_channel` and `routes`. The other properties describe a router with one
-    fixed path between two GPUs that does not depend on other traffic.
+    A subclass defines `per_channel` and `routes`. The other properties have the values of a router
+    with a single fixed path between two GPUs.
     """
 
     @property
@@ -232,20 +248,20 @@ class Router(ABC):
 
     @abstractmethod
     def routes(self, topology: "Topology", src: Ints, dst: Ints, channel: Ints, way: str) -> Routes:
-        """Return routes from device `src[i]` to device `dst[i]` for rows of a channel; see
-        RouteOptions.
+        """Return the route from device `src[i]` to device `dst[i]` for rows of channel
+        `channel[i]`; `way` is the name of the route (see RouteOptions).
         """
 
     @property
     def choices(self) -> int:
-        """The largest number of paths that a message chooses from when it starts."""
+        """The largest number of paths from which a message chooses when it starts."""
         return 1
 
     @property
-    def turns(self) -> int:
-        """The number of queue pairs of a connection that successive messages take in turn.
-
-        It is 1 if every message is divided among all queue pairs."""
+    def queue_pairs_in_turn(self) -> int:
+        """The number of queue pairs of a connection that successive messages use in turn; 1 if
+        every message is divided among all queue pairs.
+        """
         return 1
 
     @property
@@ -255,12 +271,14 @@ class Router(ABC):
 
     @property
     def incast(self) -> float:
-        """The fraction by which a NIC takes longer to receive for each further sender to it."""
+        """The fraction by which a NIC takes longer to receive a byte for each further sender to
+        it.
+        """
         return 0.0
 
     @property
     def by_load(self) -> bool:
-        """Whether paths, or what NICs receive, depend on other traffic."""
+        """Whether paths, or the rate at which NICs receive, depend on other traffic."""
         return False
 
     @property
@@ -277,12 +295,12 @@ KEPT_ROUTES = 1024  # results in the cache
 class Topology:
     """Devices joined by links: a graph, its GPUs, and how paths between them are chosen.
 
-    - `name`: what messages call it.
+    - `name`: name of the topology in messages.
     - `description`: a networkx graph, a GraphSketch, or arrays (a Layout).
     - `gpus`: the nodes of kind gpu, in device order. `len(topology)` is their number.
     - `router`: chooses the paths.
-    - `capacities`: by resource name (`sm`, `hbm`, `nvls`, …) what each GPU has of it, in bytes or
-      seconds a second. A resource that is absent never limits.
+    - `capacities`: for each resource (`sm`, `hbm`, `nvls`, …) the capacity of every GPU, in bytes
+      or seconds a second. A resource that is absent never limits.
 
     >>> from netsim.topology.routing import switch
     >>> topology = switch(4, bandwidth=50e9, latency=1e-6)
@@ -310,9 +328,7 @@ class Topology:
 
     @cached_property
     def memo(self) -> Memo:
-        """Results that functions cache for their next call on this topology; not part of its
-        value.
-        """
+        """A cache in which functions keep results about this topology; not part of its value."""
         return Memo()
 
     @cached_property
@@ -322,14 +338,14 @@ class Topology:
 
     @cached_property
     def layout(self) -> Layout:
-        """Nodes and links as arrays, links in the order of the graph's edges."""
+        """Nodes and links as arrays; links are in the order of the graph's edges."""
         if isinstance(self.description, Layout):
             return self.description
         return freeze_graph(self.name, self.description)
 
     @cached_property
     def graph(self) -> "nx.DiGraph[Any]":
-        """The networkx graph; parallel links of a layout are one edge here."""
+        """The topology as a networkx graph, in which parallel links are one edge."""
         return graph_of(self.description)
 
     @property
@@ -349,7 +365,7 @@ class Topology:
 
     @cached_property
     def node_number(self) -> Mapping[Hashable, int]:
-        """The number of every node."""
+        """The number of every node by its name."""
         return {name: number for number, name in enumerate(self.nodes)}
 
     @cached_property
@@ -358,7 +374,9 @@ class Topology:
         return np.array([self.node_number[gpu] for gpu in self.gpus], np.int32)
 
     def link_name(self, link: int) -> str:
-        """Return `tail->head`; further parallel links end with `#n`."""
+        """Return the name of a link: `tail->head`; the n-th further parallel link ends with
+        `#n`.
+        """
         tail = int(self.links.tail[link])
         head = int(self.links.head[link])
         lane = int(self.lanes[link])
@@ -366,13 +384,15 @@ class Topology:
 
     @cached_property
     def lanes(self) -> Ints:
-        """The number of each link among those with the same ends."""
+        """The number of each link among the parallel links with the same tail and head: 0, 1, …"""
         return lanes(self.links)
 
     def routes(self, src: Ints, dst: Ints, channel: Ints, way: str = "") -> Routes:
-        """Return the routes from each `src` to each `dst` on a channel (see Router).
+        """Return the route from each device `src[i]` to `dst[i]` on `channel[i]` (see
+        Router.routes).
 
-        The last results for few pairs are cached, as operations of other sizes need the same ones.
+        Results of queries of up to FEW_ROUTES pairs are cached: operations of other sizes need the
+        same ones.
         """
         if len(src) > FEW_ROUTES:
             return self.router.routes(self, src, dst, channel, way)
@@ -380,20 +400,22 @@ class Topology:
         kept_routes = self.memo.of("routes", lambda: Memo(KEPT_ROUTES))
         return kept_routes.of(question, lambda: self.router.routes(self, src, dst, channel, way))
 
-    def laid(self, requests: Sequence[RouteQuery]) -> Routes:
-        """Return the routes of all messages of a schedule.
+    def routes_of_messages(self, requests: Sequence[RouteQuery]) -> Routes:
+        """Return the routes of all messages of a schedule, given as queries.
 
         With adaptive routing, the result assumes that all messages begin at one instant: each takes
         the first of its paths whose fullest link has the fewest messages for its rate.
         """
-        turns = range(self.router.choices)
-        if len(turns) == 1:
+        choices = range(self.router.choices)
+        if len(choices) == 1:
             return joined([self.routes(*request) for request in requests])
         rates = self.links.bandwidth.clip(1.0).tolist()
         flows = [0] * len(rates)
         parts = []
         for src, dst, channel, way in requests:
-            every = joined([self.routes(src, dst, channel, f"{way}@{turn}") for turn in turns])
+            every = joined(
+                [self.routes(src, dst, channel, f"{way}@{choice}") for choice in choices]
+            )
             first = every.ptr.tolist()
             count = len(src)
             taken = []
@@ -414,7 +436,7 @@ class Topology:
 
 
 def joined(parts: Sequence[Routes]) -> Routes:
-    """Return the routes of several queries, one after the other."""
+    """Return the routes of several queries in one Routes, query by query."""
     first = np.cumsum([0] + [len(part.link) for part in parts])
     ptr = [part.ptr[:-1] + start for part, start in zip(parts, first, strict=False)]
     return Routes(
@@ -444,7 +466,9 @@ def graph_of(description: "nx.DiGraph[Any] | GraphSketch | Layout") -> "nx.DiGra
 
 
 def thaw(layout: Layout) -> "nx.DiGraph[Any]":
-    """Return the networkx graph of a layout; parallel links become one edge with their count."""
+    """Return the networkx graph of a layout; parallel links become one edge with the sum of their
+    bandwidths and their `count`.
+    """
     graph = empty_graph()
     names = layout.nodes
     links = layout.links
@@ -470,7 +494,7 @@ def thaw(layout: Layout) -> "nx.DiGraph[Any]":
     return graph
 
 
-# Names of routes that a schedule may use:
+# Names of routes (`way`) that a schedule may use:
 # ""         the topology's choice: NVLink or PCIe inside a host, the GPU's own NIC between hosts
 # "staged"   inside a host, through its memory, as NCCL's shared-memory transport does
 # "pxn"      over the NIC on the receiver's rail, reached over NVLink and the GPU beside that NIC
@@ -485,7 +509,7 @@ EXPECTED = 'expected "", "staged", "pxn", "net", "nic:A", "nic:A:B" or "pxn:A:B"
 
 @dataclass(frozen=True, slots=True)
 class RouteOptions:
-    """How a route must run, as its name says; NICs are numbers in their host.
+    """What the name of a route requires. NICs are numbers inside their host.
 
     Args:
         staged: through the memory of the host.
@@ -505,13 +529,13 @@ class RouteOptions:
 
 
 def parse_route_options(text: str) -> RouteOptions:
-    """Return the options that the name of a route means."""
+    """Parse the name of a route, such as `pxn:0:3@1`."""
     text, _, queue = text.partition("@")
     return replace(_way_of_nics(text), queue=int(queue)) if queue else _way_of_nics(text)
 
 
 def _way_of_nics(text: str) -> RouteOptions:
-    """The options of a name without a queue pair."""
+    """Parse the name of a route without its queue pair, such as `pxn:0:3`."""
     simple = {
         "": RouteOptions(),
         "staged": RouteOptions(staged=True),
@@ -531,8 +555,9 @@ def _way_of_nics(text: str) -> RouteOptions:
 def least_and_most(
     capacity: Floats, changes: Sequence[tuple[float, int, float]]
 ) -> tuple[Floats, Floats]:
-    """Return the lowest and the highest capacity of each link, with changes (time, link,
-    capacity).
+    """Return the lowest and the highest capacity of each link over time.
+
+    `capacity` is that at the start, `changes` are (time, link, new capacity).
     """
     least = capacity.copy()
     most = capacity.copy()
@@ -547,10 +572,13 @@ def scipy_part(part: str) -> Any:
 
 
 def flow(hops: Sequence[tuple[Any, Any, Any]], source: int, sink: int) -> tuple[int, Sides]:
-    """Return the maximum flow from source to sink, and the nodes on the source's side of a minimum
-    cut.
+    """Return the maximum flow from node `source` to `sink`, and a mask of the nodes on the source's
+    side of a minimum cut.
 
-    `hops` are edges as (from, to, integer capacity).
+    Args:
+        hops: edges as (from, to, integer capacity); each may also be an array.
+        source: number of a node.
+        sink: number of a node.
     """
     joined = (np.concatenate(list(map(np.atleast_1d, c))) for c in zip(*hops, strict=True))
     (tails, heads, most), graphs = joined, scipy_part("sparse.csgraph")

@@ -1,7 +1,7 @@
-"""The inside of a host: its graph, its routes, the NICs that each GPU uses.
+"""The inside of a host: its graph, its routes, and the NICs that each GPU uses.
 
 Nodes are GPUs, one `nvswitch0` for all NVSwitch chips, PCIe switches, CPUs (one per NUMA domain),
-their memories, and NICs. A GPU's egress and ingress are its two links to `nvswitch0`.
+their memories, and NICs. A GPU's egress and ingress are its link to `nvswitch0` and the link back.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,10 +24,10 @@ from netsim.topology.graph import (
     Topology,
 )
 from netsim.topology.machine import LinkKind, Machine, ScaleUp, node_of
-from netsim.topology.routing import StaticRouter, walk
+from netsim.topology.routing import StaticRouter, cheapest_paths
 
 # Seconds to cross a link of each kind, including forwarding in the node at its end, but without
-# costs of protocol and driver. `latencies` of a machine replaces them.
+# costs of protocol and driver. The key `latencies` of a machine replaces them.
 DIRECT_NVLINK = value("wire.nvlink_direct")
 LATENCY: dict[LinkKind, float] = {kind: value(f"wire.{kind}") for kind in get_args(LinkKind)}
 
@@ -65,8 +65,8 @@ def host_graph(machine: Machine) -> GraphSketch:
 
 
 def _pcie_and_nvlink_edges(machine: Machine) -> Iterator[tuple[str, str, LinkKind, float]]:
-    """Yield (endpoint, endpoint, kind, bytes/s in one direction) of every pair of neighbors
-    once.
+    """Yield each pair of neighbors once, as (node, node, kind of link, bytes/s in each
+    direction).
     """
     if machine.scale_up is not None and machine.scale_up.fitted:
         yield from _scale_up(machine.scale_up, machine.gpu.count)
@@ -90,10 +90,11 @@ def _pcie_and_nvlink_edges(machine: Machine) -> Iterator[tuple[str, str, LinkKin
 
 
 def _scale_up(scale_up: ScaleUp, gpus: int) -> Iterator[tuple[str, str, LinkKind, float]]:
-    """Yield the NVLinks or xGMI links; those of one pair of GPUs, or of a GPU to the switch, as one
-    edge.
+    """Yield the NVLinks or xGMI links of a host with `gpus` GPUs, as (node, node, kind, bytes/s in
+    each direction).
 
-    A GPU without links to the switch has no edge to it.
+    All links between two GPUs, or from a GPU to the switch, are one edge. A GPU without links to
+    the switch has no edge to it.
     """
     rate = scale_up.link_bandwidth
     if scale_up.switches is not None:
@@ -106,7 +107,7 @@ def _scale_up(scale_up: ScaleUp, gpus: int) -> Iterator[tuple[str, str, LinkKind
 
 
 def cpu_above(machine: Machine, place: str) -> str:
-    """Return the CPU above a place of the PCIe tree."""
+    """Return the CPU, such as `cpu0`, above a place of the PCIe tree such as `pcie3`."""
     return node_of(_above(machine, place)[-1])
 
 
@@ -114,7 +115,10 @@ PATH_TYPES = ("NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PHB", "SYS")
 
 
 def path_types(layout: Layout, hops: Ints) -> NDArray[np.int8]:
-    """Return the type of each path, as an index of PATH_TYPES (NCCL's order of preference)."""
+    """Return NCCL's type of each path, as an index of PATH_TYPES (in NCCL's order of preference).
+
+    `hops` are the links of each path along the last axis, padded with -1.
+    """
     used = hops >= 0
     links = layout.links
     kind = np.where(used, links.kind[hops], -1)
@@ -135,12 +139,17 @@ def path_types(layout: Layout, hops: Ints) -> NDArray[np.int8]:
 
 
 def nics_of_gpus(layout: Layout, out: Ints, devices: tuple[int, ...]) -> Ints:
-    """Return the NICs of every GPU, used in turn by its channels.
+    """Return the NICs of each GPU (a row), which its channels use in turn.
 
     As in NCCL 2.30 (src/graph/topo.cc, ncclTopoGetLocalNet): a GPU has k nearest NICs, the first of
-    which is nearest to m GPUs. It takes ceil(k/m) of them, starting at number `device`,
-    bit-mirrored if k is a power of two. So GPUs whose own NIC is dead take turns on all that
+    which is nearest to m GPUs. The GPU uses ceil(k/m) of them, starting with number `device`,
+    bit-reversed if k is a power of two. So GPUs whose own NIC is dead are spread over all that
     remain.
+
+    Args:
+        layout: nodes and links of the host.
+        out: links from every GPU to every NIC (axes: GPU, NIC, hop), padded with -1.
+        devices: number of each GPU in the machine (its CUDA device).
     """
     gpus, nics = out.shape[:2]
     if not nics:
@@ -159,13 +168,17 @@ def nics_of_gpus(layout: Layout, out: Ints, devices: tuple[int, ...]) -> Ints:
 
 
 def _best(width: Floats, kind: NDArray[np.int8]) -> tuple[int, ...]:
-    """The NICs with the widest path, and among these with the best type of path."""
+    """Return the NICs with the best path: the widest ones (bytes/s), and among these the best type
+    (the lowest index of PATH_TYPES).
+    """
     widest = width == width.max()
     return tuple(np.flatnonzero(widest & (kind == kind[widest].min())).tolist())
 
 
 def _mirrored(value: int, count: int) -> int:
-    """The bits of `value` in reverse order if `count` is a power of two; else `value`."""
+    """Return `value` with its bits reversed if `count` is a power of two (as a number below
+    `count`); else `value`. With count 8, 1 becomes 4.
+    """
     bits = count.bit_length() - 1
     if count != 1 << bits:
         return value
@@ -177,27 +190,27 @@ Table = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One class of equal hosts: a machine with the GPUs that are used, and its routes as tables of
+    """A class of equal hosts: a machine with the GPUs that are used, and its routes as tables of
     links.
 
-    Tables are indexed by GPU (and GPU or NIC), hold link numbers of `layout`, and are padded with
-    -1.
+    Tables are indexed by [GPU, GPU or NIC, hop] (`local` by [GPU, number]), hold link numbers of
+    `layout`, and are padded with -1.
 
     Args:
         machine: the machine.
         gpus: numbers of its GPUs that are used, in device order.
         layout: nodes and links.
-        rail: number of every NIC.
+        rail: number in the machine of every NIC.
         gpu_node: node of every GPU.
         nic_node: node of every NIC.
         peer: route between two GPUs.
         staged: route between two GPUs through the host's memory.
         out: route from GPU to NIC.
-        into: route from NIC to GPU.
+        into: route from NIC to GPU (indexed by NIC, then GPU).
         relay: route from GPU to NIC over NVLink and the GPU beside that NIC.
         local: NICs of a GPU, which its channels use in turn.
         egress: link of a GPU to the NVSwitches, or -1.
-        ingress: link of a GPU from the NVSwitches, or -1.
+        ingress: link to a GPU from the NVSwitches, or -1.
     """
 
     machine: Machine
@@ -227,8 +240,13 @@ def make_host(
     dead: Sequence[str] = (),
     nics: Sequence[int] | None = None,
 ) -> Host:
-    """Compute the routes of a machine with some of its GPUs and NICs; `dead` links have no
-    capacity.
+    """Compute the routes of a host.
+
+    Args:
+        machine: the machine.
+        gpus: numbers of the GPUs that are used.
+        dead: links without capacity, such as `gpu0->pcie0`.
+        nics: numbers of the NICs that the host has; None: all of the machine.
     """
     every = range(machine.nics.count if machine.nics else 0)
     rails = tuple(every if nics is None else nics)
@@ -266,7 +284,7 @@ def make_host(
 
 
 class _Search:
-    """Cheapest paths in the graph of one host."""
+    """Finds the cheapest paths in the graph of one host. `rails` are the numbers of its NICs."""
 
     def __init__(
         self, machine: Machine, graph: GraphSketch, gpus: tuple[int, ...], rails: tuple[int, ...]
@@ -277,20 +295,24 @@ class _Search:
         number = self.topology.node_number
         self.gpu_node = self.topology.gpu_nodes
         self.nic_node = np.array([number[f"nic{k}"] for k in rails], np.int32)
-        homes = [cpu_above(machine, machine.gpu_at(g)).replace("cpu", "mem") for g in gpus]
-        self.memory = np.array([number[home] for home in homes], np.int32)
+        memories = [cpu_above(machine, machine.gpu_at(g)).replace("cpu", "mem") for g in gpus]
+        self.memory = np.array([number[memory] for memory in memories], np.int32)
 
     def table(self, start: Table, end: Table) -> Table:
-        """Return the links from every start to every end; none if both are the same."""
+        """Return the links from every node of `start` to every node of `end` (axes: start, end,
+        hop); -1 only, if both are the same node.
+        """
         pairs = [side.ravel() for side in np.meshgrid(start, end, indexing="ij")]
-        hops = walk(self.topology, pairs[0].astype(np.int32), pairs[1].astype(np.int32))
+        hops = cheapest_paths(self.topology, pairs[0].astype(np.int32), pairs[1].astype(np.int32))
         assert hops is not None  # a PCIe tree joins everything
         table = np.full((len(pairs[0]), max(1, hops.shape[1])), -1, np.int32)
         table[:, : hops.shape[1]] = hops
         return table.reshape(len(start), len(end), table.shape[1])
 
     def between_gpus(self) -> tuple[Table, Table]:
-        """Return the usual route between GPUs, and the route through the receiver's memory."""
+        """Return two tables of routes between GPUs: the usual ones, and those through the host
+        memory of the receiver.
+        """
         count = len(self.gpu_node)
         wire = self.table(self.gpu_node, self.gpu_node)
         up = self.table(self.gpu_node, self.memory)
@@ -302,11 +324,13 @@ class _Search:
         if not self.machine.p2p:
             wire, staged = padded(wire, staged)
             wire = np.where(over_pcie[:, :, None], staged, wire)
-        return self._over_neighbours(wire, over_pcie), staged
+        return self._over_neighbors(wire, over_pcie), staged
 
-    def _over_neighbours(self, wire: Table, over_pcie: NDArray[np.bool_]) -> Table:
-        """Replace PCIe routes between GPUs of a mesh by the widest route over a third GPU
-        (NCCL's NVB).
+    def _over_neighbors(self, wire: Table, over_pcie: NDArray[np.bool_]) -> Table:
+        """In a host whose GPUs are linked in pairs, replace PCIe routes by the widest NVLink route
+        over a third GPU (NCCL's NVB).
+
+        `wire` is the table of routes between GPUs, `over_pcie` a mask of the pairs that use PCIe.
         """
         scale_up = self.machine.scale_up
         if scale_up is None or not scale_up.peers or scale_up.kind != "nvlink":
@@ -323,8 +347,8 @@ class _Search:
         return wire
 
     def to_nics(self) -> tuple[Table, Table]:
-        """Return the routes from GPU to NIC and back; without GPUDirect they pass the host's
-        memory.
+        """Return the tables of routes from GPU to NIC and from NIC to GPU; without GPUDirect they
+        pass through the host's memory.
         """
         if not self.machine.nics or self.machine.nics.gpudirect:
             out = self.table(self.gpu_node, self.nic_node)
@@ -340,10 +364,12 @@ class _Search:
         return out, into
 
     def relays(self, peer: Table, out: Table, local: Table) -> Table:
-        """Return routes to NICs of other GPUs: over NVLink to the GPU beside the NIC (NCCL's PXN).
+        """Return the routes from each GPU to each NIC over NVLink and the GPU beside the NIC
+        (NCCL's PXN).
 
-        If several GPUs use a NIC, the relay is the nearest of them: a GPU whose own NIC is dead
-        uses a distant one.
+        If several GPUs use a NIC, the one with the fewest hops to it is the relay: a GPU whose own
+        NIC is dead uses a distant one. Where no relay is possible or needed, the route is the
+        direct one of `out`.
         """
         count, nics = out.shape[:2]
         uses = np.zeros((count, nics), bool)
@@ -361,7 +387,7 @@ class _Search:
         return np.where(usable[:, :, None], relayed, direct)
 
     def switch_links(self, *, out: bool) -> Table:
-        """The link of every GPU to or from the NVSwitch; -1 without one."""
+        """Return each GPU's link to the NVSwitch (`out`) or from it; -1 without one."""
         number = self.topology.node_number.get("nvswitch0", -1)
         links = self.topology.links
         ends, others = (links.tail, links.head) if out else (links.head, links.tail)
@@ -372,30 +398,36 @@ class _Search:
 
 
 def padded(*tables: Table) -> list[Table]:
-    """Return the tables with equal numbers of columns."""
+    """Return the tables with equal lengths of their last axis (hops), padded with -1."""
     width = max(table.shape[-1] for table in tables)
     return [widened(table, width) for table in tables]
 
 
 def widened(table: Table, width: int) -> Table:
-    """Return the table with additional columns of -1."""
+    """Return the table with its last axis (hops) extended to `width` by -1."""
     missing = [(0, 0)] * (table.ndim - 1) + [(0, width - table.shape[-1])]
     return np.pad(table, missing, constant_values=-1)
 
 
 def joined(first: Table, second: Table) -> Table:
-    """Return every path of `first` followed by that of `second`."""
+    """Return a table with each path of `first` followed by that of `second`."""
     return np.concatenate([first, second], axis=-1)
 
 
-# How the devices of a host are joined, in the terms of `nvidia-smi topo -m` and NCCL:
-# NV# (that number of NVLinks), XGMI, PIX (one PCIe switch), PXB (several switches), PHB (a host
-# bridge of the CPU), NODE (host bridges of one NUMA domain), SYS (between NUMA domains).
+# How the devices of a host are connected, in the terms of `nvidia-smi topo -m` and NCCL: NV# (that
+# number of NVLinks), XGMI, PIX (one PCIe switch), PXB (several switches), PHB (a host bridge of the
+# CPU), NODE (host bridges of one NUMA domain), SYS (between NUMA domains).
 
 
 @dataclass(frozen=True, slots=True)
 class Relations:
-    """How every two devices of a host are joined, by name; `affinity` is the CPU of each device."""
+    """How every two devices of a host are connected.
+
+    Args:
+        devices: names such as `GPU0` and `NIC0`.
+        cells: a row and a column for each device: `NV4`, `PIX`, `SYS` and so on.
+        affinity: the CPU of each device.
+    """
 
     devices: tuple[str, ...]
     cells: tuple[tuple[str, ...], ...]
@@ -423,8 +455,8 @@ def relations(host: Host) -> Relations:
 
 
 def relation(machine: Machine, first: str, second: str) -> str:
-    """Return how two places of the PCIe tree are joined, in nvidia-smi's terms: PIX, PXB, PHB,
-    NODE, SYS.
+    """Return how two places of the PCIe tree are connected, in nvidia-smi's terms: PIX, PXB, PHB,
+    NODE or SYS.
     """
     up = _above(machine, first)
     down = _above(machine, second)
@@ -437,7 +469,7 @@ def relation(machine: Machine, first: str, second: str) -> str:
 
 
 def _above(machine: Machine, place: str) -> list[str]:
-    """A place of the PCIe tree and all places above it, up to a CPU."""
+    """Return a place of the PCIe tree and all places above it, up to a CPU."""
     places = [place]
     while place.startswith("pcie"):
         place = machine.pcie.switches[int(place.removeprefix("pcie"))]
@@ -446,6 +478,7 @@ def _above(machine: Machine, place: str) -> list[str]:
 
 
 def _links(machine: Machine) -> dict[frozenset[str], str]:
+    """Return how GPUs are connected by NVLink or xGMI, such as `NV4`, by the names of both."""
     scale_up = machine.scale_up
     if scale_up is None or not scale_up.fitted:
         return {}

@@ -1,8 +1,9 @@
-"""What a host takes to launch a kernel: a figure, or a class of hosts with its range.
+"""The seconds that a host takes to launch a kernel: a stated time, or that of a class of hosts with
+its range.
 
 nccl-tests with `-g 8` has one process launch the kernels of 8 GPUs one after the other, so small
-messages take 8 launches whatever they move. What a launch takes is a matter of the CPU, the driver
-and the virtual machine; the classes of `hosts.csv` were measured that way.
+messages take the time of 8 launches, however few bytes they move. The time of a launch depends on
+the CPU, the driver and the virtual machine; the classes of `hosts.csv` were measured with `-g 8`.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ MICROSECOND = 1e-6
 
 
 class HostCosts(models.Model):
-    """What a host takes for its part of an operation.
+    """The time that a host takes to launch a kernel.
 
-    In a file it is the name of a class (`bare-metal`, `container`, `azure-vm`), a time of a launch
-    (`7us`), or a mapping `{launch: 7us}`.
+    In a file it is the name of a class (`bare-metal`, `container`, `azure-vm`), the time of a
+    launch (`7us`), or a mapping `{launch: 7us}`.
     """
 
     launch: models.Seconds
@@ -51,7 +52,7 @@ class HostCosts(models.Model):
 
     @property
     def words(self) -> str:
-        """What is assumed, as a clause."""
+        """The assumed time of a launch as a clause for messages."""
         seconds = f"{self.launch / MICROSECOND:.3g} us"
         if self.launch_low is None or self.launch_high is None:
             return f"a launch by the host takes {seconds}"
@@ -73,7 +74,7 @@ def _fields_of_class(name: str) -> dict[str, str]:
 
 
 def host_class(name: str) -> HostCosts:
-    """The costs of a class of hosts.
+    """Return the launch time of a class of hosts.
 
     >>> host_class("bare-metal").words
     'a launch by the host takes 4.55 us (3.1 to 5.9 on bare-metal hosts)'

@@ -1,4 +1,4 @@
-"""Find likely mistakes in machines and clusters, each with its cost."""
+"""Find likely mistakes in machines and clusters; each finding states what it costs."""
 
 from collections.abc import Iterator
 
@@ -64,17 +64,19 @@ def lint_topology(topology: Topology) -> tuple[LintFinding, ...]:
 
 
 def _cut_off(gpu: bool, linked: bool) -> str:
-    """The message about a node that nothing reaches."""
+    """Return the message about a node that nothing reaches. `gpu`: it is a GPU; `linked`: it has
+    links, which are all dead.
+    """
     why = "all its links are dead" if linked else "has no link at all"
     cost = "no collective with it ends" if gpu else "all of its bandwidth is lost"
     return f"{why}: nothing reaches it, {cost}"
 
 
 def _loss(topology: Topology, link: int) -> str:
-    """The message about a dead link: the part of its node's bandwidth that is lost.
+    """Return the message about a dead link: how much bandwidth its node has lost.
 
-    The rate that the link had is not known any more; it is taken from the links of its kind at the
-    same node.
+    The rate that the link had is no longer in the topology; it is taken from the links of its kind
+    at the same node.
     """
     links = topology.links
     tail = int(links.tail[link])
@@ -95,20 +97,24 @@ def _loss(topology: Topology, link: int) -> str:
 
 
 def _less(left: float, healthy: float, when: str = "") -> str:
-    """Two rates and their difference in percent."""
+    """Return a text such as `50 GB/s of 100 GB/s (50% less)`; `when` is inserted before the
+    bracket. Rates are in bytes/s.
+    """
     rates = f"{format_bandwidth(left)} of {format_bandwidth(healthy)}"
     return f"{rates}{when} ({1 - left / healthy:.0%} less)"
 
 
 def _classes(cluster: Cluster) -> Iterator[tuple[str, Host]]:
-    """Yield the name of the first host of each class, and its Host."""
+    """Yield for each class of hosts the name of its first host, and its Host."""
     for number, host in enumerate(cluster.hosts):
         where = np.flatnonzero(cluster.host_class == number)
         yield f"node{int(where[0])}", host
 
 
 def _dead_nics(cluster: Cluster) -> Iterator[LintFinding]:
-    """Yield the NICs that faults made dead, with the number of NICs that their host still has."""
+    """Yield a finding for each NIC that a fault has killed, with the number of NICs that its host
+    still has.
+    """
     for name in cluster.dead_nics:
         host = int(name.partition(".")[0].removeprefix("node"))
         left = int((cluster.ports.owner == host).sum())
@@ -118,13 +124,13 @@ def _dead_nics(cluster: Cluster) -> Iterator[LintFinding]:
 
 
 def _width(host: Host, gpu: int, nic: int) -> float:
-    """Bytes per second of the narrowest link from a GPU to a NIC."""
+    """Return the bytes per second of the narrowest link from a GPU to a NIC."""
     hops = host.out[gpu, nic]
     return float(host.layout.links.bandwidth[hops[hops >= 0]].min(initial=np.inf))
 
 
 def _narrow(host: Host) -> Iterator[LintFinding]:
-    """Yield GPUs and NICs with fewer than 16 PCIe lanes."""
+    """Yield a finding for each GPU, and each NIC that this slows, with fewer than 16 PCIe lanes."""
     machine = host.machine
     parts: list[tuple[str, PcieLink]] = [
         (f"gpu{gpu}", machine.link_of(machine.gpu, gpu)) for gpu in host.gpus
@@ -140,7 +146,7 @@ def _narrow(host: Host) -> Iterator[LintFinding]:
 
 
 def _old_slots(host: Host) -> Iterator[LintFinding]:
-    """Yield GPUs in PCIe slots of an older generation than the GPU has."""
+    """Yield a finding for each GPU in a PCIe slot of an older generation than its own."""
     best = NEWEST.get(host.machine.gpu.sm, 0)
     for gpu in host.gpus if host.machine.c2c is None else ():
         link = host.machine.link_of(host.machine.gpu, gpu)
@@ -151,12 +157,12 @@ def _old_slots(host: Host) -> Iterator[LintFinding]:
 
 
 def _rate(host: Host, nic: int) -> float:
-    """Bytes per second of a NIC."""
+    """Return the line rate of a NIC in bytes per second; 0 without NICs."""
     return host.machine.nics.rates[nic] if host.machine.nics else 0.0
 
 
 def _far_nics(host: Host) -> Iterator[LintFinding]:
-    """Yield GPUs whose nearest NIC is in another NUMA domain."""
+    """Yield a finding for each GPU whose nearest NIC is in another NUMA domain."""
     machine = host.machine
     far = []
     for slot, gpu in enumerate(host.gpus if host.nics else ()):
@@ -173,7 +179,14 @@ def _far_nics(host: Host) -> Iterator[LintFinding]:
 
 
 def _crossing(host: Host, width: float, rate: float, gpus: int) -> str:
-    """What it costs to reach a NIC in another NUMA domain."""
+    """Return a text on the cost of reaching a NIC in another NUMA domain.
+
+    Args:
+        host: the host.
+        width: bytes per second of the path to the NIC.
+        rate: bytes per second of the NIC.
+        gpus: number of GPUs that share the crossing.
+    """
     if width / gpus < rate:
         many = f"when all {gpus} GPUs that cross there send" if gpus > 1 else "at most"
         return _less(width / gpus, rate, f" {many}")
@@ -186,7 +199,7 @@ def _crossing(host: Host, width: float, rate: float, gpus: int) -> str:
 
 
 def _lonely_nics(host: Host) -> Iterator[LintFinding]:
-    """Yield NICs that are the nearest of no GPU."""
+    """Yield a finding for each NIC that is not the nearest of any GPU."""
     used = set(host.local.ravel().tolist())
     for place, nic in enumerate(host.rail.tolist()):
         if place not in used:
@@ -198,7 +211,7 @@ def _lonely_nics(host: Host) -> Iterator[LintFinding]:
 
 
 def _slow_slots(host: Host) -> Iterator[LintFinding]:
-    """Yield NICs whose path to a GPU is narrower than their line rate."""
+    """Yield a finding for each GPU whose path to its NIC is narrower than the NIC's line rate."""
     for slot, gpu in enumerate(host.gpus if host.nics else ()):
         place = int(host.local[slot, 0])
         nic = int(host.rail[place])
@@ -209,7 +222,9 @@ def _slow_slots(host: Host) -> Iterator[LintFinding]:
 
 
 def _asymmetric(host: Host) -> Iterator[LintFinding]:
-    """Yield GPUs that can send less than others: collectives run at the pace of the slowest."""
+    """Yield a finding for each GPU that can send less than other GPUs of its host: the slowest GPU
+    sets the pace of collectives.
+    """
     links = host.layout.links
     wide = np.isin(links.kind, GPU_LINKS)
     up = np.bincount(links.tail[wide], links.bandwidth[wide], len(host.layout.nodes))
@@ -232,8 +247,8 @@ def _asymmetric(host: Host) -> Iterator[LintFinding]:
 
 
 def _slower(rate: float, best: float) -> str:
-    """What it costs that a GPU sends `rate` bytes/s to other GPUs, if the best of them sends
-    `best`.
+    """Return a text on the cost of a GPU that sends `rate` bytes/s to other GPUs while the best GPU
+    sends `best`.
     """
     if rate == 0:
         return (
@@ -247,7 +262,7 @@ def _slower(rate: float, best: float) -> str:
 
 
 def _missing_rails(cluster: Cluster) -> Iterator[LintFinding]:
-    """Yield hosts that lack a NIC which other hosts have."""
+    """Yield a finding for each class of hosts without a NIC that other hosts have."""
     rates = {rail: _rate(host, rail) for host in cluster.hosts for rail in host.rail.tolist()}
     for name, host in _classes(cluster):
         for rail in sorted(set(rates) - set(host.rail.tolist())):
@@ -255,7 +270,7 @@ def _missing_rails(cluster: Cluster) -> Iterator[LintFinding]:
 
 
 def _without(host: Host, rail: int, rate: float) -> str:
-    """What it costs that a host lacks the NIC of a rail."""
+    """Return a text on the cost of a missing NIC: number `rail`, of `rate` bytes/s."""
     left = sum(_rate(host, nic) for nic in host.rail.tolist())
     share = left / len(host.gpus)
     return (
@@ -265,7 +280,9 @@ def _without(host: Host, rail: int, rate: float) -> str:
 
 
 def _oversubscription(cluster: Cluster) -> Iterator[LintFinding]:
-    """Yield a finding if the fabric carries less between halves than NICs can send."""
+    """Yield a finding if the fabric carries less between its halves than the NICs of one half can
+    send.
+    """
     figures = fabric_figures(cluster)
     if figures is not None and figures.oversubscription > 1.01:
         share = figures.bisection / max(1, len(cluster.topology) // 2)

@@ -28,7 +28,7 @@ FOLDER = "topologies"
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A machine with its name, its file, and a message for the user (or an empty text)."""
+    """A machine with its name, its file, and a message for the user (empty if there is none)."""
 
     name: str
     machine: Machine
@@ -37,10 +37,10 @@ class Loaded:
 
 
 def load_machine(which: str | Path | Source) -> Machine:
-    """The machine that `which` names: a machine's name, the path of its file, or a Source.
+    """Return the machine that `which` names: a machine's name, the path of its file, or a Source.
 
     Names are those of `netsim topo list`; a file of that name in the current folder, or in a folder
-    `topologies` there, comes first. Unknown names raise an InputError with the list of names.
+    `topologies` there, takes precedence. Unknown names raise an InputError with the list of names.
 
     >>> machine = load_machine("dgx-h100")
     >>> machine.gpu.count, machine.gpu.model, f"{machine.nics.rate * 8 / 1e9:.0f} Gb/s"
@@ -50,7 +50,9 @@ def load_machine(which: str | Path | Source) -> Machine:
 
 
 def find_machine(which: str | Path | Source) -> Loaded:
-    """As `load_machine`, with the file and whether it hides a preset of the same name."""
+    """Return the machine that `which` names (see `load_machine`) with its file, and a note if this
+    file hides a preset of the same name.
+    """
     if isinstance(which, Source):
         return Loaded(Path(which.name).stem, validate(Machine, which))
     preset = find_preset(FOLDER, str(which), "machine")
@@ -70,7 +72,10 @@ M = TypeVar("M", bound=Model)
 
 
 def with_figures(model: M, changes: Mapping[str, Any], *path: str | int) -> M:
-    """The model with the figures of a partial mapping in place of its own."""
+    """Return the model with the values of a partial, nested mapping in place of its own.
+
+    `path` is the path of the mapping in the file, for messages.
+    """
     update: dict[str, Any] = {}
     for key, value in changes.items():
         field = type(model).model_fields.get(key)
@@ -111,7 +116,15 @@ def with_nics(
     gpus: Sequence[int],
     transport: Transport,
 ) -> Machine:
-    """The machine with `count` NICs of a rate near the GPUs in use, as the transport shows them."""
+    """Return the machine as a cluster uses it, with its NICs as the transport presents them.
+
+    Args:
+        machine: the machine.
+        count: number of NICs; None: those of the machine.
+        rate: line rate of each NIC in bytes/s; None: that of the machine.
+        gpus: the GPUs in use; NICs near them are taken first.
+        transport: may combine NICs beyond one for each GPU, or forbid GPUDirect.
+    """
     nics = machine.nics
     count = count if count is not None or nics is None else nics.count
     if nics is None or count is None or count == 0:
@@ -136,7 +149,9 @@ def with_nics(
 
 
 def _chosen(machine: Machine, nics: Nics, count: int, gpus: Sequence[int]) -> list[int]:
-    """The machine's NICs that are used if `count` are wanted: those near GPUs first."""
+    """Return the numbers of the machine's NICs that are used if `count` are wanted: those near the
+    GPUs `gpus` first. More than the machine has are copies of its NICs.
+    """
     if count >= nics.count:
         return [nic * nics.count // count for nic in range(count)]
     near = sorted(set(make_host(machine, gpus).local.ravel().tolist()))
@@ -151,19 +166,22 @@ _SIZES = ("memory",)
 
 
 def machine_yaml(machine: Machine) -> str:
-    """The text of a machine file."""
+    """Return the text of the file that describes a machine."""
     return yaml.safe_dump(
         plain_machine(machine), sort_keys=False, default_flow_style=None, width=100
     )
 
 
 def plain_machine(machine: Machine) -> Any:
-    """A machine as its file has it."""
+    """Return a machine as mappings and lists, with units, as a file has it."""
     return with_units(machine.model_dump(mode="python", exclude_defaults=True), "")
 
 
 def with_units(value: Any, key: str, parent: str = "") -> Any:
-    """Quantities with units again, tuples as lists; `parent` is the last part that they are in."""
+    """Return a value as a file has it: quantities with units, tuples as lists.
+
+    `key` is the value's own key, `parent` the key of the part that it is in; both decide the unit.
+    """
     if isinstance(value, dict):
         return {name: with_units(one, name, key) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -183,7 +201,9 @@ MOST_LINKS = 20_000  # a file with more is larger than scenarios may be
 
 
 def graph_yaml(topology: Topology, name: str) -> str:
-    """The text of a scenario with the graph of a topology."""
+    """Return the text of a scenario whose cluster is the graph of a topology, node by node and link
+    by link.
+    """
     links = _links(topology)
     if len(links) > MOST_LINKS:
         raise TopologyError(
@@ -202,7 +222,7 @@ def graph_yaml(topology: Topology, name: str) -> str:
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, width=120)
 
 
-# What all fabrics take: these keys stay when one is written out.
+# Keys that every kind of fabric has: they stay when a fabric is written as a custom one.
 SHARED = (
     *("nic", "link", "latency", "cable_metres", "transport"),
     *("delivery", "qps", "split_on_qps", "seed", "nodes", "sharp"),
@@ -210,7 +230,15 @@ SHARED = (
 
 
 def custom_yaml(section: dict[str, Any], made: Fabric, ports: Ports, routing: str) -> str:
-    """A `cluster` section with its fabric written out, cable by cable."""
+    """Return the text of a `cluster` section with its fabric written as a custom one, cable by
+    cable.
+
+    Args:
+        section: the section as mappings.
+        made: its fabric.
+        ports: the NIC ports.
+        routing: the routing policy to write.
+    """
     fabric_keys = section.get("fabric") or {}
     outer = {}
     if fabric_keys.get("kind") == "nvlink-domain":
@@ -258,15 +286,15 @@ def _cables(made: Fabric, ports: Ports) -> list[dict[str, Any]]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Mappings and lists of plain values on one line each."""
+    """A YAML writer that puts mappings and lists of plain values on one line each."""
 
     def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> Any:
-        """A node: flow style for the entries of lists."""
+        """Return the YAML node of a mapping, on one line if all its values are plain."""
         plain = all(not isinstance(value, dict | list) for value in mapping.values())
         return super().represent_mapping(tag, mapping, flow_style=plain or flow_style)
 
     def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:
-        """A list of plain values."""
+        """Return the YAML node of a list, on one line if all its values are plain."""
         plain = all(not isinstance(value, dict | list) for value in sequence)
         return super().represent_sequence(tag, sequence, flow_style=plain or flow_style)
 
@@ -316,7 +344,7 @@ def _latency(value: float) -> str:
 
 
 def figure_text(path: str, value: Any) -> str:
-    """The value of a figure as its file has it."""
+    """Return the value of a machine's figure, such as `gpu.memory`, as text with its unit."""
     part, _, key = path.rpartition(".")
     if key == "memory" and isinstance(value, int):
         return format_size(value)

@@ -1,4 +1,6 @@
-"""A machine as its file describes it, transports, stamps of figures, and their calibration."""
+"""A machine as its file describes it; transports; the source of every figure (its stamp);
+calibration.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,7 +36,8 @@ RATIOS = (USABLE, "nvls_efficiency", BOTH_WAYS, "phb_lines")
 RATES = (*MACHINE, "transport.nic_cap")
 
 Kind = Literal["time", "rate", "ratio", "bytes"]
-# How figures are read, and how they are written: in which part of the unit, and how.
+# For each kind of quantity: the function that reads it, the factor from SI units to the unit in
+# which it is written, and the format for writing it.
 KINDS: Mapping[Kind, tuple[Callable[[Any], float], float, str]] = {
     "time": (parse_time, 1e6, "{:.4g}us"), "rate": (parse_bandwidth, 1e-9, "{:.5g}GB/s"),
     "ratio": (parse_ratio, 1.0, "{:.4g}"), "bytes": (parse_size, 1.0, "{:.0f}B"),
@@ -42,7 +45,12 @@ KINDS: Mapping[Kind, tuple[Callable[[Any], float], float, str]] = {
 
 
 class Figure(models.Model):
-    """A value with its unit, where it is from, and between what it probably lies."""
+    """A calibrated value with its unit.
+
+    - `value`: a number or a text with a unit.
+    - `stamp`: where it is from.
+    - `low`, `high`: the range in which it probably lies.
+    """
 
     value: str | float
     stamp: Stamp = "calibrated"
@@ -51,7 +59,7 @@ class Figure(models.Model):
 
 
 def kind_of(name: str) -> Kind:
-    """What a figure of this name is measured in."""
+    """Return the kind of quantity of a calibrated figure: time, rate, ratio or bytes."""
     if name in RATIOS or name.endswith("_bytes"):
         return "ratio" if name in RATIOS else "bytes"
     rates = name in RATES or name.startswith("rate.") or name.endswith("_rate")
@@ -59,20 +67,20 @@ def kind_of(name: str) -> Kind:
 
 
 def value_of(name: str, figure: Figure) -> float:
-    """The value of a figure in SI units."""
+    """Return the value of a figure in SI units."""
     return float(KINDS[kind_of(name)][0](figure.value))
 
 
 def written(name: str, value: float) -> str:
-    """A value as a topology file has it."""
+    """Return a value in SI units as the text that a machine file has for the figure `name`."""
     _, part, text = KINDS[kind_of(name)]
     return text.format(value * part)
 
 
-# Where every figure of a machine is from: `stamps` of its file, one of five words for each.
-# A path names a figure (`gpu.sms`) or a part (`gpu.flops`), for all within it; the longest that
-# holds counts. What no stamp names is assumed. Figures of a `calibration` have a stamp of their
-# own.
+# Where every figure of a machine is from: the key `stamps` of its file lists paths under one of
+# five words (`measured`, `vendor`, …). A path names a figure (`gpu.sms`), or a part (`gpu.flops`)
+# with all its figures; the longest path that applies to a figure decides. A figure without a stamp
+# is assumed. Figures in the section `calibration` have a stamp of their own.
 
 WORDS: tuple[Stamp, ...] = get_args(Stamp)
 PROSE = ("description", "purpose", "stamps", "calibration")  # these hold no figures
@@ -82,7 +90,9 @@ Stamps = Mapping[Stamp, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Stamped:
-    """One figure of a machine: its path, its value in SI units, where it is from."""
+    """One figure of a machine: its path, its value (in SI units, or as written in `calibration`),
+    and its stamp (where it is from).
+    """
 
     path: str
     value: Any
@@ -90,7 +100,9 @@ class Stamped:
 
 
 def figures_of(parts: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Path and value of every figure that was given; names and models of parts are none."""
+    """Yield (path, value) of every figure that a machine file states; names of parts are not
+    figures.
+    """
     for name, part in parts.items():
         if name not in PROSE:
             yield from _figures(part, name)
@@ -111,8 +123,10 @@ def _figures(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 def stamped(
     parts: Mapping[str, Any], stamps: Stamps, calibration: Mapping[str, Figure]
 ) -> list[Stamped]:
-    """Every figure with its stamp or that of the nearest part that it belongs to; a calibrated one
-    takes the place of the nominal one."""
+    """Return every figure with its stamp, or the stamp of the smallest part that contains it.
+
+    A calibrated figure replaces the nominal one of the same path.
+    """
     words = {path: word for word, paths in stamps.items() for path in paths}
     entries = [
         Stamped(path, value, next((words[p] for p in _upwards(path) if p in words), "assumed"))
@@ -123,7 +137,9 @@ def stamped(
 
 
 def check_stamps(parts: Mapping[str, Any], stamps: Stamps) -> None:
-    """Every path is a figure or a part with figures, and is there once."""
+    """Refuse stamps whose path is no figure and no part with figures, and paths that are stamped
+    twice.
+    """
     known_paths = sorted({part for path, _ in figures_of(parts) for part in _upwards(path)})
     seen: dict[str, str] = {}
     for word, paths in stamps.items():
@@ -142,8 +158,8 @@ def _upwards(path: str) -> Iterator[str]:
         path = path.rpartition(".")[0]
 
 
-# Transports: the physical properties of a kind of network. What NCCL's protocols cost on top is in
-# `netsim.nccl`.
+# Transports: the physical properties of a kind of network. The additional costs of NCCL's protocols
+# are in `netsim.nccl`.
 
 TransportName = Literal["infiniband", "roce", "efa", "tcpxo", "slingshot", "tcp", "nvlink"]
 
@@ -155,9 +171,9 @@ class Transport:
     - `hop`: seconds of one switch hop.
     - `usable`: the fraction of a line rate that carries data.
     - `nic_cap`: the most bytes a second of a NIC.
-    - `latency`: seconds that a message takes end to end beyond NICs, cables and switches.
-    - `stated_latency`: what its plugin states to NCCL of that, in seconds (NCCL 2.18 and later).
-    - `window`: the most bytes of a connection that may wait for an answer.
+    - `latency`: seconds that a message takes end to end in addition to NICs, cables and switches.
+    - `stated_latency`: how much of `latency` its NCCL plugin reports to NCCL (NCCL 2.18 and later).
+    - `window`: the most bytes of a connection that may be sent and not yet acknowledged.
     - `gpudirect`: whether NICs reach GPU memory directly.
     - `groups`: whether NICs beyond one for each GPU appear to NCCL as one.
     - `routing`: how its switches usually choose between equal paths.
@@ -168,7 +184,7 @@ class Transport:
     - `incast`: the fraction by which a byte takes longer to receive for each further NIC that sends
       to the same NIC (0: not measured).
 
-    `base/constants.csv` says where the figures are from.
+    `base/constants.csv` states the sources of the figures.
     """
 
     name: str
@@ -214,10 +230,10 @@ TRANSPORTS = {
 }
 
 
-# The Machine: one host as a file describes it, part by part, every figure in SI units.
-# Devices sit `at` a place of the PCIe tree: `cpu0`, `cpu1`, … (NUMA domains; behind a host bridge
-# of their own, or, as `cpu0.1`, behind bridge 1 with others) or `pcie0`, `pcie1`, … (switches).
-# What becomes of a machine in a cluster is not known here.
+# The Machine: one host as a file describes it, part by part, every figure in SI units. Devices are
+# `at` a place of the PCIe tree: `cpu0`, `cpu1`, … (NUMA domains; behind a host bridge of their own,
+# or, as `cpu0.1`, behind bridge 1 together with others) or `pcie0`, `pcie1`, … (switches). This
+# module does not know clusters.
 
 Dtype = Literal["double", "float", "tf32", "half", "bfloat16", "fp8", "fp6", "fp4", "int8"]
 LinkKind = Literal["nvlink", "xgmi", "c2c", "pcie", "upi", "hostmem", "nic"]
@@ -238,7 +254,9 @@ def _arch(name: str) -> str:
 
 
 class PcieLink(models.Model):
-    """A PCIe link: generation and width, or a usable bandwidth that was measured."""
+    """A PCIe link: generation and width, or `bandwidth`: measured usable bytes/s in each
+    direction.
+    """
 
     generation: Annotated[int, Field(ge=1, le=6)]
     width: Literal[1, 2, 4, 8, 16, 32] = 16
@@ -246,27 +264,35 @@ class PcieLink(models.Model):
 
     @property
     def usable(self) -> float:
-        """Bytes/s of data in one direction."""
+        """Bytes/s of data in each direction."""
         return self.bandwidth or PCIE_LANE[self.generation] * self.width * PCIE_EFFICIENCY
 
 
 class Pcie(PcieLink):
-    """The PCIe tree: the place of each switch, and the link of all parts that state no other.
+    """The PCIe tree, and the link of all parts that state no other.
 
-    `uplinks` are those of the switches where they differ. `bridged`: NCCL sees every device behind
-    a bridge of its own, so GPU and NIC of one switch are PXB and not PIX."""
+    - `switches`: the place of each switch in the tree.
+    - `uplinks`: the link of each switch to the part above it, if these differ.
+    - `bridged`: whether NCCL sees every device behind a bridge of its own, so that a GPU and a NIC
+      on the same switch are PXB and not PIX.
+    """
 
     switches: models.ListOf[str] = ()
     uplinks: models.ListOf[PcieLink] | None = None
     bridged: bool = False
 
     def uplink(self, switch: int) -> PcieLink:
-        """The link of a switch to the part above it."""
+        """Return the link of a switch to the part above it in the tree."""
         return self.uplinks[switch] if self.uplinks else self
 
 
 class Gpu(models.Model):
-    """The GPUs of a machine, all of one model; `flops` are dense peaks."""
+    """The GPUs of a machine, all of one model.
+
+    - `flops`: peak of dense operations a second, by data type.
+    - `at`: place of each GPU in the PCIe tree, or one place for all.
+    - `pcie`: PCIe link of each GPU, or one for all.
+    """
 
     model: str
     count: models.Count
@@ -287,11 +313,18 @@ class Gpu(models.Model):
 
 
 class ScaleUp(models.Model):
-    """NVLink or xGMI: every GPU with `links` to a switch, `links` to every peer, or `peers`.
-    `links_each` is for GPUs whose links to the switches differ: the links of each GPU in device
-    order, 0 for a GPU without any; `links` is then the most of them. `link_bandwidth` is what one
-    link carries in one direction after protocol overhead. `hosts` is how many hosts share the
-    switches. `fitted: false`: the machine has the ports, but no bridge."""
+    """NVLink or xGMI between the GPUs of a machine.
+
+    - `link_bandwidth`: bytes/s of one link in each direction after protocol overhead.
+    - `links`: links of every GPU to the switches or, without switches, to every other GPU.
+    - `links_each`: links of each GPU to the switches in device order, if they differ (0: none);
+      `links` is then the largest of them.
+    - `switches`: number of switches.
+    - `peers`: linked pairs of GPUs as (GPU, GPU, links), if not all pairs have the same.
+    - `hosts`: number of hosts that share the switches.
+    - `multicast`: whether the switches can add up and copy data (NVLS).
+    - `fitted`: false if the machine has the ports, but no bridge.
+    """
 
     kind: Literal["nvlink", "xgmi"]
     link_bandwidth: models.Bandwidth
@@ -320,15 +353,18 @@ class ScaleUp(models.Model):
 
     @model_serializer(mode="wrap")
     def _without_unused_key(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `links_each` out where GPUs do not differ: names of cells are made of what is
-        written here, and results that were stored before the key existed keep theirs."""
+        """Leave `links_each` out if it is not set.
+
+        Names of cells are made of what is written here; results that were stored before the key
+        existed keep their names.
+        """
         written: dict[str, Any] = handler(self)
         if self.links_each is None:
             written.pop("links_each", None)
         return written
 
     def _check_links_each(self, links_each: tuple[int, ...]) -> None:
-        """Refuse links of single GPUs without switches, or a largest one that is not `links`."""
+        """Refuse `links_each` without switches, or with another maximum than `links`."""
         if self.switches is None:
             message = "links of single GPUs need switches; links between two GPUs are peers"
             raise models.FieldError(message, "links_each")
@@ -338,14 +374,17 @@ class ScaleUp(models.Model):
             raise models.FieldError(message, "links_each")
 
     def switch_links(self, gpu: int) -> int:
-        """The links of one GPU to the switches, which the machine has."""
+        """Return the number of links of one GPU to the switches."""
         if self.links_each is not None:
             return self.links_each[gpu]
         return self.links or 0
 
     def pairs(self, gpus: int) -> tuple[tuple[int, int, int], ...]:
-        """Every two GPUs that have links, and how many: to each other, or to the same switches
-        (of two GPUs with different numbers of links to the switches, the smaller number)."""
+        """Return (GPU, GPU, number of links) for every two GPUs with links to each other or to the
+        same switches.
+
+        For switches it is the smaller of the two GPUs' numbers of links to them.
+        """
         if self.peers:
             return self.peers
         two = combinations(range(gpus), 2)
@@ -355,7 +394,7 @@ class ScaleUp(models.Model):
         return tuple(pair for pair in shared if pair[2])
 
     def links_of(self, gpus: int) -> int:
-        """The most NVLinks that one of `gpus` GPUs has."""
+        """Return the most NVLinks that any of the first `gpus` GPUs has."""
         if self.switches is not None:
             return self.links or 0
         pairs = self.pairs(gpus)
@@ -363,14 +402,18 @@ class ScaleUp(models.Model):
 
 
 class C2c(models.Model):
-    """The coherent link of a GPU with its CPU (NVLink-C2C), one direction."""
+    """The coherent link of a GPU with its CPU (NVLink-C2C): bytes/s in each direction."""
 
     bandwidth: models.Bandwidth
 
 
 class Cpu(models.Model):
-    """The CPUs: one domain for each NUMA domain with devices. `memory_bandwidth` is that of one
-    domain, reading and writing together; `link` is what two domains exchange in one direction."""
+    """The CPUs of a machine.
+
+    - `domains`: number of NUMA domains that have devices.
+    - `memory_bandwidth`: bytes/s of the memory of one domain, reading and writing together.
+    - `link`: bytes/s from one domain to another, in each direction.
+    """
 
     vendor: str
     model: str
@@ -392,9 +435,13 @@ class Cpu(models.Model):
 
 
 class Nics(models.Model):
-    """The NICs of a machine; `gpudirect`: they reach GPU memory without the host's.
+    """The NICs of a machine.
 
-    `rate_each` states a rate for each NIC where they differ."""
+    - `rate`: line rate of each NIC in bytes/s; `rate_each`: of every NIC, if they differ.
+    - `at`: place of each NIC in the PCIe tree, or one place for all.
+    - `gpudirect`: whether they reach GPU memory without passing through the host's.
+    - `pcie`: PCIe link of each NIC, or one for all.
+    """
 
     model: str
     count: models.Count
@@ -406,17 +453,23 @@ class Nics(models.Model):
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """The rate of every NIC."""
+        """The line rate of every NIC in bytes/s."""
         return self.rate_each or (self.rate,) * self.count
 
 
 class Machine(models.Model):
     """One host.
 
-    `p2p`: whether GPUs may reach each other's memory over PCIe. `host`: what a launch takes, where
-    that or the class of the host is known (`host_costs.py`). `calibration`: what was fitted to
-    measurements of this very system, by the names that `kind_of` knows. `stamps`: where figures are
-    from, as lists of figures by word; the others are assumed."""
+    - `scale_up`: NVLink or xGMI between its GPUs.
+    - `c2c`: coherent links between GPUs and CPUs.
+    - `p2p`: whether GPUs may reach each other's memory over PCIe.
+    - `host`: time of a kernel launch, if that or the class of the host is known (`host_costs.py`).
+    - `transport`: kind of network of its NICs.
+    - `latencies`: seconds to cross a link by its kind, if not the usual ones.
+    - `calibration`: figures that were fitted to measurements of this very system, by name
+      (`kind_of`).
+    - `stamps`: paths of figures by the word for where they are from; others are assumed.
+    """
 
     description: str
     purpose: str = ""
@@ -444,7 +497,7 @@ class Machine(models.Model):
 
     @property
     def sources(self) -> list[Stamped]:
-        """Every figure, with where it is from."""
+        """Every figure of the machine with its stamp (where it is from)."""
         parts = {name: getattr(self, name) for name in type(self).model_fields}
         return stamped(parts, self.stamps, self.calibration)
 
@@ -476,27 +529,33 @@ class Machine(models.Model):
         return self
 
     def gpu_at(self, gpu: int) -> str:
-        """The place of a GPU, with its host bridge if the file states it."""
+        """Return the place of a GPU in the PCIe tree, with its host bridge if the file states
+        it.
+        """
         return self.gpu.at[gpu if len(self.gpu.at) > 1 else 0]
 
     def nic_at(self, nic: int) -> str:
-        """The place of a NIC, with its host bridge if stated; empty without NICs."""
+        """Return the place of a NIC in the PCIe tree, with its host bridge if stated; empty without
+        NICs.
+        """
         at = self.nics.at if self.nics else ("",)
         return at[nic if len(at) > 1 else 0]
 
     @property
     def switches_at(self) -> tuple[str, ...]:
-        """The node above each PCIe switch."""
+        """The CPU or switch above each PCIe switch."""
         return tuple(map(node_of, self.pcie.switches))
 
     def link_of(self, part: Gpu | Nics, number: int) -> PcieLink:
-        """The PCIe link of a GPU or NIC."""
+        """Return the PCIe link of GPU or NIC number `number`; `part` is `machine.gpu` or
+        `machine.nics`.
+        """
         stated = part.pcie
         return (stated[number] if isinstance(stated, tuple) else stated) or self.pcie
 
 
 def node_of(place: str) -> str:
-    """The CPU or switch of a place, without its host bridge."""
+    """Return the CPU or switch of a place, without its host bridge: `cpu0` of `cpu0.1`."""
     return place.partition(".")[0]
 
 
@@ -543,14 +602,13 @@ def _check_peers(scale_up: ScaleUp, gpus: int) -> None:
         seen.add(frozenset((a, b)))
 
 
-# A machine and its transport with what was fitted or measured on that very system.
-# A machine file may have a `calibration` section: figures by dotted name, each with its stamp.
-# Those of the machine itself and of its transport are applied here, those of execution by
-# `netsim.nccl`.
+# Applying the section `calibration` of a machine file: figures by dotted name that were fitted to
+# or measured on this very system, each with its stamp. The figures of the machine and its transport
+# are applied here, those of execution by `netsim.nccl`.
 
 
 def calibrated_machine(machine: Machine) -> Machine:
-    """The machine with its calibrated figures in place of its nominal ones."""
+    """Return the machine with its calibrated figures in place of its nominal ones."""
     for name in MACHINE:
         part, _, field = name.partition(".")
         figure = machine.calibration.get(name)
@@ -562,10 +620,12 @@ def calibrated_machine(machine: Machine) -> Machine:
 
 
 def oldest_machine(machines: Iterable[Machine]) -> Machine:
-    """The machine with the oldest generation of GPUs, whose figures a mixed communicator has.
+    """Return the machine with the oldest generation of GPUs. A communicator over several kinds of
+    machines uses its figures, because NCCL decides by the lowest compute capability for all GPUs.
 
-    NCCL decides by its compute capability for all GPUs. Between machines of one generation the
-    choice is arbitrary, but it does not depend on their order."""
+    Between machines of one generation the choice is arbitrary, but it does not depend on their
+    order.
+    """
     different: list[Machine] = []
     for machine in machines:
         if machine not in different:
@@ -576,7 +636,7 @@ def oldest_machine(machines: Iterable[Machine]) -> Machine:
 
 
 def calibrated_transport(transport: Transport, machine: Machine) -> Transport:
-    """The transport with the figures of a machine's `calibration`."""
+    """Return the transport with the figures of a machine's `calibration`."""
     changes: dict[str, Any] = {
         name.partition(".")[2]: value_of(name, machine.calibration[name])
         for name in TRANSPORT
@@ -586,16 +646,18 @@ def calibrated_transport(transport: Transport, machine: Machine) -> Transport:
 
 
 def both_ways_constant(machine: Machine) -> str:
-    """The name of the constant for both ways of PCIe together: that of the generation of the GPUs'
-    links, or of the nearest generation that was measured."""
+    """Return the name of the constant that `both_ways` uses: that of the PCIe generation of the
+    GPUs, or of the nearest generation that was measured.
+    """
     oldest, newest = PCIE_MEASURED
     generation = min(max(machine.link_of(machine.gpu, 0).generation, oldest), newest)
     return f"{BOTH_WAYS}.gen{generation}"
 
 
 def both_ways(machine: Machine) -> float:
-    """What GPUs' loads and stores reach of a PCIe link's rate, both ways together, as a multiple of
-    the rate one way."""
+    """Return the rate of GPUs' loads and stores over a PCIe link, both directions together, as a
+    multiple of the rate in one direction.
+    """
     figure = machine.calibration.get(BOTH_WAYS)
     if figure is None:
         return value(both_ways_constant(machine))

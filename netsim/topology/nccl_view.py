@@ -1,7 +1,8 @@
 """What NCCL sees of a host: the machine as values of NCCL's topology XML.
 
-Bus ids are made up (switches 10, 11, …, NICs 40 on, GPUs 80 on, in PCI domain 0; bridges in domain
-1). GPUs of other makers than NVIDIA are shown as NVIDIA's nearest: an assumption."""
+Bus ids are invented (in PCI domain 0: switches from 10, NICs from 40, GPUs from 80; bridges are in
+domain 1). GPUs of other makers are shown as the most similar NVIDIA GPUs, which is an assumption.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,7 +28,7 @@ NIC_CLASS = "0x020700"
 NVSWITCH_CLASS = "0x068000"
 PEER_CLASS = "0x030200"
 PORT_NAMES = {"efa": "rdmap", "slingshot": "cxi", "tcp": "eth", "tcpxo": "eth"}
-# PCI class of Instinct GPUs, AMD's PCI vendor
+# PCI class of AMD's Instinct GPUs, and AMD's PCI vendor.
 AMD_CLASS = "0x120000"
 AMD_VENDOR = "0x1002"
 HIP_FEATURES = 38911  # `arch` of every GPU in RCCL's models: HIP's flags of what a device can do
@@ -36,7 +37,7 @@ ASSUMED_LINK = 20.6e9  # what NCCL counts for one NVLink of such a GPU (NCCL 2.3
 
 
 def host_system(host: Host, host_number: int = 0, first_rank: int = 0) -> nccl_xml.XmlSystem:
-    """One host as NCCL sees it; GPUs have ranks in device order."""
+    """Return one host as NCCL sees it; its GPUs have ranks from `first_rank` on in device order."""
     machine, cpu, nics = host.machine, host.machine.cpu, host.rail.tolist()
     cpus = (
         nccl_xml.XmlCpu(
@@ -55,7 +56,9 @@ def host_system(host: Host, host_number: int = 0, first_rank: int = 0) -> nccl_x
 
 
 def node_system(cluster: Cluster, node: int) -> nccl_xml.XmlSystem:
-    """A node of NCCL's: the hosts of one NVLink domain, which usually is a single host."""
+    """Return node `node` in NCCL's sense: the hosts of one NVLink domain, which usually is a single
+    host.
+    """
     hosts = [number for number, domain in enumerate(cluster.domain.tolist()) if domain == node]
     cpus: list[nccl_xml.XmlCpu] = []
     rank = 0
@@ -71,8 +74,11 @@ def node_system(cluster: Cluster, node: int) -> nccl_xml.XmlSystem:
 
 
 def exported_system(cluster: Cluster, node: int) -> nccl_xml.XmlSystem:
-    """A node as NCCL's dump shows it; of AMD's GPUs as RCCL's dump does: version 2, xGMI links with
-    their true number, compute units in the place of the compute capability."""
+    """Return a node as NCCL's topology dump shows it, or with AMD's GPUs as RCCL's dump does.
+
+    RCCL's dump has version 2, xGMI links with their true number, and the number of compute units in
+    place of the compute capability.
+    """
     system = node_system(cluster, node)
     number = int(np.flatnonzero(cluster.domain == node)[0])
     host = cluster.hosts[int(cluster.host_class[number])]
@@ -102,7 +108,16 @@ def exported_system(cluster: Cluster, node: int) -> nccl_xml.XmlSystem:
 def _below(
     machine: Machine, place: str, gpus: Sequence[int], nics: Sequence[int], first_rank: int
 ) -> tuple[nccl_xml.XmlPci, ...]:
-    """The devices below a CPU or switch: GPUs, then NICs, then further switches."""
+    """Return the PCI devices directly below a CPU or switch `place`: GPUs, then NICs, then further
+    switches with what is below them.
+
+    Args:
+        machine: the machine.
+        place: such as `cpu0` or `pcie1`.
+        gpus: numbers of the GPUs in use.
+        nics: numbers of the NICs in use.
+        first_rank: rank of the first of `gpus`.
+    """
     devices: list[nccl_xml.XmlPci] = []
     for slot, gpu in enumerate(gpus):
         if node_of(machine.gpu_at(gpu)) == place:
@@ -167,7 +182,7 @@ def _nvlinks(machine: Machine, gpu: int, gpus: Sequence[int]) -> tuple[nccl_xml.
 
 
 def _links_to_peers(machine: Machine, gpu: int, gpus: Sequence[int]) -> dict[int, int]:
-    """How many links a GPU has to each other one of `gpus` that it has links to."""
+    """Return the number of links from a GPU to each of the GPUs `gpus` that it has links to."""
     scale_up = machine.scale_up
     if scale_up is None or not scale_up.fitted or scale_up.switches is not None:
         return {}
@@ -194,5 +209,5 @@ def _nic(machine: Machine, nic: int) -> nccl_xml.XmlPci:
 
 
 def gpu_bus(gpu: int) -> str:
-    """The made-up bus id of a GPU."""
+    """Return the invented bus id of a GPU."""
     return f"0000:{0x80 + gpu:02x}:00.0"

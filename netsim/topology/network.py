@@ -1,8 +1,9 @@
 """Paths between the NIC ports of a fabric, and which of them a connection takes.
 
-Endpoints are numbered: ports of NICs first, then switches. Cable c is two links: 2c from its first
-end to its second, and 2c + 1 back. Paths are shortest paths by number of links; they are computed
-for all destinations at a switch at once. Fabrics say what the graph is, never what its paths are.
+A fabric has nodes: the ports of NICs are numbered first, then the switches. Cable c consists of two
+directed links: link 2c from the cable's first end to its second, link 2c + 1 back. All paths are
+shortest paths by number of links. They are computed with numpy for many pairs of ports at once. The
+modules in `fabrics/` build the graph; this module finds all its paths.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,13 +24,14 @@ Paths = tuple[Ints, Floats]  # links padded with -1, and the fraction of the byt
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """NIC ports of a fabric as columns.
+    """NIC ports of a fabric as columns: entry p of each array describes port p.
 
     Args:
-        host: place of the host in the fabric.
+        host: the host's position in the fabric.
         rail: number of the NIC in its host.
         rate: line rate in bytes per second.
-        owner: host of the job.
+        owner: number of the host in the job (`node3` is 3); differs from `host` if the fabric has
+            more hosts than the job uses, or if the placement is not contiguous.
     """
 
     host: Ints
@@ -48,14 +50,14 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class FabricTerms:
-    """Rates and latencies that all fabrics need.
+    """Rates and latencies that every kind of fabric needs.
 
     Args:
-        link: rate of cables between switches, bytes per second.
-        hop: latency of one switch hop, seconds.
-        nic: latency of entering a NIC, seconds.
-        usable: usable fraction of every line rate.
-        nic_cap: most bytes per second that a NIC carries.
+        link: line rate of cables between switches, bytes per second.
+        hop: latency of a link that ends at a switch, seconds.
+        nic: latency of a link that ends at a NIC, seconds.
+        usable: fraction of every line rate that carries data.
+        nic_cap: most bytes per second that a NIC carries, in each direction.
     """
 
     link: float
@@ -65,21 +67,35 @@ class FabricTerms:
     nic_cap: float
 
     def port(self, rate: Floats) -> Floats:
-        """Return the usable bytes per second of NIC ports with these line rates."""
+        """Return the usable bytes per second of NIC ports whose line rates (bytes per second) are
+        `rate`.
+        """
         return np.minimum(rate * self.usable, self.nic_cap)
 
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """A fabric as columns; `tail` and `head` number ports, then switches from `ports` on.
+    """A fabric as columns.
+
+    Nodes are numbered: NIC ports from 0, then switches from `ports` on. Columns of links have one
+    entry per directed link, columns of switches one per switch.
 
     Args:
+        kind: kind of fabric, such as `rail-optimized`.
+        terms: the rates and latencies it was built with.
+        ports: number of NIC ports.
+        switches: names of the switches.
         tiers: names of the levels of switches, from the NICs up.
-        level: level of every switch.
-        groups: group of every switch (-1: none), in a dragonfly.
-        grid: number of routers in each dimension of a torus.
+        level: level of every switch, an index of `tiers`.
+        tail: node that each link leaves.
+        head: node that each link enters.
+        bandwidth: usable bytes per second of each link.
+        latency: seconds of each link.
+        groups: group of every switch (-1: none); None if the fabric has no groups. Dragonflies and
+            custom fabrics may have them.
+        grid: number of routers in each dimension of a torus or ring; else empty.
         reduces: whether switches add up data on its way (SHARP).
-        note: what was assumed, for the user.
+        note: what was assumed, as a message for the user.
     """
 
     kind: str
@@ -100,7 +116,7 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class Cables:
-    """Cables between two switches each, by the numbers of the switches."""
+    """Cables between switches: cable c joins the switches with numbers `low[c]` and `high[c]`."""
 
     low: Ints
     high: Ints
@@ -118,9 +134,19 @@ def fabric(
     cables: Cables,
     **columns_of_fabric: Any,
 ) -> Fabric:
-    """Return a fabric in which port p is on switch `leaf[p]`.
+    """Build a fabric from its switches and cables.
 
-    `leaf` may list the ports twice: for NICs with two ports, each of half their rate.
+    Args:
+        kind: kind of fabric.
+        tiers: (name of the tier, names of its switches) from the NICs up; switches are numbered in
+            this order.
+        ports: the NIC ports.
+        terms: rates and latencies of the links.
+        leaf: number of the switch that each port is cabled to. A list of twice the length means
+            NICs with two cables of half their rate each: first one cable of every port, then the
+            other.
+        cables: cables between switches.
+        columns_of_fabric: further fields of `Fabric`.
     """
     count = len(ports)
     planes = len(leaf) // max(1, len(ports))
@@ -142,20 +168,26 @@ def fabric(
 
 
 def _ends_present(fabric: Fabric, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Mask over the ends of a fabric, ports first: all switches, and the ports that are present."""
+    """Mask over the nodes of a fabric (ports, then switches): False for ports that `present`, a
+    mask over the ports, does not have.
+    """
     return np.append(present, np.ones(len(fabric.switches), bool))
 
 
 def links_of_ports(fabric: Fabric, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Mask over the links of a fabric: True if the ports at their ends are present."""
+    """Mask over the links of a fabric: False if the link ends at a missing port. `present` is a
+    mask over the ports.
+    """
     ends = _ends_present(fabric, present)
     left: NDArray[np.bool_] = ends[fabric.tail] & ends[fabric.head]
     return left
 
 
 def without_ports(fabric: Fabric, present: NDArray[np.bool_]) -> Fabric:
-    """Return a fabric without the cables of missing ports (of dead NICs); switches and other
-    cables stay.
+    """Return a fabric without the ports (of dead NICs) that the mask `present` does not have, and
+    without their cables.
+
+    The remaining ports are renumbered; all switches and the cables between them stay.
     """
     left = links_of_ports(fabric, present)
     if left.all():
@@ -172,8 +204,10 @@ def without_ports(fabric: Fabric, present: NDArray[np.bool_]) -> Fabric:
 
 
 def with_derived_tiers(fabric: Fabric) -> Fabric:
-    """Return the fabric with tiers by the distance of switches from NICs, named after the
-    switches.
+    """Return the fabric with the level of each switch derived from its distance to the nearest NIC.
+
+    A tier is named by the prefix that the names of all its switches share (`leaf` of `leaf0`,
+    `leaf1`), else `tier 1`, `tier 2`, …
     """
     level = tiers_of_switches(fabric) - 1
     names = []
@@ -184,8 +218,10 @@ def with_derived_tiers(fabric: Fabric) -> Fabric:
     return replace(fabric, tiers=tuple(names), level=level)
 
 
-def columns(*parts: Ints) -> Ints:
-    """Join links of many paths, one column per hop."""
+def stack_hops(*parts: Ints) -> Ints:
+    """Stack arrays of links, one array per hop, to a table with a row per path and a column per
+    hop.
+    """
     return np.stack(parts, axis=1).astype(np.int32)
 
 
@@ -201,9 +237,17 @@ _SEARCH_BATCH = 1 << 11  # targets of one search
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The next links for each (switch, target): `link[ptr[i]:ptr[i + 1]]`.
+    """For each queried (switch, target): the links of the switch that are first links of shortest
+    paths to the target.
 
-    Parallel links to one neighbor are side by side; `first` marks the first link to each neighbor.
+    Entry i is `link[ptr[i]:ptr[i + 1]]`. A neighbor is a switch at the other end of such a link;
+    parallel links to one neighbor are side by side.
+
+    Args:
+        ptr: where the links of each (switch, target) begin.
+        link: numbers of the links.
+        head: switch that each link enters.
+        first: True for the first link to each neighbor.
     """
 
     ptr: Longs
@@ -213,33 +257,45 @@ class Candidates:
 
     @property
     def count(self) -> Longs:
-        """The number of next links for each (switch, target)."""
+        """The number of links of each (switch, target)."""
         return np.diff(self.ptr)
 
     @property
-    def neighbours(self) -> Longs:
-        """The number of neighbors that the next links of each (switch, target) lead to."""
+    def neighbors(self) -> Longs:
+        """The number of different neighbors that the links of each (switch, target) lead to."""
         return np.diff(np.searchsorted(np.flatnonzero(self.first), self.ptr))
 
-    def place(self, pair: Longs, neighbour: Ints, lane: Ints) -> Longs:
-        """Return the position in `link` of the next link with these numbers of neighbor and
-        parallel link.
+    def place(self, pair: Longs, neighbor: Ints, lane: Ints) -> Longs:
+        """Return positions in `link`: for each entry, parallel link number `lane` to neighbor
+        number `neighbor`.
 
-        Both numbers are taken modulo what exists.
+        `pair` numbers the queried (switch, target). `neighbor` is taken modulo the number of its
+        neighbors, `lane` modulo the number of parallel links to that neighbor.
         """
         starts = np.flatnonzero(self.first)
         size = np.diff(np.append(starts, len(self.link)))
         begin = np.searchsorted(starts, self.ptr)
-        neighbour_number = begin[pair] + neighbour % np.diff(begin)[pair]
-        position: Longs = starts[neighbour_number] + lane % size[neighbour_number]
+        neighbor_number = begin[pair] + neighbor % np.diff(begin)[pair]
+        position: Longs = starts[neighbor_number] + lane % size[neighbor_number]
         return position
 
 
 class NextLinks:
-    """Shortest paths between switches by number of links, over the links with a number in `link`.
+    """Shortest paths, by number of links, from all switches to targets over some of a fabric's
+    links.
 
-    Links of a switch are in the order of its neighbors: by their first cable, forward before
-    backward. On a torus the paths therefore correct one dimension after the other.
+    A target is a set of switches: a path ends at the nearest of them.
+
+    Args:
+        switches: number of switches.
+        tail: switch that each link leaves.
+        head: switch that each link enters.
+        link: numbers of the links in the fabric; only these links are used.
+        targets: CSR: the switches of target t are `targets[1][targets[0][t]:targets[0][t + 1]]`.
+
+    The links of a switch are sorted by neighbor. First come the neighbors at the second end of
+    their first cable, by its number, then those at the first end. Paths on a torus that always take
+    the first link therefore correct one dimension after the other.
     """
 
     def __init__(
@@ -264,12 +320,14 @@ class NextLinks:
         self.has_distances = np.zeros(size, bool)
 
     def distance(self, node: Ints, target: Ints) -> NDArray[np.int16]:
-        """Return the number of links from switches to targets; `FAR` if there is no path."""
+        """Return the number of links from each switch `node[i]` to `target[i]`; `FAR` if there is
+        no path.
+        """
         table, column = self._table(target)
         return table[node, column]
 
     def _table(self, target: Ints) -> tuple[NDArray[np.int16], Ints]:
-        """The distances as a table, and the column of each target in it."""
+        """Return a table of distances (row: switch) and the column of each entry of `target`."""
         targets = np.flatnonzero(np.bincount(target, minlength=len(self.has_distances)))
         if not self.keeps_distances:
             column = np.zeros(len(self.has_distances), np.int32)
@@ -284,9 +342,10 @@ class NextLinks:
         return self.distances, target
 
     def _search(self, targets: Longs) -> NDArray[np.int16]:
-        """Breadth-first search from many targets at once.
+        """Return the distance in links from every switch (row) to each of `targets` (column).
 
-        Each switch has one bit per target that says whether the search from it has arrived.
+        Breadth-first from all targets at once: each switch has a bit string with one bit per
+        target, set once the search from that target has reached the switch.
         """
         ptr, member = self.targets
         distances = np.full((self.switches, len(targets)), FAR)
@@ -315,8 +374,10 @@ class NextLinks:
         return distances
 
     def candidates(self, node: Ints, target: Ints) -> tuple[Candidates, Longs]:
-        """Return the next links for the distinct (switch, target), and the number of these for
-        each pair.
+        """Return the first links of shortest paths from `node[i]` to `target[i]`.
+
+        The Candidates have one entry for each distinct (switch, target); the second array says
+        which entry belongs to each i.
         """
         key, pair = np.unique(
             node.astype(np.int64) * len(self.has_distances) + target, return_inverse=True
@@ -339,14 +400,14 @@ class NextLinks:
 
 @dataclass(frozen=True)
 class FabricNetwork:
-    """Ports and switches of a fabric, without the links that are `dead`."""
+    """The graph of a fabric for path searches, without the links in the mask `dead`."""
 
     fabric: Fabric
     dead: NDArray[np.bool_] | None = None
 
     @cached_property
     def access(self) -> tuple[tuple[Longs, Ints], tuple[Longs, Ints]]:
-        """The links out of every port, and those into it, in CSR form."""
+        """The links out of every port, then the links into every port, each as CSR (ptr, links)."""
         made = self.fabric
         ends = []
         for port_end in (made.tail, made.head):
@@ -358,14 +419,15 @@ class FabricNetwork:
 
     @cached_property
     def alive(self) -> NDArray[np.bool_]:
-        """Mask over the links: True if not dead."""
+        """Mask over the links of the fabric: True if the link is not dead."""
         return np.ones(len(self.fabric.tail), bool) if self.dead is None else ~self.dead
 
     @cached_property
-    def places(self) -> tuple[Ints, tuple[Longs, Ints]]:
-        """The target of every port, and the switches of every target in CSR form.
+    def port_targets(self) -> tuple[Ints, tuple[Longs, Ints]]:
+        """The number of each port's target, and the switches of every target in CSR form.
 
-        Ports on the same switches share one target.
+        The target of a port is the set of switches that it is cabled to (see NextLinks). Ports on
+        the same switches share one target.
         """
         made = self.fabric
         (ptr, link) = self.access[1]
@@ -381,15 +443,17 @@ class FabricNetwork:
 
     @cached_property
     def core(self) -> Ints:
-        """The links between switches."""
+        """The numbers of the links between two switches that are not dead."""
         made = self.fabric
         inner = np.minimum(made.tail, made.head) >= made.ports
         return np.flatnonzero(inner & self.alive).astype(np.int32)
 
     @cached_property
     def next(self) -> NextLinks:
-        """Shortest paths to the switches of ports."""
-        return self._links(self.core, self.places[1])
+        """Shortest paths to the targets of all ports, that is, to the switches that they are cabled
+        to.
+        """
+        return self._links(self.core, self.port_targets[1])
 
     def _links(self, link: Ints, targets: tuple[Longs, Ints]) -> NextLinks:
         made = self.fabric
@@ -399,7 +463,9 @@ class FabricNetwork:
 
     @cached_property
     def _groups(self) -> tuple[Longs, Longs]:
-        """The groups at both ends of each link between switches."""
+        """For the links between switches: the group of the switch at the tail, and that at the
+        head.
+        """
         made = self.fabric
         assert made.groups is not None
         near, far = (made.groups[end[self.core] - made.ports] for end in (made.tail, made.head))
@@ -407,14 +473,18 @@ class FabricNetwork:
 
     @cached_property
     def inside(self) -> NextLinks:
-        """Shortest paths to every switch that stay in its group."""
+        """Shortest paths from switch to switch that do not leave the group of both. Target t is
+        switch t.
+        """
         near, far = self._groups
         every = np.arange(len(self.fabric.switches) + 1)
         return self._links(self.core[near == far], (every, every[:-1].astype(np.int32)))
 
     @cached_property
     def between(self) -> tuple[Longs, Ints]:
-        """The links from group to group, in CSR form by (group, other group)."""
+        """The links between groups in CSR form: entry `a * group count + b` has the links from a to
+        b.
+        """
         near, far = self._groups
         count = _group_count(self.fabric)
         key = np.where((near != far) & (near >= 0) & (far >= 0), near * count + far, -1)
@@ -424,27 +494,33 @@ class FabricNetwork:
 
     @cached_property
     def tier(self) -> Ints:
-        """The distance of every switch from NICs: 1 for switches with NICs."""
+        """The tier of every switch: 1 if a NIC is cabled to it, else 1 + the lowest tier next to
+        it.
+        """
         return tiers_of_switches(self.fabric)
 
     @cached_property
     def rank(self) -> Ints:
-        """By port, the rank of its switches among all that have ports."""
-        place, (ptr, switch) = self.places
+        """For each port, the position of its target among all targets when these are sorted by
+        their first switch: the number of its leaf, if each port is on one leaf.
+        """
+        place, (ptr, switch) = self.port_targets
         first = np.append(switch, 0)[np.minimum(ptr[:-1], len(switch))]
         return np.argsort(np.argsort(first, kind="stable"), kind="stable").astype(np.int32)[place]
 
     @cached_property
-    def order(self) -> tuple[Ints, ...]:
-        """By tier of the switch that chooses (0: the NIC), the number of every destination port.
+    def port_numbers(self) -> tuple[Ints, ...]:
+        """For each tier (0: NICs), an array with a number for every destination port.
 
-        A static route takes the way up with this number, modulo the number of ways up. The numbers
-        are: at the NIC, the number of the port; at its leaf, its slot on the leaf; further up, the
-        parallel cable first and then the rank of its leaf. This is what D-mod-k and subnet managers
-        do: each port of a leaf has an uplink of its own, each leaf of a pod a core.
+        With static routing, a node of this tier sends data for port p upwards on its link number
+        `port_numbers[tier][p]`, modulo the number of its links up. At the NIC the number is that of
+        the port; at a leaf, the position of the port among the ports of its own leaf; further up,
+        the parallel cable first and then the rank of the port's leaf. D-mod-k and subnet managers
+        route this way: so each port of a leaf has an uplink of its own, and each leaf of a pod a
+        core.
         """
-        place = self.places[0]
-        turn = np.argsort(self.places[0], kind="stable")
+        place = self.port_targets[0]
+        turn = np.argsort(self.port_targets[0], kind="stable")
         slot = np.empty(len(place), np.int32)
         slot[turn] = np.arange(len(place)) - np.searchsorted(place[turn], place[turn])
         numbers = [np.arange(len(place), dtype=np.int32), slot]
@@ -458,7 +534,9 @@ class FabricNetwork:
 
     @cached_property
     def widths(self) -> tuple[list[int], list[int]]:
-        """By tier, the most neighbors above a switch, and the most links to them."""
+        """For each tier: the most neighbors in the next tier that a switch has; then the most links
+        to them.
+        """
         made = self.fabric
         link = self.core
         tier = self.tier
@@ -474,25 +552,29 @@ class FabricNetwork:
         return most[0], most[1]
 
     @cached_property
-    def turns(self) -> tuple[int, ...]:
-        """The most links that a NIC, and a switch of each tier but the last, chooses from."""
+    def choice_counts(self) -> tuple[int, ...]:
+        """The most links that a NIC chooses from, then the most upward links of a switch of each
+        tier but the highest.
+        """
         top = int(self.tier.max(initial=1))
         least = 2 if len(self.core) else 1
         above = (max(least, width) for width in self.widths[1][1 : max(2, top)])
         return int(np.diff(self.access[0][0]).max(initial=1)), *above
 
     def leave(self, src: Ints, dst: Ints) -> tuple[Ints, Ints]:
-        """Return the links out of every source (-1: no more), and the distance from their ends to
-        the target.
+        """Return the links out of port `src[i]`, and how far each of them is from the target of
+        `dst[i]`.
 
-        A link that leads straight to the destination port has distance -1.
+        Both tables have a row per pair and a column per link of the port, padded with -1 and `FAR`.
+        The distance is the number of links from the head of the link to a switch of the
+        destination; -1 if the link leads straight to the destination port.
         """
         made = self.fabric
         (ptr, link) = self.access[0]
         size = np.diff(ptr)[src]
         links = np.full((len(src), max(1, int(size.max(initial=1)))), -1, np.int32)
         distances = np.full(links.shape, FAR, np.int32)
-        target = self.places[0][dst]
+        target = self.port_targets[0][dst]
         for lane in range(links.shape[1]):
             sources = np.flatnonzero(size > lane)
             links[sources, lane] = link[ptr[src[sources]] + lane]
@@ -505,23 +587,27 @@ class FabricNetwork:
         return links, distances
 
     def joined(self, src: Ints, dst: Ints) -> NDArray[np.bool_]:
-        """Whether there is a path between each pair of ports."""
+        """Whether there is a path from port `src[i]` to port `dst[i]`."""
         return self.distance(src, dst) < FAR
 
     def distance(self, src: Ints, dst: Ints) -> Ints:
-        """Return the number of switches between ports, less one; `FAR` if there is no path."""
+        """Return the number of switches on a shortest path between two ports, less one; `FAR` if
+        there is no path.
+        """
         shortest: Ints = self.leave(src, dst)[1].min(axis=1)
         return shortest
 
     def arrival(self, switch: Ints, dst: Ints, number: NDArray[Any]) -> Ints:
-        """Return the link from a switch to a port; of several, that with a number, modulo their
-        count.
+        """Return a link from `switch[i]` to port `dst[i]`; of several, number `number[i]` modulo
+        their count.
         """
         link, fits = self.arrivals(switch, dst)
-        return link[np.arange(len(dst)), chosen(fits, number)]
+        return link[np.arange(len(dst)), nth_true(fits, number)]
 
     def arrivals(self, switch: Ints, dst: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-        """Return the links into every port, and which of them come from the given switch."""
+        """Return all links into port `dst[i]` (row i), and a mask of those that come from
+        `switch[i]`.
+        """
         ptr, link = self.access[1]
         size = np.diff(ptr)[dst]
         lane = np.arange(max(1, int(size.max(initial=1))))
@@ -531,7 +617,9 @@ class FabricNetwork:
 
 
 def tiers_of_switches(made: Fabric) -> Ints:
-    """Return the distance of every switch from NICs: 1 for switches with NICs."""
+    """Return the tier of every switch: 1 if a NIC is cabled to it, else 1 + the lowest tier next to
+    it.
+    """
     tail = made.tail - made.ports
     head = made.head - made.ports
     tier = np.zeros(len(made.switches), np.int32)
@@ -546,9 +634,9 @@ def tiers_of_switches(made: Fabric) -> Ints:
     return np.where(tier == 0, level, tier).astype(np.int32)
 
 
-def chosen(fits: NDArray[np.bool_], number: NDArray[Any]) -> Longs:
-    """In each row, return the position of the n-th True, with n = `number` modulo the count of
-    True.
+def nth_true(fits: NDArray[np.bool_], number: NDArray[Any]) -> Longs:
+    """In each row of the mask `fits`, return the column of the n-th True, n = `number` of the row
+    modulo the count of True in the row.
     """
     count = np.maximum(fits.sum(axis=1), 1)
     wanted = (number % count.astype(number.dtype)).astype(np.int64)
@@ -556,13 +644,15 @@ def chosen(fits: NDArray[np.bool_], number: NDArray[Any]) -> Longs:
     return position
 
 
-# Which of the equal-cost paths a connection takes: static, ecmp, spray, adaptive, minimal, valiant.
-# It depends on ports, channel and seed only, so that a connection keeps its path. Flows whose path
-# a fault cuts are spread over all remaining paths.
+# Which of the shortest paths a connection takes, for each routing policy: static, ecmp, spray,
+# adaptive, minimal, valiant. The choice depends on ports, channel and seed only, so a connection
+# keeps its path. Where a dead link cuts paths, the flows on them are spread over the remaining
+# paths.
 
 MOST_WAYS = 64  # paths that a message chooses from with adaptive routing
 _MAX_CELLS = 4_000_000  # cells of paths that are computed together, to bound temporary memory
-# steps of a hash for the first and the last link
+# What is hashed in place of the number of the hop, for the link out of the source NIC and for the
+# link into the destination NIC.
 _FIRST_HOP = 62
 _LAST_HOP = 63
 _DETOUR = 64  # added to the step of a hash around a dead link
@@ -570,7 +660,7 @@ _DETOUR = 64  # added to the step of a hash around a dead link
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How paths are chosen.
+    """How a fabric chooses among equally short paths.
 
     Args:
         routing: `static` by destination, `ecmp` by hash, `spray` over all paths equally, `adaptive`
@@ -578,8 +668,9 @@ class Policy:
             groups.
         seed: seed of the hashes.
         qps: queue pairs of a connection, each with a hash of its own.
-        split: whether each message is divided among the queue pairs; else messages take turns.
-        dead: mask of the fabric's links that carry nothing.
+        split: whether each message is divided among all queue pairs; else successive messages use
+            the queue pairs in turn.
+        dead: mask over the fabric's links: True if the link carries nothing.
         in_order: whether packets must arrive in order; they are then not sprayed.
         window: bytes that each queue pair may have in flight.
         incast: see `Transport`.
@@ -596,7 +687,7 @@ class Policy:
 
     @property
     def hashed(self) -> bool:
-        """Whether paths depend on a hash, so that connections between the same ports take
+        """Whether a hash chooses the path, so that two connections between the same ports may take
         different paths.
         """
         return self.routing in ("ecmp", "minimal", "valiant")
@@ -608,7 +699,7 @@ _BLOCK = 1 << 15  # numbers mixed at a time: few enough for the processor's cach
 
 
 def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Hash numbers to 64 bits (splitmix64)."""
+    """Hash each number to 64 bits (splitmix64)."""
     result = values + STEP
     shifted = np.empty(min(len(result), _BLOCK), np.uint64)
     for first in range(0, len(result), _BLOCK):
@@ -621,7 +712,9 @@ def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def mix(*values: NDArray[Any] | int) -> NDArray[np.uint64]:
-    """Hash several columns of integers to one; the result is the same on every machine."""
+    """Hash several columns of integers (or single integers) row by row to one column of 64-bit
+    numbers; the same on every machine.
+    """
     state = np.zeros(1, np.uint64)
     for value in values:
         state = mixed(state + np.asarray(value).astype(np.uint64))
@@ -629,10 +722,14 @@ def mix(*values: NDArray[Any] | int) -> NDArray[np.uint64]:
 
 
 @dataclass(frozen=True, slots=True)
-class _StaticTurns:
-    """The choices of static routes, by destination: see `FabricNetwork.order`.
+class _StaticChoices:
+    """How static routes choose links, by destination port: see `FabricNetwork.port_numbers`.
 
-    With adaptive routing, `off` numbers the alternatives: an offset at the NIC, then in every tier.
+    Args:
+        usual: the network without dead links.
+        dst: destination port of every flow.
+        off: number of the alternative path with adaptive routing. Its mixed-radix digits are added
+            to the numbers of the NIC and of each tier.
     """
 
     usual: FabricNetwork
@@ -641,20 +738,22 @@ class _StaticTurns:
 
     @property
     def _order(self) -> Ints:
-        """`FabricNetwork.order` with the offsets added."""
-        turns = self.usual.turns
-        order = np.stack(self.usual.order).astype(np.int32)
-        off = np.unravel_index(self.off % prod(turns), turns, order="F")
-        order[: len(turns)] += np.array(off, np.int32)[:, None]
+        """`FabricNetwork.port_numbers` plus the digit of `off` that belongs to the NIC or tier."""
+        counts = self.usual.choice_counts
+        order = np.stack(self.usual.port_numbers).astype(np.int32)
+        off = np.unravel_index(self.off % prod(counts), counts, order="F")
+        order[: len(counts)] += np.array(off, np.int32)[:, None]
         return order
 
     def number(self, rows: Longs, step: int) -> Longs:
-        """The number that chooses at the ends of a path, and where dead links cut the static route.
+        """Return a number for each flow in `rows` that chooses its link (modulo the count of
+        links).
 
+        It is used for the first and last link of a path, and where dead links cut the static route.
         In the latter case, flows that shared one cable, or the cables to one neighbor, get
-        different numbers.
+        different numbers, so that they spread over what remains.
         """
-        order = self.usual.order
+        order = self.usual.port_numbers
         dst = self.dst[rows]
         if step in (_FIRST_HOP, _LAST_HOP):
             ends: Longs = self._order[0][dst].astype(np.int64)
@@ -666,10 +765,11 @@ class _StaticTurns:
     def place(
         self, candidates: Candidates, pair: Longs, node: Ints, rows: Longs, step: int
     ) -> Longs:
-        """Choose the next link: up by the number of the tier, down by the same number among
-        parallel cables.
+        """Choose the next link of each flow; return its position in `candidates.link`.
 
-        So flows that went up over different cables come down over different cables.
+        On the way up, the number of the destination port in `port_numbers` for this tier selects
+        neighbor and parallel link. On the way down, the same number selects among parallel links
+        only. So flows that went up over different cables come down over different cables.
         """
         tier = self.usual.tier
         order = self._order
@@ -677,62 +777,76 @@ class _StaticTurns:
         there = tier[candidates.head[candidates.ptr[pair]]]
         up = there >= here
         dst = self.dst[rows]
-        neighbour = order[np.where(up, here, np.maximum(there - 1, 1)), dst]
+        neighbor = order[np.where(up, here, np.maximum(there - 1, 1)), dst]
         wide = np.maximum(np.array(self.usual.widths[0]), 1)
-        share = np.where(up, candidates.neighbours[pair], wide[there])
-        return candidates.place(pair, neighbour, order[np.where(up, here, there), dst] // share)
+        share = np.where(up, candidates.neighbors[pair], wide[there])
+        return candidates.place(pair, neighbor, order[np.where(up, here, there), dst] // share)
 
 
 @dataclass(frozen=True, slots=True)
-class _HashedTurns:
-    """The choices of hashed paths: by connection, and independent at every switch."""
+class _HashedChoices:
+    """How hashed routing chooses links: by a hash of the connection, independent at every switch.
+
+    `key` is the hash of each flow's ports, channel, queue pair and the seed.
+    """
 
     key: NDArray[np.uint64]
 
     def number(self, rows: Longs, step: int) -> NDArray[np.uint64]:
-        """The hash at a step of the path."""
+        """Return the hash of each flow in `rows` for a step of its path (step 0: its key)."""
         return mix(self.key[rows], step) if step else self.key[rows]
 
     def place(
         self, candidates: Candidates, pair: Longs, node: Ints, rows: Longs, step: int
     ) -> Longs:
-        """Choose one of all next links."""
+        """Choose one of all candidates for each flow by its hash; return its position in
+        `candidates.link`.
+        """
         turn = self.number(rows, step) % candidates.count[pair].astype(np.uint64)
         return candidates.ptr[pair] + turn.astype(np.int64)
 
 
-Turns = _StaticTurns | _HashedTurns
+LinkChoices = _StaticChoices | _HashedChoices
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The paths of one fabric under one policy."""
+    """The paths that connections take through a fabric under a routing policy."""
 
     fabric: Fabric
     policy: Policy
 
     @cached_property
     def built(self) -> FabricNetwork:
-        """The network without faults."""
+        """The fabric as built, with its dead links."""
         return FabricNetwork(self.fabric)
 
     @cached_property
     def remaining(self) -> FabricNetwork:
-        """The network without dead links."""
+        """The fabric without its dead links."""
         dead = self.policy.dead
         return self.built if dead is None else FabricNetwork(self.fabric, dead)
 
     @property
     def choices(self) -> int:
-        """The most paths that a message chooses from when it starts."""
+        """The number of alternative paths from which a message chooses when it starts: 1 unless
+        routing is adaptive.
+        """
         adaptive = self.policy.routing == "adaptive"
-        return min(MOST_WAYS, prod(self.built.turns)) if adaptive else 1
+        return min(MOST_WAYS, prod(self.built.choice_counts)) if adaptive else 1
 
     def paths(self, src: Ints, dst: Ints, channel: Ints, queue: int = -1) -> Paths:
-        """Return the links between each pair of ports, and the fraction of the bytes on each.
+        """Return the links from port `src[i]` to port `dst[i]`, and the fraction of the bytes on
+        each.
 
-        They are those of all queue pairs or of one; with adaptive routing, those of one of the
-        choices.
+        Both tables have a row per pair; links are padded with -1.
+
+        Args:
+            src: source ports.
+            dst: destination ports.
+            channel: channel of each flow; part of the hash.
+            queue: -1: all queue pairs of the connection, side by side in a row. Else the number of
+                one queue pair or, with adaptive routing, of one of the `choices`.
         """
         policy = self.policy
         if policy.routing == "spray":
@@ -744,21 +858,21 @@ class Selection:
         if queue < 0:
             queue_pairs = range(policy.qps if policy.hashed else 1)
         for qp in queue_pairs:
-            turns: Turns = _StaticTurns(self.built, dst, max(0, queue))
+            choices: LinkChoices = _StaticChoices(self.built, dst, max(0, queue))
             if policy.hashed:
-                turns = _HashedTurns(
+                choices = _HashedChoices(
                     np.broadcast_to(mix(policy.seed, src, dst, channel, qp), len(src))
                 )
-            parts.append(self._one_path(src, dst, turns))
+            parts.append(self._one_path(src, dst, choices))
         hops = np.concatenate(parts, axis=1)
         return hops, np.full(hops.shape, 1 / len(parts))
 
-    def _one_path(self, src: Ints, dst: Ints, turns: Turns) -> Ints:
-        """The path of each pair for one queue pair."""
+    def _one_path(self, src: Ints, dst: Ints, choices: LinkChoices) -> Ints:
+        """Return one path for each pair, with the links that `choices` selects."""
         find = _over_groups if self.policy.routing in ("minimal", "valiant") else _shortest_paths
 
         def over(now: FabricNetwork, rows: Longs) -> Paths:
-            hops = find(self, now, src[rows], dst[rows], turns, rows)
+            hops = find(self, now, src[rows], dst[rows], choices, rows)
             return hops, np.ones(hops.shape)
 
         return self._over_remaining_links(src, dst, over)[0]
@@ -766,7 +880,11 @@ class Selection:
     def _over_remaining_links(
         self, src: Ints, dst: Ints, find: Callable[[FabricNetwork, Longs], Paths]
     ) -> Paths:
-        """Find paths over the remaining links, or over those as built if no path remains."""
+        """Find paths without dead links where such a path exists; elsewhere paths through the
+        fabric as built.
+
+        `find(network, rows)` returns the paths of some of the pairs.
+        """
         is_joined = np.ones(len(src), bool)
         if self.remaining is not self.built:
             is_joined = self.remaining.joined(src, dst)
@@ -775,18 +893,27 @@ class Selection:
             (self.built, np.flatnonzero(~is_joined)),
         )
         parts = [(rows, find(now, rows)) for now, rows in sides if len(rows)]
-        return parts[0][1] if len(parts) == 1 else assembled(len(src), parts)
+        return parts[0][1] if len(parts) == 1 else merge_rows(len(src), parts)
 
 
 def _shortest_paths(
-    selection: Selection, network: FabricNetwork, src: Ints, dst: Ints, turns: Turns, rows: Longs
+    selection: Selection,
+    network: FabricNetwork,
+    src: Ints,
+    dst: Ints,
+    choices: LinkChoices,
+    rows: Longs,
 ) -> Ints:
-    """Follow every flow from switch to switch on a shortest path."""
+    """Return a shortest path for every pair: follow all flows from switch to switch at the same
+    time.
+
+    `rows` are the numbers of the flows, by which `choices` selects links.
+    """
     made = selection.fabric
-    target = network.places[0][dst]
+    target = network.port_targets[0][dst]
     links, distances = network.leave(src, dst)
     near = distances.min(axis=1, initial=FAR)
-    turn = chosen(distances == near[:, None], turns.number(rows, _FIRST_HOP))
+    turn = nth_true(distances == near[:, None], choices.number(rows, _FIRST_HOP))
     first = links[np.arange(len(src)), turn]
     here = made.head[first] - made.ports
     hops = [first]
@@ -795,7 +922,7 @@ def _shortest_paths(
     while len(unfinished):
         link = np.full(len(src), -1, np.int32)
         link[unfinished] = _next_links(
-            selection, network, here[unfinished], dst[unfinished], turns, rows[unfinished], step
+            selection, network, here[unfinished], dst[unfinished], choices, rows[unfinished], step
         )
         here = np.where(link >= 0, made.head[link] - made.ports, here)
         hops.append(link)
@@ -803,8 +930,8 @@ def _shortest_paths(
         step += 1
     last = np.full(len(src), -1, np.int32)
     ends = near >= 0
-    last[ends] = network.arrival(here[ends], dst[ends], turns.number(rows[ends], _LAST_HOP))
-    return columns(*hops, last)
+    last[ends] = network.arrival(here[ends], dst[ends], choices.number(rows[ends], _LAST_HOP))
+    return stack_hops(*hops, last)
 
 
 def _next_links(
@@ -812,60 +939,75 @@ def _next_links(
     network: FabricNetwork,
     node: Ints,
     dst: Ints,
-    turns: Turns,
+    choices: LinkChoices,
     rows: Longs,
     step: int,
 ) -> Ints:
-    """Return the next link of every flow: the one as built, or if that is cut, another one."""
+    """Return the next link of every flow at switch `node[i]`; -1 if it has arrived.
+
+    It is the link that the flow takes in the fabric as built. If that link is dead or no longer on
+    a shortest path, it is another link of `network`.
+    """
     usual = selection.built
     link = np.full(len(node), -1, np.int32)
-    there = usual.places[0][dst]
+    there = usual.port_targets[0][dst]
     reachable = np.flatnonzero(usual.next.distance(node, there) > 0)
     candidates, pair = usual.next.candidates(node[reachable], there[reachable])
     link[reachable] = candidates.link[
-        turns.place(candidates, pair, node[reachable], rows[reachable], step)
+        choices.place(candidates, pair, node[reachable], rows[reachable], step)
     ]
     if network is usual:
         return link
-    there = network.places[0][dst]
+    there = network.port_targets[0][dst]
     near = network.next.distance(selection.fabric.head[link] - selection.fabric.ports, there)
     good = (link >= 0) & network.alive[link] & (near == network.next.distance(node, there) - 1)
     lost = np.flatnonzero(~good)
     candidates, pair = network.next.candidates(node[lost], there[lost])
-    number = turns.number(rows[lost], step + _DETOUR)
+    number = choices.number(rows[lost], step + _DETOUR)
     turn = number % candidates.count[pair].astype(number.dtype)
     link[lost] = candidates.link[candidates.ptr[pair] + turn.astype(np.int64)]
     return link
 
 
 def _over_groups(
-    selection: Selection, network: FabricNetwork, src: Ints, dst: Ints, turns: Turns, rows: Longs
+    selection: Selection,
+    network: FabricNetwork,
+    src: Ints,
+    dst: Ints,
+    choices: LinkChoices,
+    rows: Longs,
 ) -> Ints:
-    """Return paths over any link between the groups of both ends; with Valiant, over a third
-    group.
+    """Return paths in a fabric with groups: to a link into the destination's group, then to the
+    destination.
+
+    The link between the groups is chosen among all of them. With Valiant routing the path first
+    goes to a third group.
     """
     made = selection.fabric
     count = len(src)
     assert made.groups is not None
     links, distances = network.leave(src, dst)
-    turn = chosen(distances < FAR, turns.number(rows, _FIRST_HOP))
+    turn = nth_true(distances < FAR, choices.number(rows, _FIRST_HOP))
     first = links[np.arange(count), turn]
     here = made.head[first] - made.ports
     hops = [first]
-    ptr, switch = network.places[1]
-    end = switch[ptr[network.places[0][dst]]]
+    ptr, switch = network.port_targets[1]
+    end = switch[ptr[network.port_targets[0][dst]]]
     goals = [made.groups[end]]
     step = 0
     if selection.policy.routing == "valiant":
-        goals = [_between_groups(made, made.groups[here], goals[0], turns.number(rows, 61)), *goals]
+        goals = [
+            _between_groups(made, made.groups[here], goals[0], choices.number(rows, 61)),
+            *goals,
+        ]
     for goal in goals:
-        link = _crossing(selection, network, made.groups[here], goal, turns.number(rows, step))
+        link = _crossing(selection, network, made.groups[here], goal, choices.number(rows, step))
         stop = np.where(link >= 0, made.tail[link] - made.ports, here)
-        hops += [*_inside(network, here, stop, turns, rows, step), link]
+        hops += [*_inside(network, here, stop, choices, rows, step), link]
         here = np.where(link >= 0, made.head[link] - made.ports, here)
         step += 16
-    hops += _inside(network, here, end, turns, rows, step)
-    return columns(*hops, network.arrival(end, dst, turns.number(rows, _LAST_HOP)))
+    hops += _inside(network, here, end, choices, rows, step)
+    return stack_hops(*hops, network.arrival(end, dst, choices.number(rows, _LAST_HOP)))
 
 
 def _group_count(made: Fabric) -> int:
@@ -874,8 +1016,8 @@ def _group_count(made: Fabric) -> int:
 
 
 def _between_groups(made: Fabric, here: Ints, there: Ints, number: NDArray[Any]) -> Ints:
-    """Return a third group for each pair of different groups if there is one; else the second
-    group.
+    """Return a third group for each pair of groups, chosen by `number`; the group `there` itself if
+    both are the same, or if there are only two groups.
     """
     count = _group_count(made)
     low = np.minimum(here, there)
@@ -889,7 +1031,11 @@ def _between_groups(made: Fabric, here: Ints, there: Ints, number: NDArray[Any])
 def _crossing(
     selection: Selection, network_left: FabricNetwork, here: Ints, there: Ints, number: NDArray[Any]
 ) -> Ints:
-    """Return a link from group to group for each pair; -1 if both are the same."""
+    """Return a link from group `here[i]` to group `there[i]`, chosen by `number[i]`; -1 if both are
+    the same.
+
+    If all links between two groups are dead, one of them is returned nevertheless.
+    """
     differs = here != there
     key = here.astype(np.int64) * _group_count(selection.fabric) + there
     link = np.full(len(here), -1, np.int32)
@@ -903,9 +1049,13 @@ def _crossing(
 
 
 def _inside(
-    network: FabricNetwork, here: Ints, end: Ints, turns: Turns, rows: Longs, step: int
+    network: FabricNetwork, here: Ints, end: Ints, choices: LinkChoices, rows: Longs, step: int
 ) -> list[Ints]:
-    """Return the links between switches of a group, one column per hop."""
+    """Return the links from switch `here[i]` to `end[i]` inside their group: a list with one array
+    per hop.
+
+    Raises a TopologyError if dead links cut a switch off from the rest of its group.
+    """
     made = network.fabric
     hops = []
     here = here.copy()
@@ -913,11 +1063,17 @@ def _inside(
     while len(unfinished):
         step += 1
         candidates, pair = network.inside.candidates(here[unfinished], end[unfinished])
-        if not len(candidates.link):
-            raise TopologyError("")
+        cut_off = unfinished[candidates.count[pair] == 0]
+        if len(cut_off):
+            first = made.switches[here[cut_off[0]]]
+            last = made.switches[end[cut_off[0]]]
+            raise TopologyError(
+                f"dead links leave no way from '{first}' to '{last}' inside their group, which "
+                "routing minimal and valiant need; take static, ecmp, spray or adaptive"
+            )
         link = np.full(len(here), -1, np.int32)
         link[unfinished] = candidates.link[
-            turns.place(candidates, pair, here[unfinished], rows[unfinished], step)
+            choices.place(candidates, pair, here[unfinished], rows[unfinished], step)
         ]
         here[unfinished] = made.head[link[unfinished]] - made.ports
         hops.append(link)
@@ -929,9 +1085,13 @@ Entries = tuple[Longs, Ints, Floats]  # pair, link, fraction of the bytes
 
 
 def _sprayed_paths(network: FabricNetwork, src: Ints, dst: Ints) -> Paths:
-    """Spread the bytes of each pair equally over all shortest paths, for some pairs at a time."""
+    """Return paths that spread the bytes of each pair equally over all shortest paths.
+
+    At every switch the bytes divide equally among the links of shortest paths. If the result is
+    large, pairs are computed in halves to bound temporary memory.
+    """
     made = network.fabric
-    target = network.places[0][dst]
+    target = network.port_targets[0][dst]
     links, distances = network.leave(src, dst)
     near = distances.min(axis=1, initial=FAR)
     row, lane = np.nonzero(distances == near[:, None])
@@ -946,7 +1106,7 @@ def _sprayed_paths(network: FabricNetwork, src: Ints, dst: Ints) -> Paths:
     every = np.arange(len(key) + 1)
     if size.sum() > _MAX_CELLS and len(src) > 1:
         sides = np.array_split(np.arange(len(src)), 2)
-        return assembled(
+        return merge_rows(
             len(src), [(side, _sprayed_paths(network, src[side], dst[side])) for side in sides]
         )
     start_number, entry = entries_of(np.searchsorted(pair, every), place.reshape(-1))
@@ -965,8 +1125,10 @@ def _sprayed_paths(network: FabricNetwork, src: Ints, dst: Ints) -> Paths:
 
 
 def _spread_over_links(network: FabricNetwork, node: Ints, target: Ints) -> tuple[Entries, Entries]:
-    """Return the fraction of the bytes on each link from switches to targets, and where they
-    end.
+    """Spread one unit of bytes from each switch `node[i]` over all shortest paths to `target[i]`.
+
+    Returns two sets of entries, sorted by i: (i, link, fraction of the bytes on it), and (i, switch
+    of the target, fraction of the bytes that arrives there).
     """
     none = np.zeros(0, np.int64)
     pair = np.arange(len(node))
@@ -997,9 +1159,11 @@ def _spread_over_links(network: FabricNetwork, node: Ints, target: Ints) -> tupl
 
 
 def entries_of(ptr: Longs, owners: NDArray[np.integer[Any]]) -> tuple[Longs, Longs]:
-    """Return all entries of some owners, each with the position of its owner in `owners`.
+    """Return all entries of `owners` in a CSR structure: the index in `owners` and the entry's
+    number.
 
-    `ptr` says where the entries of every owner begin (CSR).
+    `ptr[o]` to `ptr[o + 1]` are the entries of owner o. With ptr [0, 2, 3] and owners [1, 0], the
+    result is [0, 1, 1] and [2, 0, 1].
     """
     size = ptr[owners + 1] - ptr[owners]
     owner_number = np.repeat(np.arange(len(owners)), size)
@@ -1009,7 +1173,11 @@ def entries_of(ptr: Longs, owners: NDArray[np.integer[Any]]) -> tuple[Longs, Lon
 
 
 def _merged_paths(count: int, entries: list[Entries]) -> Paths:
-    """Merge entries by row: each link once, with the sum of the fractions on it."""
+    """Return the paths that consist of `entries` (pair, link, fraction): each link of a pair once,
+    with the sum of its fractions.
+
+    `count` is the number of pairs, the rows of the result.
+    """
     row, link, part = (np.concatenate(column) for column in zip(*entries, strict=True))
     links = int(link.max(initial=0)) + 1
     key, place = np.unique(row * links + link, return_inverse=True)
@@ -1024,8 +1192,8 @@ def _merged_paths(count: int, entries: list[Entries]) -> Paths:
     return hops, share
 
 
-def assembled(count: int, parts: Sequence[tuple[Longs, Paths]]) -> Paths:
-    """Join the paths of groups of rows to those of all rows."""
+def merge_rows(count: int, parts: Sequence[tuple[Longs, Paths]]) -> Paths:
+    """Join paths that were computed for groups of rows to one table with `count` rows."""
     width = max((hops.shape[1] for _, (hops, _) in parts), default=0)
     links = np.full((count, width), -1, np.int32)
     share = np.zeros((count, width))

@@ -1,4 +1,6 @@
-"""Which hosts of a cluster are in one rack: one NVLink domain, or below the same leaf switches."""
+"""Which hosts of a cluster form a rack: those of one NVLink domain, or those below the same leaf
+switches.
+"""
 
 from collections.abc import Hashable, Sequence
 
@@ -11,18 +13,19 @@ BELOW_ONE_LEAF = "the hosts below the same leaf switches"
 
 @dataclass(frozen=True)
 class Racks:
-    """The hosts of every rack, by number, in order; `meaning` says what makes them one rack."""
+    """The numbers of the hosts of every rack; `meaning` says what makes them one rack."""
 
     hosts: tuple[tuple[int, ...], ...]
     meaning: str
 
 
 def racks_of(cluster: Cluster) -> Racks:
-    """The racks of a cluster.
+    """Return the racks of a cluster.
 
     If NVLink joins hosts, a rack is an NVLink domain (the `nvidia.com/gpu.clique` of Kubernetes).
     Otherwise the hosts whose NICs are cabled to the same leaf switches are one rack, which is the
-    scalable unit of a rail-optimized fabric. Without a fabric all hosts are one rack."""
+    scalable unit of a rail-optimized fabric. Without a fabric all hosts are one rack.
+    """
     domains = cluster.domain.tolist()
     if len(set(domains)) < len(domains):
         return Racks(_grouped(domains), NVLINK_DOMAIN)
@@ -30,12 +33,12 @@ def racks_of(cluster: Cluster) -> Racks:
 
 
 def _leaves_by_host(cluster: Cluster) -> list[frozenset[int]]:
-    """The numbers of the switches to which the NICs of every host are cabled."""
+    """Return for each host the numbers of the switches that its NICs are cabled to."""
     leaves: list[set[int]] = [set() for _ in cluster.host_class]
     fabric = cluster.fabric
     if fabric is not None:
         owner = cluster.ports.owner.tolist()
-        # Ends of links are numbered: the ports of NICs come first, then the switches.
+        # The nodes of a fabric are numbered: the ports of NICs come first, then the switches.
         for tail, head in zip(fabric.tail.tolist(), fabric.head.tolist(), strict=True):
             if tail < fabric.ports <= head:
                 leaves[owner[tail]].add(head)
@@ -43,7 +46,9 @@ def _leaves_by_host(cluster: Cluster) -> list[frozenset[int]]:
 
 
 def _grouped(keys: Sequence[Hashable]) -> tuple[tuple[int, ...], ...]:
-    """The positions of equal keys together, in the order in which keys appear first."""
+    """Return groups of positions with equal keys, in the order in which the keys first appear: keys
+    a, b, a give ((0, 2), (1,)).
+    """
     groups: dict[Hashable, list[int]] = {}
     for number, key in enumerate(keys):
         groups.setdefault(key, []).append(number)

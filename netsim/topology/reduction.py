@@ -1,7 +1,9 @@
 """Reduction inside the fabric (SHARP): the tree of switches that adds up what some GPUs send.
 
-Each GPU sends its data once, towards a root switch; switches add up what comes from below and pass
-the sum on; the result comes down the same tree. Knows links and switches, but no schedule."""
+Each GPU sends its data once towards a root switch. Switches add up what comes from below and send
+the sum upwards; the result comes down the same tree. This module knows links and switches, but no
+schedule.
+"""
 
 import numpy as np
 
@@ -11,9 +13,16 @@ from netsim.topology.graph import NODE_KINDS, Floats, Ints, Topology, TopologyEr
 
 @dataclass(frozen=True, slots=True)
 class ReductionTree:
-    """A tree of switches (by node number) with its root, and its links. Every link in `up` (GPUs to
-    NICs to root) and in `down` (back again) carries the data once. `up_latency` and `down_latency`
-    are those of the longest branch, in seconds."""
+    """A tree of switches and its links, over which a reduction runs.
+
+    Args:
+        root: node number of the root switch.
+        switches: node numbers of all its switches.
+        up: links from GPUs over NICs to the root; each carries the data once.
+        down: links from the root back to the GPUs; each carries the result once.
+        up_latency: seconds of the longest branch upwards.
+        down_latency: seconds of the longest branch downwards.
+    """
 
     root: int
     switches: Ints
@@ -24,7 +33,7 @@ class ReductionTree:
 
 
 class SwitchReduction:
-    """The reduction trees of a topology whose fabric has `sharp: true`."""
+    """The reduction trees of a topology whose fabric has `sharp: true`. Trees are cached."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
@@ -50,10 +59,15 @@ class SwitchReduction:
     def links(
         self, device: int, question: tuple[Ints, str, int], *, down: bool, all_at_once: bool
     ) -> tuple[Ints, float]:
-        """The links between a device and a group of devices, and their latency in seconds.
+        """Return the links between a device and a group of devices, and their latency in seconds.
 
-        `question` has the arguments of `tree`, which names the group. `down` is towards the group,
-        else from it. With `all_at_once` data goes up and down in one stream, that of the way up.
+        Args:
+            device: the device.
+            question: the arguments of `tree`: the group, its route, its channel.
+            down: True for data that goes from the device to the root and down to the group; False
+                for data that goes from the group up to the root and down to the device.
+            all_at_once: data goes up and down in one stream; the links of the whole tree are then
+                returned for `down=False`, and none for `down=True`.
         """
         if all_at_once and down:
             return np.zeros(0, np.int32), 0.0
@@ -79,8 +93,11 @@ class SwitchReduction:
         return np.array(branch, np.int32)
 
     def tree(self, gpus: Ints, way: str = "net", channel: int = 0) -> ReductionTree:
-        """The tree for devices `gpus` on one rail, which leave and arrive as `way` says (see
-        `ways`). Channels take the equally good roots, and parallel cables, in turn."""
+        """Return the tree for the devices `gpus`, whose NICs are on one rail.
+
+        `way` is the name of the route from GPUs to the fabric (see RouteOptions). Different
+        channels use the equally good roots, and parallel cables, in turn.
+        """
         if not len(self.switches):
             raise TopologyError(
                 f"{self.topology.name}: no switch of its fabric reduces (cluster.fabric.sharp)"
@@ -88,8 +105,8 @@ class SwitchReduction:
         if len(gpus) < 2:
             raise TopologyError("a reduction in switches needs at least two GPUs")
         up, down, leaf, latency = self._access(np.asarray(gpus, np.int32), way, channel)
-        root, above, turn = self._rooted(np.unique(leaf), channel)
-        climbs = [self._climb(int(one), root, above, turn) for one in leaf]
+        root, above, cable_number = self._choose_root(np.unique(leaf), channel)
+        climbs = [self._climb(int(one), root, above, cable_number) for one in leaf]
         seconds = self.topology.links.latency
         rise = max(a + seconds[c[0]].sum() for a, c in zip(latency[0], climbs, strict=True))
         fall = max(a + seconds[c[1]].sum() for a, c in zip(latency[1], climbs, strict=True))
@@ -124,9 +141,13 @@ class SwitchReduction:
         latency = [np.array([links.latency[p].sum() for p in parts]) for parts in (ups, downs)]
         return np.concatenate(ups), np.concatenate(downs), leaf, (latency[0], latency[1])
 
-    def _rooted(self, leaves: Ints, channel: int) -> tuple[int, Ints, int]:
-        """The nearest switch above all leaves, what each switch has above it on the way there, and
-        how often the roots have been gone through."""
+    def _choose_root(self, leaves: Ints, channel: int) -> tuple[int, Ints, int]:
+        """Choose the root above the switches `leaves` for a channel.
+
+        Returns its number among the switches, for each switch the next switch towards the root, and
+        how many times the channels before this one have used all roots. The root is the switch with
+        the least distance to the farthest leaf, then the least sum of distances.
+        """
         dijkstra = scipy_part("sparse.csgraph").dijkstra
         hops = dijkstra(self._joined, indices=leaves, unweighted=True)
         farthest = hops.max(axis=0)
@@ -138,23 +159,23 @@ class SwitchReduction:
             )
         nearest = np.flatnonzero(farthest == farthest.min())
         roots = nearest[total[nearest] == total[nearest].min()]
-        turn, place = divmod(channel, len(roots))
+        cable_number, place = divmod(channel, len(roots))
         root = int(roots[place])
         start = np.array([root])
         above = dijkstra(self._joined, indices=start, unweighted=True, return_predecessors=True)[1]
-        return root, above[0].astype(np.int32), turn
+        return root, above[0].astype(np.int32), cable_number
 
-    def _climb(self, leaf: int, root: int, above: Ints, turn: int) -> tuple[Ints, Ints]:
+    def _climb(self, leaf: int, root: int, above: Ints, cable_number: int) -> tuple[Ints, Ints]:
         up = []
         down = []
         while leaf != root:
             over = int(above[leaf])
-            up.append(self._cable(leaf, over, turn))
-            down.append(self._cable(over, leaf, turn))
+            up.append(self._cable(leaf, over, cable_number))
+            down.append(self._cable(over, leaf, cable_number))
             leaf = over
         return np.array(up, np.int32), np.array(down, np.int32)
 
-    def _cable(self, tail: int, head: int, turn: int) -> int:
+    def _cable(self, tail: int, head: int, cable_number: int) -> int:
         key = tail * len(self.switches) + head
         first, last = np.searchsorted(self._key, [key, key + 1])
-        return int(self._link[first + turn % (last - first)])
+        return int(self._link[first + cable_number % (last - first)])

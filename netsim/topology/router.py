@@ -1,7 +1,9 @@
-"""The router of clusters: tables inside hosts, the fabric's paths between them, all pairs at once.
+"""The router of clusters: routes between GPUs, for many pairs at once.
 
-Same host: the class's table. Same NVLink domain: egress and ingress. Else: GPU to NIC, the
-fabric's path from port to port, NIC to GPU."""
+In one host a route is in the tables of the host's class. In one NVLink domain it is the sender's
+link to the NVSwitches and the receiver's link from them. Otherwise it is the route from GPU to NIC,
+the fabric's path from NIC port to NIC port, and the route from NIC to GPU.
+"""
 
 from collections.abc import Sequence
 from math import inf
@@ -22,7 +24,7 @@ from netsim.topology.graph import (
     joined,
 )
 from netsim.topology.host import Host, widened
-from netsim.topology.network import Paths, Selection, assembled
+from netsim.topology.network import Paths, Selection, merge_rows
 from netsim.topology.routing import pack_routes
 
 _PORTION = 1 << 15  # pairs treated at a time, to bound temporary memory
@@ -30,7 +32,16 @@ _PORTION = 1 << 15  # pairs treated at a time, to bound temporary memory
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where everything is: hosts by class, domain, first link and port; GPUs by host and slot."""
+    """The numbers that locate hosts and GPUs in a cluster.
+
+    Args:
+        host_class: class of every host.
+        domain: NVLink domain of every host.
+        first_link: number in the topology of every host's first link.
+        first_port: number in the fabric of every host's first NIC port.
+        gpu_host: host of every GPU.
+        gpu_slot: number of every GPU among the used ones of its host.
+    """
 
     host_class: Ints
     domain: Ints
@@ -42,9 +53,10 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The tables of all classes of hosts: table `k` of each column is that of class `k` (`Host`).
+    """The tables of all classes of hosts: the first axis of each is the class, the others are those
+    of the table of this name in `Host`.
 
-    `rail` has the rail of a NIC by its place among the NICs of its host, `slot` the place by the
+    `rail` is the rail of each NIC of a host, `slot` the number of the NIC inside the host for each
     rail; -1: the host has no NIC on this rail.
     """
 
@@ -62,7 +74,15 @@ class Tables:
 
 @dataclass(frozen=True)
 class ClusterRouter(Router):
-    """Routes of a cluster whose fabric's links start at `fabric_links`."""
+    """Finds the routes of a cluster.
+
+    Args:
+        places: the position of hosts and GPUs.
+        tables: routes inside hosts.
+        selection: paths through the fabric; None without one.
+        fabric_links: number in the topology of the fabric's first link.
+        rail: whether data usually changes to the receiver's rail inside the sender's host (PXN).
+    """
 
     places: Places
     tables: Tables
@@ -72,7 +92,10 @@ class ClusterRouter(Router):
 
     @property
     def per_channel(self) -> bool:
-        """Channels part where hashes choose, where a GPU has several NICs, and in windows."""
+        """Whether different channels between the same GPUs may take different routes: if hashes
+        choose them, if a GPU has several NICs, if messages choose a path by load, or if windows
+        limit connections.
+        """
         return (
             self.choices > 1
             or self.window < inf
@@ -82,30 +105,36 @@ class ClusterRouter(Router):
 
     @property
     def window(self) -> float:
-        """Bytes that the connections of a message may have under way."""
+        """Bytes that the connections of a message may have in flight."""
         if self.selection is None:
             return inf
         policy = self.selection.policy
-        return policy.window * (policy.qps if self.turns == 1 else 1)
+        return policy.window * (policy.qps if self.queue_pairs_in_turn == 1 else 1)
 
     @property
     def incast(self) -> float:
-        """The fraction by which a NIC takes longer to receive for each further sender to it."""
+        """The fraction by which a NIC takes longer to receive a byte for each further sender to
+        it.
+        """
         return self.selection.policy.incast if self.selection else 0.0
 
     @property
     def by_load(self) -> bool:
-        """Whether paths, or what NICs receive, depend on what is under way meanwhile."""
+        """Whether paths, or the rate at which NICs receive, depend on other traffic."""
         return self.choices > 1 or self.incast > 0
 
     @property
     def choices(self) -> int:
-        """Paths that a message chooses from when it starts, at most; "@n" of a way is the nth."""
+        """The number of paths from which a message chooses when it starts; the route `way@n` is the
+        nth.
+        """
         return self.selection.choices if self.selection else 1
 
     @property
-    def turns(self) -> int:
-        """Queue pairs of a connection that its messages take in turn; 1: they part every one."""
+    def queue_pairs_in_turn(self) -> int:
+        """The number of queue pairs of a connection that successive messages use in turn; 1 if
+        every message is divided among all queue pairs.
+        """
         policy = self.selection.policy if self.selection else None
         return policy.qps if policy and policy.hashed and not policy.split else 1
 
@@ -116,7 +145,9 @@ class ClusterRouter(Router):
         return policy.routing if policy and policy.hashed else ""
 
     def routes(self, topology: Topology, src: Ints, dst: Ints, channel: Ints, way: str) -> Routes:
-        """Routes from device to device."""
+        """Return the routes from device `src[i]` to device `dst[i]` on channel `channel[i]`; `way`
+        is the name of the route (see RouteOptions).
+        """
         wanted = graph.parse_route_options(way)
         if self.rail and not way.partition("@")[0]:
             wanted = RouteOptions(relay=True, queue=wanted.queue)
@@ -143,7 +174,7 @@ class ClusterRouter(Router):
         if len(rows):
             ends = src[rows], dst[rows]
             parts.append((rows, self._outside(topology, ends, channel[rows], wanted)))
-        return pack_routes(topology, *assembled(len(src), parts))
+        return pack_routes(topology, *merge_rows(len(src), parts))
 
     def _inside(self, src: Ints, dst: Ints, wanted: RouteOptions) -> Paths:
         at = self.places
@@ -193,9 +224,20 @@ class ClusterRouter(Router):
     def _onto_rail(
         self, here: Ints, there: Ints, leave: Ints, arrive: Ints, wanted: RouteOptions
     ) -> tuple[Ints, NDArray[np.bool_]]:
-        """The NIC to leave by, and whether the way to it is over NVLink: where that was asked for,
-        and where the fabric does not join the two NICs. It is on the other's rail, unless it was
-        named and is joined."""
+        """Return for each pair the NIC that data leaves by, and whether the route to this NIC is
+        over NVLink (PXN).
+
+        Args:
+            here: host of the sender.
+            there: host of the receiver.
+            leave: the sender's usual NIC, or that named by the route.
+            arrive: the receiver's NIC.
+            wanted: the options of the route.
+
+        Data goes over NVLink if the route says so, or if the fabric does not connect the two NICs.
+        It then leaves by the NIC on the receiver's rail, unless the route names a NIC that the
+        fabric does connect.
+        """
         at = self.places
         assert self.selection is not None
         apart = ~self.selection.built.joined(
@@ -207,7 +249,7 @@ class ClusterRouter(Router):
         return np.where(moved & (same_rail >= 0), same_rail, leave), relayed
 
     def _slot(self, host: Ints, rail: Ints | int) -> Ints:
-        """The place of the NIC with a number among those of its host; -1 if it is not there."""
+        """Return for each host the number inside it of its NIC on a rail; -1 if it has none."""
         table = self.tables.slot
         inside = np.minimum(rail, table.shape[1] - 1)
         return np.where(rail == inside, table[self.places.host_class[host], inside], -1)
@@ -238,8 +280,8 @@ class ClusterRouter(Router):
         return result[0], result[1]
 
 
-def stack(hosts: Sequence[Host]) -> Tables:
-    """The tables of several classes of hosts, padded to the largest."""
+def stack_tables(hosts: Sequence[Host]) -> Tables:
+    """Return the tables of several classes of hosts, padded with -1 to the size of the largest."""
     columns = {}
     for name in ("peer", "staged", "out", "into", "relay", "local", "egress", "ingress", "rail"):
         parts = [getattr(host, name) for host in hosts]

@@ -1,7 +1,9 @@
-"""Static routes on any graph: cheapest path by kind of link, ties by link number.
+"""Static routes on any graph: the cheapest path by kind of link; of equally cheap ones, that with
+the lowest link numbers.
 
-Costs are computed for all destinations at once, one relaxation a hop. It serves the inside of hosts
-and graphs of GPUs; paths between NICs are those of `topology/network.py`."""
+Costs are computed for all destinations at once, one relaxation for each hop. This module serves the
+inside of hosts and graphs of GPUs; paths between NICs are found by `topology/network.py`.
+"""
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations
@@ -23,7 +25,8 @@ from netsim.topology.graph import (
     TopologyError,
 )
 
-# Preference: NVLink before anything else, then PCIe, as NCCL's path types rank them.
+# The cost of a hop by kind of link: NVLink is preferred to PCIe and so on, in the order of NCCL's
+# path types.
 HOP_COST = {
     "nvlink": 1, "xgmi": 1, "c2c": 2, "pcie": 4, "nic": 4, "fabric": 4, "hostmem": 8, "upi": 16,
 }  # fmt: skip
@@ -34,27 +37,32 @@ _CELLS = 4_000_000  # size of one relaxation's working array, in (link, destinat
 
 @dataclass(frozen=True)
 class StaticRouter(Router):
-    """Destination-based shortest paths. A GPU passes on no traffic of others unless its node says
-    `forwards: True`."""
+    """Shortest paths that depend on the destination only. A GPU does not forward traffic between
+    others unless its node has `forwards: True`.
+    """
 
     per_channel: bool = False
 
     def routes(self, topology: Topology, src: Ints, dst: Ints, channel: Ints, way: str) -> Routes:
-        """Routes from device to device; neither channel nor way changes them."""
+        """Return the routes from device `src[i]` to device `dst[i]`; `channel` and `way` do not
+        change them.
+        """
         start = topology.gpu_nodes[src]
         end = topology.gpu_nodes[dst]
-        hops = walk(topology, start, end)
+        hops = cheapest_paths(topology, start, end)
         if hops is None:
             for a, b in zip(start, end, strict=True):
-                if walk(topology, np.array([a]), np.array([b])) is None:
+                if cheapest_paths(topology, np.array([a]), np.array([b])) is None:
                     names = topology.nodes
                     raise TopologyError(f"{topology.name}: no path from {names[a]} to {names[b]}")
             raise AssertionError("every pair is connected after all")
         return pack_routes(topology, hops, np.ones(hops.shape))
 
 
-def walk(topology: Topology, start: Ints, end: Ints) -> Ints | None:
-    """Links of the cheapest path of every pair, padded with -1; None if a pair is not connected."""
+def cheapest_paths(topology: Topology, start: Ints, end: Ints) -> Ints | None:
+    """Return the links of the cheapest path from node `start[i]` to `end[i]`, a row each, padded
+    with -1; None if any pair is not connected.
+    """
     targets, column = np.unique(end, return_inverse=True)
     arcs = _arcs(topology)
     width = max(1, _CELLS // max(1, len(arcs.core) + len(arcs.nodes)))
@@ -77,9 +85,18 @@ def walk(topology: Topology, start: Ints, end: Ints) -> Ints | None:
 
 @dataclass(frozen=True, slots=True)
 class _Arcs:
-    """The links of a topology as routing sees them: `nodes` are those that pass on traffic, `core`
-    the links between such, ordered by tail. `place` numbers the nodes, -1 for the others. `out` has
-    all links ordered by tail; `cost` and `head` go by link."""
+    """The links of a topology, prepared for routing.
+
+    Args:
+        nodes: the nodes that forward traffic.
+        place: index in `nodes` of every node; -1 for nodes that do not forward.
+        core: the links between two forwarding nodes, sorted by tail.
+        out: all links, sorted by tail.
+        out_ptr: where the links of each node begin in `out`.
+        cost: cost of every link (HOP_COST).
+        tail: node that every link leaves.
+        head: node that every link enters.
+    """
 
     nodes: Longs
     place: Longs
@@ -106,7 +123,9 @@ def _arcs(topology: Topology) -> _Arcs:
 
 
 class _Tables:
-    """For some targets (columns): how far every passing node (row) is, and its link there."""
+    """For each forwarding node (row) and target (column): the cost of the cheapest path, and its
+    first link.
+    """
 
     def __init__(self, arcs: _Arcs, targets: Ints) -> None:
         self.arcs = arcs
@@ -116,7 +135,7 @@ class _Tables:
         self.distance = np.full((len(arcs.nodes), len(targets)), _FAR, np.int32)
         passing = np.flatnonzero(arcs.place[targets] >= 0)
         self.distance[arcs.place[targets[passing]], passing] = 0
-        # The last hop to a target that passes on nothing.
+        # The last hop to a target that does not forward.
         last = (self.column[arcs.head] >= 0) & (arcs.place[arcs.head] < 0)
         self.last = np.flatnonzero(last & (arcs.place[arcs.tail] >= 0))
         self.last_cell = arcs.place[arcs.tail[self.last]], self.column[arcs.head[self.last]]
@@ -141,7 +160,9 @@ class _Tables:
         return onward
 
     def _links(self) -> Ints:
-        """The lowest link that is on a cheapest way, -1 if there is none."""
+        """Return for each node and target the lowest-numbered link on a cheapest path, -1 if there
+        is none.
+        """
         arcs, none = self.arcs, len(self.arcs.head)
         link = np.full(self.distance.shape, none, np.int32)
         if len(arcs.core):
@@ -156,7 +177,9 @@ class _Tables:
         return link
 
     def next_links(self, here: Ints, column: Ints) -> Ints:
-        """The link to take at a node towards a target, -1 if there is none."""
+        """Return the first link of the cheapest path from node `here[i]` to the target in
+        `column[i]`; -1 if there is none.
+        """
         place = self.arcs.place[here]
         step = self.link[place, column] if len(self.link) else np.full(len(here), -1, np.int32)
         ends = np.flatnonzero(place < 0)
@@ -165,7 +188,9 @@ class _Tables:
         return step
 
     def _first_links(self, here: Ints, column: Ints) -> Ints:
-        """The same for nodes that pass on nothing, which are not in the table."""
+        """Return the same as `next_links` for nodes that do not forward: they have no row in the
+        table.
+        """
         arcs = self.arcs
         best = np.full(len(here), _FAR)
         chosen = np.full(len(here), -1, np.int32)
@@ -186,7 +211,9 @@ class _Tables:
 
 
 def pack_routes(topology: Topology, hops: Ints, fraction: Floats) -> Routes:
-    """Routes from links padded with -1, and the part of the bytes on each."""
+    """Return routes in CSR form, given a row of links for each pair (padded with -1) and the
+    fraction of the bytes on each link.
+    """
     used = hops >= 0
     ptr = np.zeros(len(hops) + 1, np.int64)
     np.cumsum(used.sum(axis=1), out=ptr[1:])
@@ -195,7 +222,9 @@ def pack_routes(topology: Topology, hops: Ints, fraction: Floats) -> Routes:
 
 
 def _follow(tables: _Tables, start: Ints, column: Ints) -> Ints | None:
-    """Walk all pairs at once along the tables of next links."""
+    """Return the links of all paths from `start[i]` to the target in `column[i]`, a row each, by
+    following the tables; None if a pair is not connected.
+    """
     end = tables.targets[column]
     here = start.copy()
     hops = []
@@ -209,13 +238,15 @@ def _follow(tables: _Tables, start: Ints, column: Ints) -> Ints | None:
     return np.stack(hops, axis=1) if hops else np.zeros((len(start), 0), np.int32)
 
 
-# Plain graphs as functions of a few numbers: switch, ring, full mesh, torus.
-# GPUs are `gpu0`, `gpu1`, …; bandwidths are bytes/s in each direction, latencies seconds a hop. In
-# rings, meshes and tori the GPUs are the routers, so they pass on traffic of others.
+# Simple graphs from a few numbers: switch, ring, full mesh, torus. GPUs are `gpu0`, `gpu1`, …;
+# bandwidths are bytes/s in each direction, latencies seconds of a hop. In rings, meshes and tori
+# the GPUs are the routers, so they forward traffic between others.
 
 
 def switch(gpus: int, bandwidth: float, latency: float = 0.0) -> Topology:
-    """GPUs on one non-blocking switch; `latency` is that of a whole traversal GPU to GPU."""
+    """Return GPUs on one non-blocking switch; `latency` is the seconds of the whole way from GPU to
+    GPU.
+    """
     graph = _gpus(gpus, forwards=False)
     graph.node("switch0", kind="switch")
     for gpu in range(gpus):
@@ -224,13 +255,13 @@ def switch(gpus: int, bandwidth: float, latency: float = 0.0) -> Topology:
 
 
 def ring(gpus: int, bandwidth: float, latency: float = 0.0) -> Topology:
-    """Every GPU linked to the next, the last to the first."""
+    """Return a ring: every GPU is linked to the next, the last to the first."""
     pairs = [(i, (i + 1) % gpus) for i in range(gpus if gpus > 2 else gpus - 1)]
     return _mesh(f"ring({gpus})", gpus, pairs, bandwidth, latency)
 
 
 def full_mesh(gpus: int, bandwidth: float, latency: float = 0.0) -> Topology:
-    """A link between every two GPUs."""
+    """Return a full mesh: a link between every two GPUs."""
     return _mesh(f"full-mesh({gpus})", gpus, combinations(range(gpus), 2), bandwidth, latency)
 
 
@@ -240,7 +271,14 @@ def torus(
     latency: float | Sequence[float] = 0.0,
     **shape: Any,
 ) -> Topology:
-    """A grid that closes in every dimension; rates and latencies of all, or by dimension."""
+    """Return a torus of GPUs.
+
+    Args:
+        dims: number of GPUs in each dimension.
+        bandwidth: bytes/s of a link, or of the links of each dimension.
+        latency: seconds of a hop, or of the hops of each dimension.
+        shape: `twist`, `cube` and `optical`, see `grid_cables`.
+    """
     if not dims or min(dims) < 1:
         raise TopologyError(f"torus: expected extents of at least 1, got {list(dims)}")
     low, high, axis, optical = grid_cables(dims, **shape)
@@ -255,10 +293,19 @@ def torus(
 def grid_cables(
     dims: Sequence[int], *, twist: bool = False, cube: int = 0, optical: float = 0.0
 ) -> tuple[Ints, Ints, Ints, Floats]:
-    """The cables of a torus, dimension after dimension: their ends, dimensions, and the seconds
-    that they take more between cubes, whose faces optical switches join. Two places have one cable
-    between them, not two. With a twist, what closes a dimension of k is shifted by k in every
-    dimension of 2k."""
+    """Return the cables of a torus, dimension by dimension: one end, the other end, the dimension,
+    and the additional seconds of each.
+
+    Places are numbered row by row (the last dimension fastest). In a dimension of length 2, two
+    places share one cable, not two.
+
+    Args:
+        dims: number of places in each dimension.
+        twist: whether the cables that close a dimension of length k are shifted by k in every
+            dimension of length 2k.
+        cube: places along the edge of a cube; cables between cubes pass optical switches. 0: none.
+        optical: additional seconds of the cables between cubes.
+    """
     check_grid(dims, twist=twist, cube=cube)
     place = np.indices(tuple(dims)).reshape(len(dims), -1)
     parts = []
@@ -279,7 +326,9 @@ def grid_cables(
 
 
 def check_grid(dims: Sequence[int], *, twist: bool, cube: int) -> None:
-    """Refuse tori that cannot be twisted or cut into cubes."""
+    """Refuse a twist without a dimension twice as long as another, and dimensions that are no
+    multiple of `cube`.
+    """
     wrong = next((extent for extent in dims if cube and extent % cube), 0)
     if wrong:
         raise TopologyError(f"dims: {wrong} is no multiple of the cube's {cube}")

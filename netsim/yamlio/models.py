@@ -1,4 +1,6 @@
-"""The base of all models of files: strict models, quantities with units, overrides."""
+"""The base of all models of files: strict models, quantities with units, overrides of single
+values.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -50,9 +52,9 @@ class FieldError(ValueError):
 
 
 class Quantity(GroupedMetadata):
-    """How a field is read from a file, and examples of its text (for `netsim schema`).
+    """How a field with a unit is read from a file, and examples of its text (for `netsim schema`).
 
-    With `several` it is one value or a list, which becomes a tuple.
+    With `several` the file has one value or a list, which becomes a tuple.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class Quantity(GroupedMetadata):
 
 
 def _written(value: object) -> str:
-    """The text of a scalar as in the file, so that 2.30 stays 2.30."""
+    """Return the text of a scalar as it is in the file, so that 2.30 stays 2.30."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str | int | float):
@@ -138,7 +140,9 @@ Written = Annotated[str, Quantity(_written, "2.27", 16, kind=["string", "number"
 
 
 class Elsewhere:
-    """In an `Annotated[Any, ...]`: a type of another module, imported when a value is validated."""
+    """An annotation for `Annotated[Any, ...]`: the type is in another module, which is imported
+    when a value is validated.
+    """
 
     def __init__(self, module: str, name: str) -> None:
         self.module = module
@@ -146,7 +150,7 @@ class Elsewhere:
 
     @cached_property
     def kind(self) -> Any:
-        """The type."""
+        """The type; its module is imported."""
         return getattr(import_module(self.module), self.name)
 
     @cached_property
@@ -171,7 +175,7 @@ class Elsewhere:
 
 
 # Replacing single values of a source: `--set cluster.nodes=4`, or one point of a sweep. Keys are
-# not checked here: validation reports misspelled ones, with the override as their place.
+# not checked here: validation reports misspelled ones, and names the override as their origin.
 
 
 def apply_overrides(source: Source, assignments: Iterable[str]) -> Source:
@@ -186,8 +190,8 @@ def apply_overrides(source: Source, assignments: Iterable[str]) -> Source:
 
 
 def override(source: Source, dotted: str, value: Any, origin: str) -> Source:
-    """Return the source with one value replaced or added; errors about it name `origin` as its
-    place.
+    """Return the source with one value replaced or added at a dotted key; errors about it name
+    `origin` in place of a position.
     """
     # Parts between dots are keys or indices; a key of the file may itself contain dots.
     parts = dotted.split(".")

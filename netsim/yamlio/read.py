@@ -1,4 +1,6 @@
-"""YAML files with a position for every value: read strictly (1.2), and written back the same."""
+"""YAML files with a position for every value: read strictly (YAML 1.2), and written such that they
+read the same.
+"""
 
 import math
 import re
@@ -45,7 +47,9 @@ class WrittenFloat(float):
 
 
 def plain_scalar(text: str) -> Scalar:
-    """The value of an unquoted scalar; `ValueError` for a number that no float or int can hold."""
+    """Return the value of an unquoted scalar; raise a `ValueError` for a number that no float or
+    int can hold.
+    """
     if NULL.fullmatch(text):
         return None
     if TRUE.fullmatch(text):
@@ -62,7 +66,7 @@ def plain_scalar(text: str) -> Scalar:
 
 
 def text_of(value: str | float) -> str:
-    """A text, or a number as it was written."""
+    """Return a text as it is, or a number as it was written."""
     return str(getattr(value, "text", value))
 
 
@@ -88,8 +92,8 @@ def _written_float(text: str) -> float:
     return number if repr(float(number)) != text else float(number)
 
 
-# The parser's complaints in plain words: what is wrong with the YAML, where, and what to do.
-# PyYAML speaks of tokens and block ends; people who plan clusters do not.
+# Errors of the YAML parser in plain words: what is wrong with the YAML, where, and how to mend it.
+# PyYAML's own messages speak of tokens and block ends, which users do not know.
 
 INDENTATION = "this line does not fit the indentation of those above it"
 SECOND_COLON = "a second ':' in one line; put the value in quotes"
@@ -98,11 +102,15 @@ AFTER_THE_END = "something follows the end of a value; put the whole value in qu
 
 
 class Refused(yaml.MarkedYAMLError):
-    """YAML that is well formed, but that netsim does not take; `problem` is the text to print."""
+    """An error for YAML that is well formed but not accepted by netsim; `problem` is the text to
+    print.
+    """
 
 
 def in_plain_words(error: yaml.YAMLError, name: str, text: str) -> ScenarioError:
-    """The error for a text that is not YAML, at the place to look at."""
+    """Return the error for a text that is not YAML, at the position where the user should look.
+    `name` is the name of the file.
+    """
     if isinstance(error, yaml.reader.ReaderError):
         before = text[: error.position].split("\n")
         message = f"the control character U+{error.character:04X} cannot stand in YAML"
@@ -113,7 +121,8 @@ def in_plain_words(error: yaml.YAMLError, name: str, text: str) -> ScenarioError
     mark = error.problem_mark
     if isinstance(error, Refused):
         return error_at(problem, name, mark)
-    # Part of PyYAML's text, our words, and whether the place is where the construct was opened.
+    # Each row: part of PyYAML's message, our words for it, and whether the position is where the
+    # construct was opened.
     for row in table_beside(__file__, "plain_words.csv"):
         if row["pyyaml"] in problem:
             at_start = error.context_mark if row["at_start"] else None
@@ -127,7 +136,7 @@ def in_plain_words(error: yaml.YAMLError, name: str, text: str) -> ScenarioError
 
 
 def error_at(message: str, name: str, mark: yaml.Mark | None) -> ScenarioError:
-    """An error at a mark of the parser, whose lines and columns count from 0."""
+    """Return an error at a mark of the parser, whose lines and columns count from 0."""
     if mark is None:
         return ScenarioError(message, source=name)
     return ScenarioError(message, source=name, line=mark.line + 1, column=mark.column + 1)
@@ -148,7 +157,7 @@ MOST_VALUES = 250_000
 
 
 class _StrictComposer(Composer):
-    """PyYAML's composer without tags and without unbounded depth."""
+    """PyYAML's composer, restricted: it refuses tags and too deep nesting."""
 
     depth = 0
 
@@ -167,7 +176,7 @@ class _StrictComposer(Composer):
 
 
 class _Loader(Reader, Scanner, Parser, _StrictComposer, BaseResolver):
-    """The parser in Python, whose complaints can be put in plain words."""
+    """The parser in Python, whose error messages can be translated to plain words."""
 
     def __init__(self, text: str) -> None:
         Reader.__init__(self, text)
@@ -178,7 +187,7 @@ class _Loader(Reader, Scanner, Parser, _StrictComposer, BaseResolver):
 
 
 class _FastLoader(_StrictComposer, CParser, BaseResolver):
-    """The parser in C, seven times as fast, for what it takes without complaint."""
+    """The parser in C, seven times as fast, which is used for files without errors."""
 
     def __init__(self, text: str) -> None:
         CParser.__init__(self, text)
@@ -187,7 +196,9 @@ class _FastLoader(_StrictComposer, CParser, BaseResolver):
 
 
 def compose(text: str, name: str, *, fast: bool = yaml.__with_libyaml__) -> yaml.Node | None:
-    """The root node of a YAML text, or None where there is nothing but comments."""
+    """Return the root node of a YAML text, or None if it has nothing but comments. `name` is the
+    name of the file.
+    """
     if fast:
         with suppress(yaml.YAMLError, ValueError, OverflowError):
             return _FastLoader(text).get_single_node()
@@ -200,12 +211,16 @@ def compose(text: str, name: str, *, fast: bool = yaml.__with_libyaml__) -> yaml
 
 
 def construct(root: yaml.Node, name: str) -> Any:
-    """The plain value of a node: mappings, lists, texts, numbers, booleans and nothing."""
+    """Return the value of a node as mappings, lists, texts, numbers, booleans and None. `name` is
+    the name of the file.
+    """
     return _Construction(name).value(root)
 
 
 class _Construction:
-    """One walk over the nodes of a file; counts what aliases unfold to."""
+    """Converts the nodes of a file to values in one walk; counts the values that aliases expand to,
+    to limit them.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -271,8 +286,9 @@ class _Construction:
             raise error_at(str(error), self.name, node.start_mark) from None
 
 
-# A YAML file that was read: its values, and for each of them the line and column it came from.
-# Values that came from elsewhere (`--set`, an axis of a sweep, a flag) name their origin instead.
+# A YAML file that was read: its values, and for each of them the line and column in the file.
+# Values that were set elsewhere (`--set`, an axis of a sweep, an option) have the name of their
+# origin instead.
 
 
 KeyPath = tuple[str | int, ...]
@@ -280,7 +296,9 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Place:
-    """Where something was written: a name (file or flag), line and column from 1 if known."""
+    """Where something was written: a name (of a file or option), and line and column from 1 if
+    known.
+    """
 
     name: str
     line: int | None = None
@@ -289,7 +307,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Source:
-    """Named values with places; `origins` names what did not come from the file itself."""
+    """Values of a file with their positions; `origins` names what set the values that are not from
+    the file itself.
+    """
 
     name: str
     data: dict[str, Any]
@@ -299,7 +319,9 @@ class Source:
     text: str = field(default="", repr=False, compare=False)
 
     def locate(self, path: KeyPath, *, key: bool = False) -> Place:
-        """The place of the value at `path`, or of its key; of the nearest parent where unknown."""
+        """Return the position of the value at `path`, or of its key; if unknown, that of the
+        nearest value that contains it.
+        """
         path = self._written(path)
         for prefix in sorted(self.origins, key=len, reverse=True):
             if path[: len(prefix)] == prefix:
@@ -325,7 +347,7 @@ class Source:
         hint: str = "",
         kind: type[ScenarioError] = ScenarioError,
     ) -> ScenarioError:
-        """An error about the value at `path`, or about its key."""
+        """Return (not raise) an error about the value at `path`, or about its key."""
         path = self._written(path)
         place = self.locate(path, key=key)
         return kind(
@@ -347,7 +369,9 @@ class Source:
 
 
 def read_source(path: str | Path) -> Source:
-    """Read one YAML file; every way in which it cannot be used is a `ScenarioError`."""
+    """Read one YAML file; if it cannot be used, for whatever reason, a `ScenarioError` is
+    raised.
+    """
     file = Path(path)
     name = file.as_posix()
     content = content_of(file, LARGEST_FILE, near=SUFFIXES)
@@ -357,7 +381,9 @@ def read_source(path: str | Path) -> Source:
 
 
 def parse_source(text: str, name: str) -> Source:
-    """The values and places of one YAML text, called `name` in errors."""
+    """Return the values and positions of one YAML text; `name` is the name of the file in
+    errors.
+    """
     root = compose(text, name)
     data = None if root is None else construct(root, name)
     if root is None or data is None:
@@ -370,7 +396,9 @@ def parse_source(text: str, name: str) -> Source:
 
 
 def parse_value(text: str, name: str) -> Any:
-    """The value of a single YAML text such as the right side of `--set a.b=VALUE`."""
+    """Return the value of a single YAML text such as the right side of `--set a.b=VALUE`; `name` is
+    its name in errors.
+    """
     try:
         root = compose(text, name)
         return None if root is None else construct(root, name)
@@ -388,7 +416,7 @@ def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node, yaml.Nod
     return None
 
 
-# Values back to YAML that reads as the same values: numbers as they were written, texts quoted
+# Writing values as YAML that reads as the same values: numbers as they were written, texts quoted
 # where YAML 1.2 or 1.1 would take them for something else.
 
 _TAGS = {bool: "bool", int: "int", WrittenInt: "int", float: "float", WrittenFloat: "float"}
@@ -421,5 +449,5 @@ _Dumper.add_representer(tuple, _Dumper.represent_list)
 
 
 def dump(data: Any) -> str:
-    """A mapping as the text of a YAML file, its keys in their order."""
+    """Return a mapping as the text of a YAML file, with its keys in their order."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True)

@@ -1,5 +1,5 @@
 """Validate the values of a source as a model, or list every mistake in plain words with its
-place.
+position.
 """
 
 import re
@@ -38,7 +38,9 @@ BOOLEANS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 @dataclass(frozen=True)
 class Finding:
-    """A mistake at `path`: its message or, if `expected` is set, what should be there."""
+    """A mistake at `path` in the data: its message or, if `expected` is set, what was expected
+    there.
+    """
 
     path: KeyPath
     message: str = ""
@@ -64,7 +66,11 @@ def finding_of(
 ) -> Finding:
     """Return the finding for an error of pydantic.
 
-    `known_keys` are the keys of the model around it, and `values` says which of them takes a value.
+    Args:
+        details: the error.
+        path: path of the value in the data.
+        known_keys: keys of the model that contains it.
+        values: for a word that may be a value, the key whose value it may be (for a hint).
     """
     kind = details["type"]
     context = details.get("ctx", {})
@@ -126,7 +132,7 @@ def _from_validator(error: Exception, path: KeyPath, value: object) -> Finding:
 
 
 def _further(details: ErrorDetails, path: KeyPath) -> list[Finding]:
-    """Return the further findings of an error that reports several (`FieldError.more`)."""
+    """Return the further findings of an error that reports several mistakes (`FieldError.more`)."""
     error = details.get("ctx", {}).get("error")
     if not isinstance(error, FieldError):
         return []
@@ -173,17 +179,17 @@ def _quoted(text: str) -> list[str]:
     return re.findall(r"'([^']*)'", text)
 
 
-# Which place of the data an error of pydantic is about, and which branch of a union was meant.
-# Locations of pydantic mix keys of the data with labels of union branches. Only the types of the
-# model distinguish them, so the functions below walk both together.
+# Which value of the data an error of pydantic is about, and which branch of a union was meant. The
+# locations that pydantic reports mix keys of the data with labels of union branches. Only the types
+# of the model distinguish them, so the functions below walk through both together.
 
 Location = tuple[str | int, ...]
 Issue = tuple[Location, ErrorDetails]
 
 
 def all_findings(error: pydantic.ValidationError, model: Any, path: KeyPath) -> list[Finding]:
-    """Return every mistake once; a missing key is omitted beside a misspelled one that explains
-    it.
+    """Return every mistake of an error of pydantic once; a missing key is omitted beside a
+    misspelled one that explains it.
     """
     issues = [(details["loc"], details) for details in error.errors(include_url=False)]
     findings = _findings(issues, model, path, ())
@@ -207,12 +213,12 @@ def _findings(
     findings = [
         finding
         for rest, details in issues
-        # pydantic calls a list too short when its entries are wrong
+        # pydantic calls a list too short if its entries are wrong.
         if not rest and not (deeper and details["type"] == "too_short")
         for finding in (finding_of(details, path, siblings, values), *_further(details, path))
     ]
     options = _options(kind)
-    # used only if there is one option
+    # Used only if there is a single option.
     keys = _keys(options[0])
     taken = _values(options[0])
     branches: list[list[Finding]] = []
@@ -247,7 +253,8 @@ def _with_kind(finding: Finding, kind: Any) -> Finding:
 def _findings_of_union(branches: Sequence[list[Finding]], path: KeyPath) -> list[Finding]:
     """Return the findings of the branch of a union that the value in the file fits best.
 
-    If the value fits no branch, return one finding that names what each branch expects.
+    `branches` are the findings of each branch. If the value fits no branch, return one finding that
+    names what each branch expects.
     """
     fitting = [
         branch
@@ -255,7 +262,8 @@ def _findings_of_union(branches: Sequence[list[Finding]], path: KeyPath) -> list
         if not any(finding.expected and finding.path == path for finding in branch)
     ]
     if fitting:
-        # The branch with the fewest mistakes whose `kind: ...` is right, or what the kinds are.
+        # The branch with the fewest mistakes whose `kind: ...` is right; without one, a message
+        # that lists the kinds.
         kinds = [[finding for finding in branch if finding.choices] for branch in fitting]
         right = [branch for branch, wrong in zip(fitting, kinds, strict=True) if not wrong]
         if not right and len({wrong[0].path for wrong in kinds}) == 1 and len(fitting) > 1:

@@ -311,5 +311,5 @@ def test_in_place_is_asked_of_all_but_what_nccl_moves_alike(monkeypatch) -> None
 @pytest.mark.parametrize(("turns", "folds"), [(1, True), (2, False)])
 def test_what_has_two_ways_from_message_to_message_is_not_folded(turns: int, folds: bool) -> None:
     scenario = SimpleNamespace(noise=None, timed=False, fold="auto")
-    topology = SimpleNamespace(router=SimpleNamespace(turns=turns, by_load=False))
+    topology = SimpleNamespace(router=SimpleNamespace(queue_pairs_in_turn=turns, by_load=False))
     assert may_fold(scenario, topology) is folds

@@ -171,6 +171,19 @@ def test_dragonfly_paths(routing):
     assert figures.diameter <= (4 if routing == "minimal" else 6)
 
 
+@pytest.mark.parametrize("routing", ["minimal", "valiant"])
+def test_a_router_that_dead_links_cut_off_from_its_group_is_named(routing):
+    fabric = "{kind: dragonfly, routers: 4, ports_per_router: 8, global_links: 2, routing: %s}"
+    cut = "".join(f"- {{link: router0-router{n}, bandwidth: 0%%}}\n" for n in (1, 2, 3))
+    text = hosts(16, fabric, "dgx-h100", f"faults:\n{cut}")
+    gpus = np.arange(128)
+    with pytest.raises(TopologyError, match=r"no way from 'router[0-3]' to 'router[0-3]' inside"):
+        routes(topology(text % routing), gpus, np.roll(gpus, -8))
+    other = topology(text % "ecmp")
+    used = routes(other, gpus, np.roll(gpus, -8)).link
+    assert (other.links.bandwidth[used] > 0).all()
+
+
 def test_several_units_need_three_levels():
     made = cluster(hosts(64, "{kind: rail-optimized, ports: 16}", "dgx-h100"))
     figures = fabric_figures(made)

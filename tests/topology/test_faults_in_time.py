@@ -85,11 +85,11 @@ def test_a_loss_waits_for_the_timer(timed):
 )
 def test_a_loss_waits_for_the_first_of_seven_tries_that_finds_the_link_up(times, silence):
     outages = list(spans_of(Fault(link="a-b", bandwidth="0%", at="1s", **times)))
-    assert Retries(1.0, 7).answered(1.0, outages) == 1 + silence
+    assert Retries(1.0, 7).answer_time(1.0, outages) == 1 + silence
 
 
 def test_a_job_is_given_up_one_timeout_after_the_last_try():
-    assert Retries(1.0, 7).given_up(1.0) == 1 + 8
+    assert Retries(1.0, 7).give_up_time(1.0) == 1 + 8
 
 
 def test_a_nic_that_dies_ends_the_job_as_nccl_does(timed, tmp_path, capsys):

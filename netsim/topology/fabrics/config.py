@@ -1,4 +1,6 @@
-"""The `fabric` part of a cluster: the kind, its few numbers, and what all kinds take."""
+"""The models of the `fabric` part of a cluster, one for each kind, and functions that build the
+Fabric and the routing policy from them.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -46,19 +48,25 @@ ByTier = Annotated[
 
 
 class _Fabric(models.Model):
-    """The keys of every kind of fabric.
+    """The keys that every kind of fabric has.
 
-    - `nic`: line rate of the NICs; `link`: of a cable between switches (by default that of a NIC).
-    - `latency`: one switch hop; `cable_metres`: length of each cable.
-    - `nodes`: hosts that it joins, if more than the job has.
+    - `nic`: line rate of the NICs, bytes per second (default: that of the machine).
+    - `link`: line rate of a cable between switches (default: that of a NIC).
+    - `latency`: seconds of one switch hop (default: that of the transport).
+    - `cable_metres`: length of each cable.
+    - `transport`: kind of network, such as `infiniband` (default: that of the oldest machine).
+    - `routing`: how connections choose among equally short paths (see `Policy`).
+    - `seed`: seed of the hashes that choose paths.
+    - `nodes`: number of hosts for which it is built, if more than the job has.
     - `sharp`: its switches add up data on its way (SHARP), as NCCL's CollNet and NVLS between nodes
       use it.
-    - `qps`: queue pairs of a connection; `split_on_qps`: every message is split over them, else
-      messages take them in turn.
-    - `window`: bytes that each connection may have under way.
-    - `delivery`: the order of the packets of a message, if not that of the transport.
+    - `qps`: queue pairs of a connection.
+    - `split_on_qps`: whether every message is divided among all queue pairs; else successive
+      messages use them in turn.
+    - `window`: bytes that each connection may have in flight.
+    - `delivery`: whether packets of a message arrive in order (default: as the transport has it).
     - `incast`: the fraction by which a NIC takes longer to receive a byte for each further NIC that
-      sends to it, or `true`: that of the transport.
+      sends to it; `true`: the fraction measured for the transport.
     """
 
     nic: models.Bandwidth | None = None
@@ -78,22 +86,30 @@ class _Fabric(models.Model):
 
 
 class SingleSwitch(_Fabric):
-    """One switch that never blocks."""
+    """All NICs on one switch that never blocks."""
 
     kind: Literal["single-switch"]
 
 
 class _Tiered(_Fabric):
-    """Leaves and spines of switches with `ports` ports (default: 64, or the next larger ones where
-    these do not reach all hosts); oversubscription is down : up of a leaf, or of each tier but the
-    highest."""
+    """The keys of folded Clos fabrics: leaves, spines and perhaps cores.
+
+    - `ports`: ports of a switch (default: 64, or the next larger size if that does not reach all
+      hosts).
+    - `oversubscription`: bandwidth down over bandwidth up of a leaf; with three levels a list of
+      that of a leaf and that of a spine.
+    """
 
     ports: Radix = kinds.SWITCH_PORTS[0]
     oversubscription: ByTier = (1.0,)
 
 
 class LeafSpine(_Tiered):
-    """All NICs of a host on one leaf."""
+    """A leaf-spine fabric: all NICs of a host are on one leaf.
+
+    - `nodes_per_leaf`: hosts of a leaf (default: the most that fit, at most half of all).
+    - `spines`: number of spines (default: derived from the uplinks).
+    """
 
     kind: Literal["leaf-spine"]
     nodes_per_leaf: models.Count | None = None
@@ -101,8 +117,13 @@ class LeafSpine(_Tiered):
 
 
 class RailOptimized(_Tiered):
-    """A leaf a rail in each scalable unit of hosts; spines between, and in three levels cores
-    between the pods of `units_per_pod`."""
+    """A rail-optimized fabric: each scalable unit of hosts has one leaf for each rail.
+
+    - `nodes_per_unit`: hosts of a scalable unit (default: the most that fit).
+    - `spines`: number of spines (default: derived from the uplinks).
+    - `levels`: 2 (leaves and spines) or 3 (cores join pods of leaves and spines).
+    - `units_per_pod`: scalable units of a pod with three levels.
+    """
 
     kind: Literal["rail-optimized"]
     nodes_per_unit: models.Count | None = None
@@ -112,21 +133,23 @@ class RailOptimized(_Tiered):
 
 
 class RailOnly(_Tiered):
-    """A network of its own for each rail."""
+    """A separate network for each rail; `nodes_per_unit` is the number of hosts that share its
+    leaves.
+    """
 
     kind: Literal["rail-only"]
     nodes_per_unit: models.Count | None = None
 
 
 class DualPlane(_Tiered):
-    """NICs with a port in each of two rail-optimized networks."""
+    """Two separate rail-optimized networks; each NIC has a port of half its rate in both."""
 
     kind: Literal["dual-plane"]
     nodes_per_unit: models.Count | None = None
 
 
 class FatTree(_Fabric):
-    """The k-ary fat tree of two or three levels; without k one that has enough ports."""
+    """The k-ary fat tree of two or three levels; without `k` the smallest one with enough ports."""
 
     kind: Literal["fat-tree"]
     k: Annotated[int, Field(ge=2, le=1024)] | None = None
@@ -135,7 +158,15 @@ class FatTree(_Fabric):
 
 
 class DragonflyFabric(_Fabric):
-    """Groups of routers that are fully joined, and global links between all groups."""
+    """A dragonfly: groups of routers with a cable between every two routers of a group, and cables
+    between all groups.
+
+    - `ports`: ports of a router.
+    - `routers`: routers of a group.
+    - `ports_per_router`: NIC ports of a router.
+    - `global_links`: cables of a router to other groups.
+    - `groups`: number of groups (default: the fewest that hold all NICs).
+    """
 
     kind: Literal["dragonfly"]
     ports: Radix = 64
@@ -146,9 +177,15 @@ class DragonflyFabric(_Fabric):
 
 
 class TorusFabric(_Fabric):
-    """A router for each host, joined to its neighbours in every dimension. `link` and `latency` may
-    be lists, by dimension; a `twist` shifts what closes a dimension of k by k in those of 2k;
-    cables between cubes of `cube` a side take `optical` longer."""
+    """A torus with one router for each host, cabled to its neighbors in every dimension.
+
+    - `dims`: number of routers in each dimension.
+    - `link`, `latency`: one value, or a list with one value for each dimension.
+    - `twist`: whether the cables that close a dimension of length k are shifted by k in the
+      dimensions of length 2k.
+    - `cube`: routers along the edge of a cube; cables between cubes pass optical switches.
+    - `optical`: seconds that such cables take longer.
+    """
 
     kind: Literal["torus"]
     dims: Annotated[models.ListOf[models.Count], Field(min_length=1, max_length=4)]
@@ -160,22 +197,24 @@ class TorusFabric(_Fabric):
 
 
 class RingFabric(_Fabric):
-    """A router for each host, joined to the next."""
+    """A ring with one router for each host, cabled to the next."""
 
     kind: Literal["ring"]
 
 
 def _with_kind(value: object) -> object:
-    """A fabric without a kind is rail-optimized (for one NIC a host: leaves and spines)."""
+    """Add `kind: rail-optimized` to a fabric without a kind."""
     if isinstance(value, dict) and "kind" not in value:
         return {**value, "kind": "rail-optimized"}
     return value
 
 
 class Cable(models.Model):
-    """`count` cables between any two of its ends: switches, or NICs such as `node0.nic0`.
+    """`count` cables from each node that `from` matches to each node that `to` matches.
 
-    Names may be patterns with `*`, `?` and `[0-3]`."""
+    Nodes are switches, or NICs such as `node0.nic0`; names may be patterns with `*`, `?` and
+    `[0-3]`.
+    """
 
     tail: Annotated[str, Field(alias="from")]
     head: Annotated[str, Field(alias="to")]
@@ -185,8 +224,11 @@ class Cable(models.Model):
 
 
 class CustomFabric(_Fabric):
-    """Switches and cables written out. `groups` are switches by the group's name, as routing
-    between groups (minimal, valiant) needs them."""
+    """A fabric that lists its switches and cables.
+
+    `groups` maps the name of a group to its switches; routing between groups (minimal, valiant)
+    needs it.
+    """
 
     kind: Literal["custom"]
     switches: Annotated[models.ListOf[str], Field(min_length=1)]
@@ -216,8 +258,9 @@ _Between = (
 
 
 class NvlinkDomain(_Fabric):
-    """NVLink that joins `hosts` hosts each; what joins the domains is `between`, by default a
-    single switch with the figures given here."""
+    """NVLink domains of `hosts` hosts each. `between` is the fabric that joins the domains; by
+    default a single switch with the rates and latencies given here.
+    """
 
     kind: Literal["nvlink-domain"]
     hosts: models.Count
@@ -258,7 +301,15 @@ JOINED = ("single-switch", "leaf-spine", "fat-tree", "rail-optimized", "nvlink-d
 def build_sites(
     config: Any, ports: Ports, hosts: Sequence[int], transport: Transport, sites: Any
 ) -> Fabric:
-    """A fabric for as many hosts at each site, and the cables between sites."""
+    """Build a fabric at each site for its hosts, and join them by cables between the sites.
+
+    Args:
+        config: the fabric of each site.
+        ports: NIC ports of all hosts.
+        hosts: number of hosts of each site.
+        transport: the transport.
+        sites: the `sites` section of the cluster.
+    """
     if config.kind not in JOINED or config.sharp:
         problem = "sharp: switches reduce" if config.sharp else f"kind: {config.kind} has switches"
         raise TopologyError(
@@ -274,11 +325,11 @@ def build_sites(
         rate = ports.rate[is_here]
         site_ports = Ports(host, rail, rate, ports.owner[is_here])
         parts.append(build_fabric(config, site_ports, count, transport))
-    return kinds.far_apart(parts, ports, sites)
+    return kinds.join_sites(parts, ports, sites)
 
 
 def build_fabric(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabric:
-    """The fabric that joins the ports of `hosts` hosts."""
+    """Build the fabric that joins NIC ports, for `hosts` hosts; refuse what its kind cannot do."""
     if config.sharp and config.kind not in REDUCING:
         raise TopologyError(
             f"sharp: switches of kind {config.kind} form no tree to reduce along; expected one of "
@@ -311,9 +362,11 @@ def _joined(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabr
         return kinds.single_switch(ports, terms)
     if config.kind == "custom":
         places = zip(ports.owner.tolist(), ports.rail.tolist(), strict=True)
-        ends = _Ends(tuple(f"node{host}.nic{rail}" for host, rail in places), config.switches)
-        cables = _cables(ends, config.links)
-        groups = _groups(ends, config.groups)
+        nodes = _FabricNodes(
+            tuple(f"node{host}.nic{rail}" for host, rail in places), config.switches
+        )
+        cables = _cables(nodes, config.links)
+        groups = _groups(nodes, config.groups)
         made = kinds.custom(ports, terms, config.switches, cables, groups)
         _check_reached(made, ports)
         return made
@@ -334,14 +387,16 @@ def _joined(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabr
 
 
 def _single_value(value: float | tuple[float, ...] | None) -> float | None:
-    """The value of a key that may have one for each dimension; None if it has several."""
+    """Return the value of a key that may be a list with one for each dimension; None if it has
+    several.
+    """
     if isinstance(value, tuple):
         return value[0] if len(value) == 1 else None
     return value
 
 
 def policy_of(config: Any, transport: Transport, nic_rate: float) -> Policy:
-    """How connections choose among equal paths.
+    """Return how connections choose among equally short paths in a fabric.
 
     `nic_rate` is the line rate of the fastest NIC in bytes/s: it tells the generation of the
     switches, and so what they usually do.
@@ -366,7 +421,7 @@ def policy_of(config: Any, transport: Transport, nic_rate: float) -> Policy:
 
 
 def _incast(config: Any, transport: Transport) -> float:
-    """What a further sender costs a receiver."""
+    """The fraction by which a NIC takes longer to receive a byte for each further sender."""
     if config.incast is True and not transport.incast:
         raise TopologyError(
             f"incast: nobody measured what senders cost each other on {transport.name}; expected a "
@@ -376,14 +431,18 @@ def _incast(config: Any, transport: Transport) -> float:
 
 
 def _in_order(config: Any, transport: Transport) -> bool:
-    """Whether packets of a message may not overtake each other."""
+    """Whether the packets of a message must arrive in order."""
     if config.delivery is None:
         return transport.in_order
     return bool(config.delivery == "in-order")
 
 
 def check_routing(made: Fabric, routing: str) -> None:
-    """Refuse what a routing cannot do on a graph."""
+    """Refuse minimal and valiant routing on a fabric without suitable groups of switches.
+
+    Every switch with NICs must be in a group, every two groups with NICs must share a link, and the
+    switches of a group must be connected inside it.
+    """
     if routing not in ("minimal", "valiant"):
         return
     if made.groups is None:
@@ -393,17 +452,17 @@ def check_routing(made: Fabric, routing: str) -> None:
             "the groups of a custom fabric"
         )
     network = FabricNetwork(made)
-    used = np.unique(network.places[1][1])
-    alone = used[made.groups[used] < 0]
-    if len(alone):
-        name = made.switches[int(alone[0])]
+    used = np.unique(network.port_targets[1][1])
+    groupless = used[made.groups[used] < 0]
+    if len(groupless):
+        name = made.switches[int(groupless[0])]
         raise TopologyError(f"groups: '{name}' has NICs and is in no group, as {routing} needs")
     groups = np.unique(made.groups[used])
     count = int(made.groups.max()) + 1
     size = np.diff(network.between[0]).reshape(count, count)
-    lone = [(a, b) for a in groups for b in groups if a != b and not size[a, b]]
-    if lone:
-        a, b = (made.switches[int((made.groups == group).argmax())] for group in lone[0])
+    unlinked_groups = [(a, b) for a in groups for b in groups if a != b and not size[a, b]]
+    if unlinked_groups:
+        a, b = (made.switches[int((made.groups == group).argmax())] for group in unlinked_groups[0])
         message = f"no link between the groups of '{a}' and '{b}', which {routing} needs"
         raise TopologyError(f"groups: {message}")
     switches = np.flatnonzero(made.groups >= 0).astype(np.int32)
@@ -415,19 +474,28 @@ def check_routing(made: Fabric, routing: str) -> None:
 
 
 @dataclass(frozen=True)
-class _Ends:
-    """The NICs and switches of a custom fabric by name."""
+class _FabricNodes:
+    """The nodes of a custom fabric by name, as cables refer to them: NICs (`node0.nic0`), then
+    switches.
+    """
 
     nics: tuple[str, ...]
     switches: tuple[str, ...]
 
     @cached_property
     def number(self) -> dict[str, int]:
-        """The number of every end."""
+        """The number of each node by name: NICs first, then switches."""
         return {name: n for n, name in enumerate((*self.nics, *self.switches))}
 
-    def of(self, text: str, *field: object, switches: bool = False) -> list[int]:
-        """The numbers of the ends that a name or pattern matches; a TopologyError if none."""
+    def numbers_of(self, text: str, *field: object, switches: bool = False) -> list[int]:
+        """Return the numbers of the nodes that a name or pattern matches; raise a TopologyError if
+        none.
+
+        Args:
+            text: a name or a pattern with `*`, `?`, `[`.
+            field: path of the key in the file, for the message.
+            switches: whether only switches may be meant.
+        """
         first = len(self.nics) if switches else 0
         if text in self.number:
             return [self.number[text]] if self.number[text] >= first else []
@@ -444,11 +512,11 @@ class _Ends:
         return numbers
 
 
-def _cables(ends: _Ends, links: tuple[Cable, ...]) -> list[CableEnds]:
+def _cables(nodes: _FabricNodes, links: tuple[Cable, ...]) -> list[CableEnds]:
     cables = []
     for place, cable in enumerate(links):
         sides = [
-            ends.of(text, "links", place, key)
+            nodes.numbers_of(text, "links", place, key)
             for key, text in (("from", cable.tail), ("to", cable.head))
         ]
         pairs = [(a, b) for a in sides[0] for b in sides[1] if a != b]
@@ -457,29 +525,29 @@ def _cables(ends: _Ends, links: tuple[Cable, ...]) -> list[CableEnds]:
         if len(sides[0]) > 1 and len(sides[1]) > 1:
             pairs = list({frozenset(pair): pair for pair in reversed(pairs)}.values())[::-1]
         for a, b in pairs:
-            up = (b, a) if b < len(ends.nics) <= a else (a, b)  # as they stand, but a NIC first
+            up = (b, a) if b < len(nodes.nics) <= a else (a, b)  # as they stand, but a NIC first
             cables += [(*up, cable.bandwidth, cable.latency)] * cable.count
     return cables
 
 
-def _groups(ends: _Ends, groups: dict[str, tuple[str, ...]]) -> Ints | None:
-    """The group of every switch, -1 if it is in none."""
+def _groups(nodes: _FabricNodes, groups: dict[str, tuple[str, ...]]) -> Ints | None:
+    """Return the group of every switch, -1 if it is in none; None if the file has no groups."""
     if not groups:
         return None
-    group_of_switch = np.full(len(ends.switches), -1, np.int32)
+    group_of_switch = np.full(len(nodes.switches), -1, np.int32)
     for number, (name, members) in enumerate(groups.items()):
         for place, text in enumerate(members):
-            for end in ends.of(text, "groups", name, place, switches=True):
-                switch = end - len(ends.nics)
+            for end in nodes.numbers_of(text, "groups", name, place, switches=True):
+                switch = end - len(nodes.nics)
                 if group_of_switch[switch] not in (-1, number):
-                    message = f"'{ends.switches[switch]}' is in another group already"
+                    message = f"'{nodes.switches[switch]}' is in another group already"
                     raise TopologyError(f"groups.{name}.{place}: {message}")
                 group_of_switch[switch] = number
     return group_of_switch
 
 
 def _check_reached(made: Fabric, ports: Ports) -> None:
-    """Every two hosts have NICs that meet somewhere."""
+    """Refuse a custom fabric in which two hosts have no NICs with a path between them."""
     part = np.arange(made.ports + len(made.switches))
     while True:
         low = np.minimum(part[made.tail], part[made.head])
@@ -489,9 +557,9 @@ def _check_reached(made: Fabric, ports: Ports) -> None:
         part = part[part]
         if np.array_equal(part, before):
             break
-    meets: dict[frozenset[int], int] = {}
+    host_by_parts: dict[frozenset[int], int] = {}
     for host in np.unique(ports.owner).tolist():
-        meets.setdefault(frozenset(part[: made.ports][ports.owner == host].tolist()), host)
-    for (first, a), (second, b) in combinations(meets.items(), 2):
+        host_by_parts.setdefault(frozenset(part[: made.ports][ports.owner == host].tolist()), host)
+    for (first, a), (second, b) in combinations(host_by_parts.items(), 2):
         if not first & second:
             raise TopologyError(f"links: no way from node{a} to node{b}: no NICs of theirs meet")

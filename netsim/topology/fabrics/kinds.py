@@ -1,7 +1,10 @@
-"""The kinds of fabrics: switches and cables from a few numbers. Paths are the network's business.
+"""The kinds of fabrics: each function makes the switches and cables of one kind from a few numbers.
+Paths through them are found by `topology/network.py`.
 
-Folded Clos networks of two or three levels: leaf l's uplink u leads to spine u mod S of its pod;
-spine a's uplink v leads to core v mod G of group a."""
+Cables of folded Clos networks of two or three levels: uplink u of a leaf leads to spine u mod S of
+its pod, if a pod has S spines; uplink v of spine a leads to core v mod G of the G cores that serve
+the spines with number a in all pods.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -73,14 +76,15 @@ def cables_of(shape: Shape) -> Cables:
 
 
 FEWEST_SPINES = 4  # as the scalable unit of a DGX SuperPOD has: losing one leaves most
-# Ports of one switch: 64 as InfiniBand NDR, more where switch chips of 51.2 and 102.4 Tb/s are
-# split into slower ports. Where nobody says which, the smallest that reaches all hosts.
+# The sizes of switches, in ports, that are tried in this order if the file does not state `ports`:
+# 64 as InfiniBand NDR; more where switch chips of 51.2 and 102.4 Tb/s are split into slower ports.
 SWITCH_PORTS = (64, 128, 256, 512)
 _ROUND = 1e-9
 
 
 def uplinks_for(down: int, ratio: float, oversubscription: float) -> int:
-    """Return the fewest uplinks, at least 1, with which a leaf keeps to an oversubscription.
+    """Return the fewest uplinks, at least 1, with which a leaf does not exceed an oversubscription
+    (bandwidth down over bandwidth up).
 
     The leaf has `down` ports to NICs, each `ratio` times as fast as an uplink.
     """
@@ -88,9 +92,14 @@ def uplinks_for(down: int, ratio: float, oversubscription: float) -> int:
 
 
 class Uplinks(NamedTuple):
-    """Uplinks of a leaf: `number` per leaf; `terms` of all cables between switches (slower than
-    requested if one full-rate uplink is too much); `note` for the user, empty if the
-    oversubscription is exact."""
+    """The uplinks of a leaf.
+
+    Args:
+        number: uplinks of each leaf.
+        terms: rates of the cables between switches; slower than requested if one uplink of full
+            rate would already exceed what the oversubscription allows.
+        note: message for the user; empty if the oversubscription is exact.
+    """
 
     number: int
     terms: FabricTerms
@@ -125,9 +134,11 @@ def uplinks_of(down: int, ratio: float, oversubscription: float, terms: FabricTe
 
 
 def core_uplinks_for(down: int, oversubscription: float) -> int:
-    """Return the fewest uplinks with which a spine of `down` ports keeps to an oversubscription.
+    """Return the fewest uplinks with which a spine of `down` ports does not exceed an
+    oversubscription.
 
-    Raises a TopologyError if even one uplink has less than this oversubscription.
+    Raises a TopologyError if the oversubscription is larger than `down`: even a single uplink would
+    give less.
     """
     if down < oversubscription * (1 - _ROUND):
         raise TopologyError(
@@ -138,9 +149,10 @@ def core_uplinks_for(down: int, oversubscription: float) -> int:
 
 
 def widest_leaf(radix: int, ratio: float, oversubscription: float) -> int:
-    """Return the most ports down of a switch that leave enough of its `radix` ports for uplinks.
+    """Return the most ports to NICs that a leaf of `radix` ports can have beside the uplinks that
+    the oversubscription requires.
 
-    `ratio` is the rate of a port down over that of an uplink.
+    `ratio` is the rate of a port to a NIC over that of an uplink.
     """
     down = int(radix / (1 + ratio / oversubscription) + _ROUND) + 1
     while down > 1 and down + uplinks_for(down, ratio, oversubscription) > radix:
@@ -154,9 +166,12 @@ def widest_leaf(radix: int, ratio: float, oversubscription: float) -> int:
 class Upper:
     """How a third level of switches is built.
 
-    Pods consist of whole `unit`s of leaves, `pod_units` of them (0: the most that fit). `ratio` is
-    that of the ports of a spine down to those up. `levels` 3 asks for a third level even if two
-    are enough."""
+    Args:
+        unit: leaves of a scalable unit; pods consist of whole units.
+        ratio: oversubscription of a spine: bandwidth down over bandwidth up.
+        pod_units: units of a pod; 0: the most that fit.
+        levels: 3 requires a third level even if two are enough, 2 forbids it, 0 decides by size.
+    """
 
     unit: int
     ratio: float = 1.0
@@ -172,7 +187,18 @@ def clos_shape(
     spines: int | None = None,
     upper: Upper | None = None,
 ) -> Shape:
-    """Return a network of two levels if spines have enough ports, else of three if allowed."""
+    """Return the shape of a Clos network: two levels if spines have enough ports, else three if
+    `upper` allows them.
+
+    Args:
+        leaves: number of leaves.
+        down: ports of a leaf to NICs.
+        uplinks: ports of a leaf to spines.
+        radix: ports of a switch.
+        spines: number of spines; None: the fewest, from FEWEST_SPINES on, over which uplinks spread
+            evenly.
+        upper: how a third level is built; None: it is not allowed.
+    """
     if leaves == 1:
         _fits("a leaf", down, 0, radix)
         return Shape(1, 1, 0, 0)
@@ -196,9 +222,11 @@ def clos_shape(
 
 
 def _three_levels(leaves: int, uplinks: int, radix: int, upper: Upper) -> Shape:
-    """Return a network of leaves, spines and cores, with the largest pods that a spine can reach.
+    """Return the shape of a network of leaves, spines and cores, with the largest pods that a spine
+    can reach.
 
-    If the file requests three levels, there are at least two pods.
+    If the file requests three levels, there are at least two pods. `radix` is the number of ports
+    of a switch.
     """
     widest = widest_leaf(radix, 1.0, upper.ratio)
     pod_leaves = widest // upper.unit * upper.unit or widest
@@ -218,14 +246,14 @@ def _three_levels(leaves: int, uplinks: int, radix: int, upper: Upper) -> Shape:
 
 
 def _spreads(links: int, switches: int, below: int, radix: int) -> bool:
-    """Whether `below` switches of `links` uplinks each can spread them evenly over `switches`.
-
-    Each of the upper switches has `radix` ports, which must suffice.
+    """Whether `below` switches of `links` uplinks each can spread these evenly over `switches`
+    upper switches of `radix` ports each.
     """
     return links % switches == 0 and below * (links // switches) <= radix
 
 
 def _fits(switch: str, down: int, up: int, radix: int) -> None:
+    """Refuse a switch (named `switch` in the message) whose ports down and up exceed `radix`."""
     if down + up > radix:
         raise TopologyError(
             f"ports: {switch} with {down} ports down and {up} up needs {down + up}, but a switch "
@@ -234,9 +262,12 @@ def _fits(switch: str, down: int, up: int, radix: int) -> None:
 
 
 def of_usual_switches(build: Callable[..., Fabric], keywords: dict[str, Any]) -> Fabric:
-    """The fabric with the smallest usual switches that reach all hosts.
+    """Return the fabric that `build` makes with the smallest switches of SWITCH_PORTS that reach
+    all hosts.
 
-    Its note says so if these are not the smallest of all."""
+    `keywords` are the other arguments of `build`. The note of the fabric states the size if it is
+    not the smallest of SWITCH_PORTS.
+    """
     refused: list[TopologyError] = []
     for radix in SWITCH_PORTS:
         try:
@@ -255,7 +286,9 @@ def of_usual_switches(build: Callable[..., Fabric], keywords: dict[str, Any]) ->
 
 
 class Site(NamedTuple):
-    """What a fabric joins: ports, what its cables are, and the number of hosts."""
+    """What a fabric joins: the NIC ports, the rates of its cables, and the number of hosts for
+    which it is built.
+    """
 
     ports: Ports
     terms: FabricTerms
@@ -274,8 +307,15 @@ def leaf_spine(
     nodes_per_leaf: MaybeCount,
     spines: MaybeCount,
 ) -> Fabric:
-    """All NICs of a host on one leaf, `nodes_per_leaf` hosts a leaf, every leaf on every spine.
-    Without `nodes_per_leaf` a leaf has the most hosts that fit, but at most half of them."""
+    """Return a leaf-spine fabric: all NICs of a host on one leaf, every leaf cabled to every spine.
+
+    Args:
+        at: ports, rates and hosts.
+        radix: ports of a switch.
+        oversubscription: one value, that of the leaves.
+        nodes_per_leaf: hosts of a leaf; None: the most that fit, but at most half of all hosts.
+        spines: number of spines; None: derived from the uplinks.
+    """
     ports, terms, hosts = at
     nics = _nics(ports)
     ratio = _ratio(ports, terms)
@@ -301,7 +341,18 @@ def rail_optimized(
     levels: MaybeCount,
     units_per_pod: MaybeCount,
 ) -> Fabric:
-    """A leaf a rail in every scalable unit; spines (and cores, if many units) join the rails."""
+    """Return a rail-optimized fabric: each scalable unit of hosts has one leaf per rail; spines
+    join all leaves, and cores the pods of spines if there are many units.
+
+    Args:
+        at: ports, rates and hosts.
+        radix: ports of a switch.
+        oversubscription: that of the leaves and, with three levels, that of the spines.
+        nodes_per_unit: hosts of a scalable unit; None: the most that fit.
+        spines: number of spines of two levels; None: derived from the uplinks.
+        levels: levels of switches; None: two if they are enough.
+        units_per_pod: scalable units of a pod; None: the most that fit.
+    """
     ports, terms, hosts = at
     nics = _nics(ports)
     ratio = _ratio(ports, terms)
@@ -319,7 +370,9 @@ def rail_optimized(
 def rail_only(
     at: Site, *, radix: int, oversubscription: Ratios, nodes_per_unit: MaybeCount
 ) -> Fabric:
-    """A network of its own for each rail; other rails are reached over NVLink only."""
+    """Return a fabric with a separate two-level network for each rail. A NIC of another rail is
+    reached only by passing data over NVLink first.
+    """
     ports, terms, hosts = at
     nics = _nics(ports)
     ratio = _ratio(ports, terms)
@@ -334,7 +387,12 @@ def rail_only(
 
 
 def fat_tree(at: Site, *, k: MaybeCount, levels: int, oversubscription: Ratios) -> Fabric:
-    """The k-ary fat tree: k³/4 ports and 5k²/4 switches in 3 levels, k²/2 and 3k/2 in 2."""
+    """Return the k-ary fat tree: with 3 levels it has k³/4 NIC ports and 5k²/4 switches, with 2
+    levels k²/2 NIC ports and 3k/2 switches.
+
+    Without `k` it is the smallest even k with enough ports (above 8, only one with which no host is
+    divided between edge switches, as nobody would cable it so).
+    """
     ports, terms, hosts = at
     nics = _nics(ports)
     per_port = 4 if levels == 3 else 2
@@ -366,7 +424,9 @@ def fat_tree(at: Site, *, k: MaybeCount, levels: int, oversubscription: Ratios) 
 def dual_plane(
     at: Site, *, radix: int, oversubscription: Ratios, nodes_per_unit: MaybeCount
 ) -> Fabric:
-    """Each NIC has two ports of half its rate, one in each of two rail-optimized networks."""
+    """Return two separate rail-optimized networks of two levels. Each NIC has two ports of half its
+    rate, one in each network.
+    """
     ports, terms, hosts = at
     nics = _nics(ports)
     ratio = _ratio(ports, terms) / 2
@@ -381,6 +441,9 @@ def dual_plane(
 
 
 def _clos(kind: str, ports: Ports, up: Uplinks, shape: Shape, leaf: Ints) -> Fabric:
+    """Return the fabric of a Clos shape; `leaf` is the leaf of every port, `up` the uplinks of a
+    leaf.
+    """
     leaf = leaf.astype(np.int32)
     tiers = (
         ("leaf", numbered("leaf", shape.leaves)),
@@ -392,7 +455,7 @@ def _clos(kind: str, ports: Ports, up: Uplinks, shape: Shape, leaf: Ints) -> Fab
 
 
 def _of_two(oversubscription: tuple[float, ...]) -> float:
-    """Return the only oversubscription of a fabric of two levels, that of its leaves.
+    """Return the single oversubscription of a fabric of two levels, that of its leaves.
 
     Raises a TopologyError if the file has more than one.
     """
@@ -404,15 +467,17 @@ def _of_two(oversubscription: tuple[float, ...]) -> float:
 
 
 def _nics(ports: Ports) -> int:
+    """The number of rails: the NICs of the host that has most."""
     return int(ports.rail.max(initial=0)) + 1
 
 
 def _ratio(ports: Ports, terms: FabricTerms) -> float:
+    """The rate of the fastest NIC port over that of a cable between switches."""
     return float(ports.rate.max(initial=0.0)) / terms.link
 
 
 def single_switch(ports: Ports, terms: FabricTerms) -> Fabric:
-    """All ports on `switch0`."""
+    """Return a fabric with all ports on one switch, `switch0`."""
     none = np.zeros(0, np.int32)
     leaf = np.zeros(len(ports), np.int32)
     tiers = (("switch", ("switch0",)),)
@@ -428,8 +493,16 @@ def torus(
     latency: tuple[float, ...] = (),
     **shape: Any,
 ) -> Fabric:
-    """A router for each host; without `dims` a ring of all of them. `link` and `latency` are by
-    dimension, `shape` is as for `grid_cables`."""
+    """Return a torus with one router for each host, or a ring of all hosts if `dims` is None.
+
+    Args:
+        at: ports, rates and hosts.
+        dims: number of routers in each dimension.
+        kind: `torus` or `ring`, for messages.
+        link: line rate of cables in each dimension, bytes per second; empty: that of `at.terms`.
+        latency: seconds of a hop in each dimension; empty: that of `at.terms`.
+        shape: `twist`, `cube` and `optical`, see `grid_cables`.
+    """
     ports, terms, hosts = at
     extents = dims or (hosts,)
     count = prod(extents)
@@ -455,9 +528,9 @@ def torus(
     )
 
 
-# The dragonfly: groups of fully joined routers, and links between every two groups.
-# Kim et al., "Technology-Driven, Highly-Scalable Dragonfly Topology", 2008. Routers of group g are
-# g·a … g·a + a - 1; global links are spread evenly over the other groups.
+# The dragonfly: groups of fully joined routers, and cables between every two groups (Kim et al.,
+# "Technology-Driven, Highly-Scalable Dragonfly Topology", 2008). With a routers per group, group g
+# has the routers g·a … g·a + a - 1. Its cables to other groups are spread evenly over these groups.
 
 
 def dragonfly(
@@ -509,7 +582,7 @@ def _group_cables(groups: int, routers: int, global_links: int) -> Cables:
     lane = np.tile(np.arange(lanes, dtype=np.int32), groups * (groups - 1) // 2)
 
     def gateway(here: Ints, there: Ints) -> Ints:
-        """The router of group `here` with the global link to `there`."""
+        """For each cable, the router of group `here` that has the cable to group `there`."""
         port = ((there - here) % groups - 1) * lanes + lane
         router: Ints = here * routers + port // global_links
         return router
@@ -532,7 +605,9 @@ def custom(
 ) -> Fabric:
     """Return the fabric of a list of switches and cables.
 
-    The two ends of a cable are numbers: NIC ports first, then switches.
+    Each cable is (end, end, line rate in bytes per second or None for the usual one, latency in
+    seconds or None). Ends are numbers: NIC ports first, then switches. Raises a TopologyError if a
+    NIC port has no cable.
     """
     joined = {end for cable in cables for end in cable[:2]}
     missing = next((port for port in range(len(ports)) if port not in joined), None)
@@ -562,9 +637,18 @@ def custom(
     return with_derived_tiers(made)
 
 
-def far_apart(parts: Sequence[Fabric], ports: Ports, sites: Any) -> Fabric:
-    """The fabrics of all sites, a border (`site0`) above the highest switches of each, and cables
-    between every two borders. What joins a site to its border carries all that leaves it."""
+def join_sites(parts: Sequence[Fabric], ports: Ports, sites: Any) -> Fabric:
+    """Join the fabrics of several sites to one.
+
+    Each site gets a border switch (`site0`, …), cabled to all its highest switches, and
+    `sites.links` cables lead from each border to every other one. The cables from a site to its
+    border are fast enough for all that leaves the site.
+
+    Args:
+        parts: the fabric of each site.
+        ports: NIC ports of all sites.
+        sites: the `sites` section (`config.Sites`).
+    """
     first = np.cumsum([0, *(len(part.switches) for part in parts)])
     leaf = list[Ints]()
     low = list[Ints]()

@@ -1,9 +1,9 @@
-"""Read topology files of other tools, whose format is detected; ASTRA-sim and node-link are read
-here.
+"""Read topology files of other tools, whose format is detected. The formats of ASTRA-sim and
+networkx' node-link are read in this module, the others in its neighbors.
 
 In ASTRA-sim's files, `topology`, `npus_count`, `bandwidth` (GB/s) and `latency` (ns) are lists with
-one entry per dimension, starting with that of neighbors. A GB is 2^30 bytes, as ASTRA-sim reads it,
-unless netsim's own key `gb_bytes` says otherwise.
+one entry per dimension; the first dimension is that of GPUs with consecutive numbers. A GB is 2^30
+bytes, as ASTRA-sim reads it, unless netsim's own key `gb_bytes` states another number.
 """
 
 import json
@@ -45,7 +45,9 @@ class _Foreign(pydantic.BaseModel):
 
 
 class AstraNetwork(_Foreign):
-    """The keys of an ASTRA-sim network file."""
+    """An ASTRA-sim network file: one entry for each dimension in `topology` (shape), `npus_count`,
+    `bandwidth` (GB/s) and `latency` (ns).
+    """
 
     topology: Annotated[ListOf[Shape], Field(min_length=1)]
     npus_count: ListOf[Count]
@@ -91,14 +93,18 @@ def read_astra(text: str, name: str) -> Topology:
 
 
 def _lines(counts: tuple[int, ...], dimension: int) -> Iterator[list[str]]:
-    """Yield the GPUs along each line of a dimension."""
+    """Yield the names of the GPUs along each line of a dimension; `counts` are the GPUs in each
+    dimension, the first one fastest.
+    """
     place = np.arange(prod(counts)).reshape(counts[::-1])  # the last dimension is the slowest
     for line in np.moveaxis(place, -1 - dimension, -1).reshape(-1, counts[dimension]).tolist():
         yield [f"gpu{gpu}" for gpu in line]
 
 
 def _pairs(shape: Shape, line: list[str], switch: str) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of nodes that are linked in a line of GPUs."""
+    """Yield the pairs of nodes that are linked, for the GPUs `line` along a dimension of this
+    shape; `switch` is the name of their switch if the shape has one.
+    """
     if len(line) < 2:
         return
     if shape == "Switch":
@@ -111,26 +117,26 @@ def _pairs(shape: Shape, line: list[str], switch: str) -> Iterator[tuple[str, st
             yield line[-1], line[0]
 
 
-# networkx node-link JSON as a topology, and back: `nodes` with id and kind, `edges` with figures.
+# networkx' node-link JSON as a topology, and back: `nodes` with id and kind, `edges` with rates.
 # Bandwidths are bytes/s and latencies seconds, or texts with units.
 
 
 def _bandwidth(value: object) -> float:
-    """A bandwidth as a number of bytes per second or a text with unit."""
+    """Return a bandwidth in bytes per second, given such a number or a text with unit."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return parse_bandwidth(f"{float(value):.17g}B/s")
     return parse_bandwidth(value, allow_infinite=True)
 
 
 def _seconds(value: object) -> float:
-    """A time as a number of seconds or a text with unit."""
+    """Return a time in seconds, given such a number or a text with unit."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return parse_time(f"{float(value):.17g}s")
     return parse_time(value)
 
 
 class NodeOf(_Foreign):
-    """A node; a GPU forwards the traffic of others only with `forwards`."""
+    """A node of a node-link file; a GPU forwards traffic between others only with `forwards`."""
 
     id: str | int
     kind: NodeKind | None = None
@@ -139,7 +145,7 @@ class NodeOf(_Foreign):
 
 
 class EdgeOf(_Foreign):
-    """A directed edge, or both directions in an undirected graph."""
+    """An edge of a node-link file: one direction of a link in a directed graph, else both."""
 
     source: str | int
     target: str | int
@@ -150,7 +156,8 @@ class EdgeOf(_Foreign):
 
 
 class NodeLink(_Foreign):
-    """A graph in networkx' node-link format; its edges are `edges` or, in older files, `links`.
+    """A graph in networkx' node-link format; its edges have the key `edges` or, in older files,
+    `links`.
 
     Only a `multigraph` has several edges between the same two nodes; their bandwidths add up.
     """
@@ -181,13 +188,14 @@ class NodeLink(_Foreign):
         return self
 
     def ends_of(self, edge: EdgeOf) -> tuple[str, str]:
-        """Return the source and target of an edge, in an undirected graph sorted by name."""
+        """Return the source and target of an edge; in an undirected graph sorted by name."""
         ends = str(edge.source), str(edge.target)
         return ends if self.directed else (min(ends), max(ends))
 
     def _check_parallel_edges(self, which: str) -> None:
-        """Refuse a second edge between two nodes of a simple graph, and in a multigraph
-        parallel edges that differ in more than bandwidth.
+        """Refuse a second edge between two nodes unless the graph is a multigraph, and in a
+        multigraph parallel edges that differ in more than bandwidth. `which` is the key of the
+        edges, for messages.
         """
         seen: dict[tuple[str, str], EdgeOf] = {}
         for number, edge in enumerate(self.edges or self.links):
@@ -207,7 +215,9 @@ class NodeLink(_Foreign):
 
 
 def read_node_link(text: str, name: str) -> Topology:
-    """Return the topology of a node-link file; nodes without a kind are GPUs."""
+    """Return the topology of a node-link file; nodes without a kind are GPUs. `name` is the name of
+    the file.
+    """
     description = validate(NodeLink, parse_source(text, name))
     graph = GraphSketch()
     for node in description.nodes:
@@ -225,7 +235,7 @@ def read_node_link(text: str, name: str) -> Topology:
 
 
 def write_node_link(topology: Topology) -> str:
-    """The text of a node-link file."""
+    """Return a topology as the text of a node-link file."""
     data = import_module("networkx").node_link_data(topology.graph, edges="edges")
     return json.dumps(data, indent=1) + "\n"
 
@@ -264,10 +274,11 @@ def read_foreign(
     """Return the machine in a file about a host, or the topology in a file about a network.
 
     Args:
-        form: one of READERS; detected if empty.
+        path: the file.
+        form: name of the format, a key of READERS; detected if empty.
         gpu: model of the GPU, for files that lack it.
-        nic_rate: bytes per second of NICs, for files that lack it.
-        nics: names of the NICs to take of a matrix.
+        nic_rate: line rate of the NICs in bytes per second, for files that lack it.
+        nics: names of the NICs that are imported from a matrix of nvidia-smi, separated by commas.
     """
     name = path.as_posix()
     content = content_of(path, LARGEST)
@@ -284,12 +295,12 @@ def read_foreign(
 
 
 def detect(text: str) -> str:
-    """Return the format that a text looks like; "" if it looks like none."""
+    """Return the format (key of FORMATS) that a text looks like; "" if it looks like none."""
     return next((form for form, sign in FORMATS.items() if sign.search(text)), "")
 
 
 def _named(gpu: str, name: str) -> str:
-    """The model of the GPU, which must be given."""
+    """Return the model of the GPU; refuse an empty one. `name` is the name of the file."""
     if not gpu:
         raise InputError(f"{name}: this matrix has no speeds; name the GPU model, such as H100")
     return gpu

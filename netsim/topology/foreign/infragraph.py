@@ -1,4 +1,4 @@
-"""Read and write InfraGraph files by means of its own package."""
+"""Read and write InfraGraph files by means of InfraGraph's own Python package."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from netsim.base.units import parse_bandwidth, parse_time
 from netsim.base.values import dataclass, grouped
 from netsim.topology.graph import LINK_KINDS, GraphSketch, Topology
 from netsim.topology.machine import PcieLink
-from netsim.topology.routing import StaticRouter, walk
+from netsim.topology.routing import StaticRouter, cheapest_paths
 from netsim.yamlio.read import parse_source
 
 if TYPE_CHECKING:
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 MOST_NODES = 100_000
 MOST_PAIRS = 2_000_000  # links of one edge in slice notation
-# netsim's kinds of nodes by InfraGraph's types of components; it has no type for other kinds.
+# netsim's kind of node for each of InfraGraph's types of components; it has no type for the other
+# kinds.
 COMPONENTS = {"xpu": "gpu", "nic": "nic", "cpu": "cpu", "memory": "memory"}
 REDUCING = "-reducing"  # suffix of the types of switches that add up data that passes
 
 
 def package() -> Any:
-    """Import InfraGraph's package."""
+    """Import InfraGraph's package; raise an InputError if it is not installed."""
     try:
         import infragraph  # noqa: PLC0415 - an extra, which takes half a second to import
     except ImportError:
@@ -39,7 +40,10 @@ def package() -> Any:
 
 
 def graph_of(text: str, name: str) -> "nx.Graph[Any]":
-    """Return the graph of a file as InfraGraph expands it, after a check of its size."""
+    """Return the graph of a file, as InfraGraph expands it, after checks of its size and links.
+
+    `text` is the content of the file, `name` its name for messages.
+    """
     data = parse_source(text, name).data
     package()
     from infragraph.infragraph_service import InfraGraphService  # noqa: PLC0415 - as above
@@ -54,8 +58,9 @@ def graph_of(text: str, name: str) -> "nx.Graph[Any]":
     between_instances: list[tuple[str, str, str]] = []
 
     class RecordingService(InfraGraphService):  # type: ignore[misc]  # no types in the package
-        """The package's service, which also records every edge between instances: its graph keeps
-        one edge for each pair of components."""
+        """InfraGraph's service, which additionally records every edge between instances: its own
+        graph keeps a single edge for each pair of components.
+        """
 
         def _parse_infrastructure_edges(self) -> None:
             add_edge = self._graph.add_edge
@@ -89,10 +94,11 @@ def graph_of(text: str, name: str) -> "nx.Graph[Any]":
 
 
 def _check_parallel_edges(edges: list[tuple[str, str, str]], where: str, name: str) -> None:
-    """Refuse two links between two components, of which InfraGraph's graph would keep only the
-    last.
+    """Refuse two links between the same two components: InfraGraph's graph would keep only the last
+    one.
 
-    A many2many edge within one kind of component names every pair in both orders; this is one link.
+    Edges are (component, component, link). An edge of scheme many2many within one kind of component
+    lists every pair in both orders; this is one link. `where` begins the message.
     """
     links: dict[tuple[str, str], str] = {}
     for first, second, link in edges:
@@ -106,8 +112,8 @@ def _check_parallel_edges(edges: list[tuple[str, str, str]], where: str, name: s
 
 
 def _check_size(data: Mapping[str, Any], name: str) -> None:
-    """Refuse files that expand to too many components or links: slice notation makes them with
-    few lines.
+    """Refuse files that expand to too many components or links; with slice notation a few lines
+    suffice for that.
     """
     devices = {d.get("name"): d for d in data.get("devices") or [] if isinstance(d, dict)}
     total = 0
@@ -126,7 +132,9 @@ def _check_size(data: Mapping[str, Any], name: str) -> None:
 
 
 def _check_links(part: Mapping[str, Any], name: str) -> None:
-    """Refuse edges over links that are not described; InfraGraph's package accepts them."""
+    """Refuse edges whose link is not described in the same device or infrastructure `part`;
+    InfraGraph's package would accept them.
+    """
     link_names = [
         str(link.get("name")) for link in part.get("links") or [] if isinstance(link, dict)
     ]
@@ -139,13 +147,17 @@ def _check_links(part: Mapping[str, Any], name: str) -> None:
 
 
 def _count(item: Mapping[str, Any]) -> int:
-    """The number of copies of a component or an instance."""
+    """Return the number of copies of a component or an instance, from its key `count`."""
     count = item.get("count", 1)
     return count if isinstance(count, int) else 1
 
 
 def _extent(endpoint: str, parts: Mapping[Any, int]) -> int:
-    """The largest number of components that an endpoint such as `xpu[0:2]` means."""
+    """Return the largest number of components that an endpoint such as `xpu[0:2]` can mean (here
+    2).
+
+    `parts` is the number of components of each name.
+    """
     part, _, inside = endpoint.rpartition(".")[2].partition("[")
     bounds = re.fullmatch(r"(\d+)(?::(\d+))?\]", inside)
     if bounds is None:
@@ -153,12 +165,12 @@ def _extent(endpoint: str, parts: Mapping[Any, int]) -> int:
     return max(0, int(bounds[2]) - int(bounds[1])) if bounds[2] else 1
 
 
-# InfraGraph's infrastructures as topologies.
-# A file names its links, but often without rates. Rates are then taken from the generation of
-# NVLink or PCIe in the name of a link, and reported.
+# InfraGraph's infrastructures as topologies. A file names its links, but often without rates. A
+# missing rate is assumed from the generation of NVLink or PCIe in the name of the link; such links
+# are reported.
 
 NVLINKS = {1: 72e9, 2: 120e9, 3: 240e9, 4: 370.8e9, 5: 721.8e9}  # usable bytes/s of all of a GPU
-# generations if the name has none
+# Generations that are assumed if the name of a link has none.
 USUAL_NVLINK = 4
 USUAL_PCIE = 5
 SOCKETS = 22e9  # bytes/s between CPUs (NCCL 2.30, src/graph/topo.h, Sapphire Rapids)
@@ -168,8 +180,8 @@ PCIE = re.compile(r"pci\D*(?:gen)?[_ ]?(\d)?", re.IGNORECASE)
 
 
 def read_infragraph(text: str, name: str) -> Topology:
-    """Return the topology of an infrastructure in YAML or JSON; XPUs are GPUs in the order of
-    the file.
+    """Return the topology of an infrastructure in YAML or JSON; its XPUs are the GPUs, in the order
+    of the file.
     """
     graph_of_file = graph_of(text, name)
     types = {node: str(data["type"]) for node, data in graph_of_file.nodes(data=True)}
@@ -191,24 +203,35 @@ def read_infragraph(text: str, name: str) -> Topology:
         topology = Topology(name, graph, gpus, StaticRouter())
         nodes = topology.gpu_nodes
         first = np.full(len(nodes), nodes[0])
-        if walk(topology, first, nodes) is not None and walk(topology, nodes, first) is not None:
+        if (
+            cheapest_paths(topology, first, nodes) is not None
+            and cheapest_paths(topology, nodes, first) is not None
+        ):
             return topology
     raise ScenarioError("not all XPUs are connected", source=name)
 
 
 def unrated_links(text: str, name: str) -> tuple[str, ...]:
-    """Return the names of links without a bandwidth, for which one is assumed."""
+    """Return the names of the links without a bandwidth; a bandwidth is assumed for these."""
     edges = graph_of(text, name).edges(data=True)
     return tuple(sorted({str(d["link"]) for *_, d in edges if not _rate(d.get("bandwidth"), name)}))
 
 
 def _instance(node: str) -> str:
-    """The instance that a node belongs to."""
+    """Return the instance that a node belongs to: its first two name parts, such as `dgx.0`."""
     return ".".join(node.split(".")[:2])
 
 
 def _kind(graph: "nx.Graph[Any]", types: Mapping[str, str], node: str, hosts: set[str]) -> str:
-    """The kind of node for a component; components of instances without XPUs belong to a switch."""
+    """Return netsim's kind of node for a component; components of instances without XPUs are
+    switches or NICs.
+
+    Args:
+        graph: the graph of the file.
+        types: InfraGraph's type of every node.
+        node: the node.
+        hosts: the instances with XPUs.
+    """
     kind = types[node].removesuffix(REDUCING)
     if kind == "xpu":
         return "gpu"
@@ -224,9 +247,11 @@ def _kind(graph: "nx.Graph[Any]", types: Mapping[str, str], node: str, hosts: se
 
 
 def _shares(graph: "nx.Graph[Any]", gpus: tuple[str, ...]) -> dict[tuple[str, str], int]:
-    """By instance and link, the most edges over this link that a GPU has.
+    """Return the largest number of edges that a GPU has over a link, by (name of the instance,
+    link).
 
-    A GPU with fewer edges has fewer NVLinks, not wider ones.
+    The rate of all NVLinks of a GPU is divided by this number: a GPU with fewer edges has fewer
+    NVLinks, not faster ones.
     """
     most: dict[tuple[str, str], int] = {}
     for gpu in gpus:
@@ -244,7 +269,17 @@ def _figures(
     data: Mapping[str, Any],
     name: str,
 ) -> dict[str, Any]:
-    """Return bandwidth, latency, kind and duplex of an edge; a missing bandwidth is assumed."""
+    """Return bandwidth (bytes/s), latency (seconds), kind and duplex of an edge.
+
+    A missing bandwidth is assumed.
+
+    Args:
+        shares: see `_shares`.
+        kinds: netsim's kind of every node.
+        ends: the two nodes of the edge.
+        data: attributes of the edge in the file.
+        name: name of the file.
+    """
     link = str(data["link"])
     kind = _link_kind(link, {kinds[end] for end in ends})
     rate = _rate(data.get("bandwidth"), name)
@@ -261,7 +296,9 @@ def _figures(
 
 
 def _link_kind(link: str, ends: set[str]) -> str:
-    """The kind of a link, by the name if netsim wrote it, else by its name and ends."""
+    """Return the kind of a link: from its name if netsim wrote the file, else from the kinds `ends`
+    of the nodes that it joins.
+    """
     named = link.partition("-")[0]
     if named in LINK_KINDS:
         return named
@@ -277,7 +314,7 @@ def _link_kind(link: str, ends: set[str]) -> str:
 
 
 def _rate(text: str | None, name: str) -> float:
-    """The bytes per second in a text; 0 if it has none."""
+    """Return the bytes per second that a text such as `400 Gbps` states; 0 if it states none."""
     number, _, unit = (text or "").partition(" ")
     if unit not in UNITS:  # nothing, or transfers without a width
         return 0.0
@@ -288,8 +325,9 @@ def _rate(text: str | None, name: str) -> float:
 
 
 def _assumed(kind: str, link: str, times: int) -> float:
-    """The assumed bytes per second of a link; those of a GPU's NVLinks are divided among its
-    edges.
+    """Return the assumed bytes per second of a link.
+
+    For NVLink it is the rate of all NVLinks of a GPU, divided by `times`, the number of its edges.
     """
     if kind == "nvlink":
         match = NVLINK.search(link)
@@ -302,12 +340,15 @@ def _assumed(kind: str, link: str, times: int) -> float:
     return SOCKETS if kind == "upi" else float("inf")
 
 
-# Topologies as InfraGraph's infrastructures: a device for every kind of host, links by figures.
-# Lossy: InfraGraph's links have no direction and no duplex, and parallel links are one.
+# Topologies as InfraGraph's infrastructures: one device for each kind of host, one link for each
+# rate and latency. Information is lost: InfraGraph's links have no direction and no duplex, and
+# parallel links become one.
 
 
 def write_infragraph(topology: Topology) -> str:
-    """Return the YAML of an infrastructure with one device for each kind of host or switch."""
+    """Return a topology as the YAML of an infrastructure with one device for each kind of host or
+    switch.
+    """
     classes = package()
     infrastructure = classes.Infrastructure(name="netsim", description=topology.name)
     parts = _parts(topology)
@@ -338,7 +379,14 @@ class _Wire:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A host, or a switch of the fabric: its components by node, and the links between them."""
+    """A host, or a switch of the fabric.
+
+    Args:
+        name: name of the host or switch.
+        components: name of the component for each node, such as `gpu[3]`.
+        counts: number of components of each kind.
+        inside: links as (component, component, wire).
+    """
 
     name: str
     components: dict[Hashable, str] = field(default_factory=dict)
@@ -347,7 +395,9 @@ class _Part:
 
     @property
     def shape(self) -> "_Shape":
-        """Parts with equal shapes become instances of the same device."""
+        """What parts must have in common to become instances of the same device: components and
+        links.
+        """
         return tuple(self.counts.items()), tuple(self.inside)
 
 
@@ -355,7 +405,7 @@ _Shape = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, str, _Wire], ...]]
 
 
 def _parts(topology: Topology) -> dict[_Shape, list[_Part]]:
-    """The hosts and switches of a topology, grouped by shape."""
+    """Return the hosts and switches of a topology, grouped by shape."""
     parts: dict[str, _Part] = {}
     for node, data in topology.graph.nodes(data=True):
         part = parts.setdefault(_owner(node), _Part(_owner(node)))
@@ -370,7 +420,7 @@ def _parts(topology: Topology) -> dict[_Shape, list[_Part]]:
 
 
 def _links(topology: Topology) -> Iterator[tuple[Hashable, Hashable, _Wire]]:
-    """Yield every pair of neighbors once.
+    """Yield every pair of neighbors once, as (node, node, wire).
 
     The latency is the mean of both directions: entering a NIC takes longer than leaving it.
     """
@@ -389,8 +439,8 @@ def _links(topology: Topology) -> Iterator[tuple[Hashable, Hashable, _Wire]]:
 
 
 def _add_device(classes: Any, infrastructure: Any, device_name: str, shape: _Shape) -> None:
-    """Add a device with its components and links; kinds without a type in InfraGraph become
-    custom.
+    """Add a device with its components and links to an infrastructure. Kinds of nodes for which
+    InfraGraph has no type become custom components.
     """
     device = classes.Device(name=device_name)
     type_of_kind = {ours: theirs for theirs, ours in COMPONENTS.items()} | {"switch": "switch"}
@@ -409,12 +459,16 @@ def _add_device(classes: Any, infrastructure: Any, device_name: str, shape: _Sha
 
 
 def _owner(node: Hashable) -> str:
-    """The host that a node belongs to; a switch of the fabric is a part by itself."""
+    """Return the host that a node belongs to: `node0` of `node0.gpu3`. A switch of the fabric is
+    its own owner.
+    """
     return str(node).partition(".")[0]
 
 
 def _link(owner: Any, wire: _Wire) -> str:
-    """Return the name of a link with these figures; it is added if it is new."""
+    """Return the name of a device's or infrastructure's link with the kind, bandwidth and latency
+    of `wire`; add the link if it is new.
+    """
     rate = f"{wire.bandwidth / 1e9:.6g}".replace(".", "p").replace("+", "")
     name = f"{wire.kind}-{rate}-{wire.latency * 1e9:.6g}".replace(".", "p")
     if all(link.name != name for link in owner.links):

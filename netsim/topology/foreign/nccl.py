@@ -1,4 +1,4 @@
-"""Make a machine of NCCL's topology XML; figures that the file lacks come from a similar preset."""
+"""Make a machine of NCCL's topology XML; values that the file lacks come from a similar preset."""
 
 import re
 import tomllib
@@ -31,7 +31,7 @@ NIC_CODES = ("0x0200", "0x0207")  # Ethernet, InfiniBand
 
 @dataclass(frozen=True, slots=True)
 class GpuSlot:
-    """A GPU in its PCIe slot; `gpu` is None if the file has only the PCI function."""
+    """A GPU at a place of the PCIe tree; `gpu` is None if the file has only the PCI function."""
 
     gpu: XmlGpu | None
     busid: str
@@ -41,7 +41,9 @@ class GpuSlot:
 
 @dataclass(frozen=True, slots=True)
 class NetPort:
-    """A network port; `net` is None if the file has only the PCI function."""
+    """A network port at a place of the PCIe tree; `net` is None if the file has only the PCI
+    function.
+    """
 
     net: XmlNet | None
     place: str
@@ -50,10 +52,15 @@ class NetPort:
 
 @dataclass
 class DeviceTree:
-    """GPUs and ports as NCCL numbers them, and PCIe switches with what is above them and their
-    link.
+    """The devices of one host.
 
-    `bridged`: every device below a switch has a bridge of its own, which is omitted here.
+    Args:
+        gpus: GPUs in NCCL's order.
+        ports: network ports in NCCL's order.
+        switches: for each PCIe switch, the place above it and its link to that place.
+        bridged: whether every device below a switch has a PCIe bridge of its own; these bridges are
+            omitted here.
+        source: name of the file in messages.
     """
 
     gpus: list[GpuSlot] = field(default_factory=list)
@@ -63,7 +70,7 @@ class DeviceTree:
     source: str = ""
 
     def known_gpus(self) -> list[tuple[int, XmlGpu]]:
-        """Return number and gpu element of every GPU that has one."""
+        """Return (number, gpu element) of every GPU that has such an element."""
         return [(n, slot.gpu) for n, slot in enumerate(self.gpus) if slot.gpu is not None]
 
     def gpu_name(self, number: int) -> str:
@@ -71,15 +78,19 @@ class DeviceTree:
         return f"GPU {number} ({self.gpus[number].busid})"
 
     def switch_links(self) -> dict[int, int]:
-        """Return the number of NVLinks from every GPU to NVSwitches: the sum over its elements."""
+        """Return the number of NVLinks to NVSwitches by the number of the GPU; several elements of
+        a GPU add up.
+        """
         return {
             number: sum(link.count for link in gpu.nvlinks if link.tclass == NVSWITCH_CLASS)
             for number, gpu in self.known_gpus()
         }
 
     def pairs(self) -> dict[tuple[int, int], int]:
-        """Return the number of NVLinks between every two GPUs: the sum over the elements of
-        either GPU.
+        """Return the number of NVLinks between GPUs by (GPU, GPU); several elements of a GPU add
+        up.
+
+        Refuses links that only one of the two GPUs lists.
         """
         number = {slot.busid: n for n, slot in enumerate(self.gpus)}
         directed: dict[tuple[int, int], int] = {}
@@ -112,7 +123,9 @@ class DeviceTree:
 
 
 def tree_of(cpus: Sequence[XmlCpu], source: str = "") -> DeviceTree:
-    """Return the devices below the CPUs of one host; `source` names the file in messages."""
+    """Return the devices below the CPUs of one host; `source` is the name of the file in
+    messages.
+    """
     roots = [pci for cpu in cpus for pci in cpu.pcis]
     tree = DeviceTree(bridged=_is_bridged(roots), source=source)
     for number, cpu in enumerate(cpus):
@@ -144,7 +157,9 @@ def _is_device(pci: XmlPci) -> bool:
 
 
 def _is_bridged(roots: Sequence[XmlPci]) -> bool:
-    """Whether every device below a switch is alone below a bridge with the same link."""
+    """Whether every device below a switch is alone below a bridge with the same link. `roots` are
+    the PCI devices directly below the CPUs.
+    """
     switches = [pci for pci in roots if not _is_device(pci)]
     bridges = [bridge for switch in switches for bridge in switch.pcis]
     is_lone_bridge = [
@@ -158,7 +173,7 @@ def _is_bridged(roots: Sequence[XmlPci]) -> bool:
 
 
 def _add_devices(tree: DeviceTree, pci: XmlPci, place: str) -> None:
-    """Add a PCI device and all below it to the tree."""
+    """Add a PCI device at `place`, and all that is below it, to the tree."""
     if _is_gpu(pci):
         tree.gpus.append(GpuSlot(pci.gpu, pci.busid.lower(), place, link_of(pci)))
     elif pci.nics:
@@ -198,7 +213,7 @@ class GpuModel:
     p2p: bool = True
 
     def filled(self, name: str, like: Gpu) -> Gpu:
-        """Return the GPUs of a machine with the figures of this model."""
+        """Return the GPUs `like` with the values of this model, whose name is `name`."""
         flops = {dtype: rate * 1e12 for dtype, rate in self.flops.items()}
         figures = {"memory": self.memory * 10**9, "memory_bandwidth": self.bandwidth * 1e9}
         arch = self.gcn or f"sm_{self.sm}"
@@ -212,20 +227,26 @@ MODELS = {name: GpuModel(**figures) for name, figures in _FIGURES["models"].item
 
 
 def _by_sm(figure: str, sm: int) -> Any:
-    """A figure of GPUs of a compute capability, or of the next lower one in the table."""
+    """Return a value of the table `by_sm` in figures.toml for a compute capability, or for the next
+    lower one in the table.
+    """
     figure_of_sm = {int(key): value for key, value in _FIGURES["by_sm"][figure].items()}
     return figure_of_sm[max((known_sm for known_sm in figure_of_sm if known_sm <= sm), default=70)]
 
 
 @dataclass(frozen=True, slots=True)
 class BoxShape:
-    """What a file says of a host; None for what it does not say.
+    """What a topology file says of a host; None for what it does not say.
 
     Args:
         gpus: number of GPUs.
-        joined: how they are linked, see `joined_by`.
-        cpu: vendor, family and model.
-        pairs: how many pairs of GPUs have links of their own.
+        joined: how they are linked, and the number of links per GPU, see `joined_by`.
+        p2p: whether GPUs reach each other's memory over PCIe.
+        arch: architecture of the CPU.
+        cpu: vendor, family and model of the CPU.
+        nics: number of network ports.
+        rate: line rate of a port in bytes per second.
+        pairs: number of pairs of GPUs with links of their own.
     """
 
     gpus: int
@@ -244,9 +265,10 @@ def machine_like(
     """Return the preset that is most similar to a host.
 
     Args:
-        gpu: model of its GPUs, if known.
-        sm: their compute capability.
-        gcn: or their architecture, of AMD's GPUs.
+        gpu: model of its GPUs; may be empty.
+        shape: what the file says of the host.
+        sm: compute capability of NVIDIA's GPUs (90 for 9.0).
+        gcn: architecture of AMD's GPUs, such as gfx942.
         compute_units: compute units of AMD's GPUs; 0 if unknown.
     """
     gpu = gpu or _FIGURES["by_sm"]["model"].get(str(sm), "")
@@ -260,8 +282,8 @@ def machine_like(
 
 
 def joined_by(scale_up: ScaleUp | None, gpus: int) -> tuple[str, int]:
-    """Return how GPUs are linked ("switch", "peers" or "nothing") and the number of links per
-    GPU.
+    """Return how the GPUs of a machine are linked ("switch", "peers" or "nothing"), and the number
+    of links per GPU.
     """
     if scale_up is None or not scale_up.fitted:
         return "nothing", 0
@@ -274,15 +296,17 @@ def nvlink_rate(sm: int) -> float:
 
 
 def xgmi_rate(gcn: str) -> float:
-    """Return the usable bytes per second of one xGMI link of a GPU of an architecture; gfx942's
-    if unknown.
+    """Return the usable bytes per second of one xGMI link of a GPU of an architecture; that of
+    gfx942 if the architecture is unknown.
     """
     rates: Mapping[str, float] = _FIGURES["by_gcn"]["xgmi"]
     return rates.get(_architecture(gcn), rates["gfx942"])
 
 
 def _architecture(gcn: str) -> str:
-    """The architecture that an architecture is read as: gfx942 for gfx940."""
+    """Return the architecture from which values are taken for an architecture: gfx942 for gfx940,
+    which has none of its own.
+    """
     same: Mapping[str, str] = _FIGURES["by_gcn"]["same_as"]
     return same.get(gcn, gcn)
 
@@ -298,8 +322,8 @@ def same_cpu(cpu: Cpu, wanted: tuple[str, int, int]) -> bool:
 
 
 def _of_model(gpu: str) -> list[Machine]:
-    """Machines with GPUs of a model: presets, else presets with similar GPUs replaced by the
-    model.
+    """Return machines with GPUs of a model: presets or, if there are none, presets with their GPUs
+    replaced by the model.
     """
     presets = [load_machine(name) for name in preset_names(FOLDER)]
     for least in (3, 2, 1):  # the most similar first: L40 is not L40S, nor A10 A100
@@ -314,8 +338,8 @@ def _of_model(gpu: str) -> list[Machine]:
 
 
 def _hosts_with(name: str) -> list[Machine]:
-    """Presets of the same maker (and, of NVIDIA's, the same generation) with their GPUs
-    replaced.
+    """Return presets of the same maker (with NVIDIA's GPUs: of the same generation), with their
+    GPUs replaced by the model `name`.
     """
     model = MODELS[name]
     hosts = _of_amd() if model.gcn else _of_capability(model.sm)
@@ -323,7 +347,7 @@ def _hosts_with(name: str) -> list[Machine]:
 
 
 def _with_gpu(like: Machine, name: str) -> Machine:
-    """A machine with its GPUs replaced by those of a model."""
+    """Return the machine `like` with its GPUs replaced by those of the model `name`."""
     gpu = MODELS[name].filled(name, like.gpu)
     scale_up = like.scale_up
     if scale_up is not None and like.gpu.arch != gpu.arch:
@@ -335,16 +359,16 @@ def _with_gpu(like: Machine, name: str) -> Machine:
 
 
 def _of_amd() -> list[Machine]:
-    """The presets with AMD's GPUs."""
+    """Return the presets with AMD's GPUs."""
     presets = [load_machine(name) for name in preset_names(FOLDER)]
     return [machine for machine in presets if not machine.gpu.sm]
 
 
 def _of_gcn(gcn: str, compute_units: int) -> list[Machine]:
-    """Machines with GPUs of one of AMD's architectures, if possible with this number of compute
-    units.
+    """Return machines with GPUs of one of AMD's architectures, if possible with this number of
+    compute units.
 
-    Presets come before hosts with GPUs that no preset has.
+    Presets are preferred to machines made from presets with other GPUs.
     """
     arch = _architecture(gcn)
     presets = [machine for machine in _of_amd() if machine.gpu.arch == arch]
@@ -367,14 +391,16 @@ def _of_gcn(gcn: str, compute_units: int) -> list[Machine]:
 
 
 def _of_capability(sm: int) -> list[Machine]:
-    """Presets with NVIDIA's GPUs of a compute capability, the usual one first."""
+    """Return the presets with NVIDIA's GPUs of a compute capability, the usual one first."""
     presets = [load_machine(name) for name in preset_names(FOLDER)]
     usual = load_machine(_by_sm("preset", sm))
     return [usual, *(machine for machine in presets if machine.gpu.sm == usual.gpu.sm)]
 
 
 def _common_features(machine: Machine, shape: BoxShape) -> tuple[bool, ...]:
-    """What a preset has in common with a host, the most important first; larger is more similar."""
+    """Return which features a preset has in common with a host, the most important first; a larger
+    tuple means a more similar preset.
+    """
     joined = joined_by(machine.scale_up, machine.gpu.count)
     rate = machine.nics.rates[0] if machine.nics else None
     return (
@@ -391,7 +417,9 @@ def _common_features(machine: Machine, shape: BoxShape) -> tuple[bool, ...]:
 
 
 def _pairs(machine: Machine) -> int:
-    """The number of pairs of GPUs with links of their own."""
+    """Return the number of pairs of GPUs of a machine with links of their own (0 with
+    NVSwitches).
+    """
     if (
         machine.scale_up is None
         or not machine.scale_up.fitted
@@ -402,8 +430,10 @@ def _pairs(machine: Machine) -> int:
 
 
 def _likeness(model: str, wanted: str) -> int:
-    """How similar a model is to a name: 3 begins with it, 2 has its words, 1 its letters, 0
-    neither.
+    """Return how similar the name of a GPU model is to a wanted name.
+
+    3: the model begins with the wanted words; 2: it has all these words; 1: it contains their
+    letters in a row; 0: none of these.
     """
     words_of_model = _words(model)
     wanted_words = _words(wanted)
@@ -420,10 +450,10 @@ def _words(name: str) -> list[str]:
     return [word for word in words if word not in ("nvidia", "geforce", "amd", "server", "edition")]
 
 
-# NCCL's topology XML as a machine: one host with its PCIe tree, NVLinks and NICs.
-# The file says nothing of memory and FLOPS and little of CPUs: those figures are taken from the
-# most similar preset. Files written by hand for NCCL_TOPO_FILE may also lack the gpu and nic
-# elements of PCI functions; GPUs and NICs are then recognized by PCI class.
+# NCCL's topology XML as a machine: one host with its PCIe tree, NVLinks and NICs. The file does not
+# state memory and FLOPS, and little of CPUs: those values are taken from the most similar preset.
+# Files written by hand for NCCL_TOPO_FILE may also lack the gpu and nic elements of PCI functions;
+# GPUs and NICs are then recognized by PCI class.
 
 UNKNOWN_RATE = 1.25e9  # bytes/s of a port without speed, as NCCL assumes
 CPU_CLASS = "0x068001"  # `tclass` of NVLinks to a CPU (POWER9)
@@ -433,7 +463,14 @@ PORTS: Mapping[str, TransportName] = _FIGURES["ports"]
 def machine_of(
     system: XmlSystem, gpu: str = "", name: str = "host", nic_rate: float | None = None
 ) -> Machine:
-    """Return the machine that a system describes; `nic_rate` is that of ports without a speed."""
+    """Return the machine that a topology XML describes.
+
+    Args:
+        system: the content of the file.
+        gpu: model of the GPU; needed if the file lacks it.
+        name: name of the file, for messages.
+        nic_rate: bytes per second of ports without a stated speed.
+    """
     cpus, hosts = _one_host(system, name)
     tree = tree_of(cpus, name)
     if not tree.gpus:
@@ -467,7 +504,9 @@ def machine_of(
 
 
 def _one_host(system: XmlSystem, name: str) -> tuple[list[XmlCpu], int]:
-    """Return the CPUs of the first host, and the number of hosts, which must be equal."""
+    """Return the CPUs of the first host, and the number of hosts in the file; refuse hosts that
+    differ.
+    """
     members = list(grouped(system.cpus, lambda cpu: cpu.host_hash).values())
     trees = [tree_of(cpus, name) for cpus in members]
     for number, tree in enumerate(trees):
@@ -480,8 +519,8 @@ def _one_host(system: XmlSystem, name: str) -> tuple[list[XmlCpu], int]:
 
 
 def _different_links(first: DeviceTree, tree: DeviceTree, number: int) -> str:
-    """The message about a GPU of host `number` that has another number of NVLinks than that of
-    host 0.
+    """Return the part of a message that names a GPU of host `number` with another number of NVLinks
+    than the same GPU of host 0; "" if there is none.
     """
     usual = first.switch_links()
     links = tree.switch_links()
@@ -493,7 +532,7 @@ def _different_links(first: DeviceTree, tree: DeviceTree, number: int) -> str:
 
 
 def _shape(tree: DeviceTree, cpus: Sequence[XmlCpu]) -> BoxShape:
-    """What the file says of the host."""
+    """Return what the file says of the host."""
     gpus = [slot.gpu for slot in tree.gpus if slot.gpu is not None]
     scale_up = _scale_up(tree, None) if gpus else None
     rates = [port.net.speed for port in tree.ports if port.net and port.net.speed > 0]
@@ -510,7 +549,9 @@ def _shape(tree: DeviceTree, cpus: Sequence[XmlCpu]) -> BoxShape:
 
 
 def _gpus(tree: DeviceTree, like: Machine, compute_units: int) -> Gpu:
-    """The GPUs with their places, and the number of compute units that RCCL's file says."""
+    """Return the GPUs `like.gpu` with the places and links of the file. `compute_units` is their
+    number in RCCL's files, else 0.
+    """
     first = tree.gpus[0].gpu
     arch = like.gpu.arch if first is None or first.gcn else f"sm_{first.sm}"
     return like.gpu.model_copy(
@@ -525,10 +566,10 @@ def _gpus(tree: DeviceTree, like: Machine, compute_units: int) -> Gpu:
 
 
 def _scale_up(tree: DeviceTree, like: Machine | None) -> ScaleUp | None:
-    """NVLinks to a switch or between GPUs.
+    """Return the NVLinks or xGMI links of the file, to a switch or between GPUs; None without any.
 
-    The rate of one link is that of the preset `like` if its GPUs are of the same kind, else that of
-    the compute capability.
+    The rate of one link is that of the preset `like` if its GPUs are of the same kind, else the
+    usual one of the GPU's architecture.
     """
     gpus = [gpu for _, gpu in tree.known_gpus()]
     sm = gpus[0].sm
@@ -575,7 +616,7 @@ def _check_one_kind(
 
 
 def _check_equal_gpus(tree: DeviceTree) -> None:
-    """Refuse GPUs that differ in figures of which a machine has only one for all its GPUs."""
+    """Refuse GPUs that differ in values of which a machine has a single one for all its GPUs."""
     known_gpus = tree.known_gpus()
     if known_gpus and len(known_gpus) < len(tree.gpus):
         bare = next(n for n, slot in enumerate(tree.gpus) if slot.gpu is None)
@@ -601,8 +642,8 @@ def _check_equal_gpus(tree: DeviceTree) -> None:
 
 
 def _with_hosts(scale_up: ScaleUp | None, hosts: int, like: Machine) -> ScaleUp | None:
-    """NVSwitches with the number of hosts that share them: those of the file, else those of the
-    preset.
+    """Return NVSwitches with the number of hosts that share them: `hosts` of the file if several,
+    else that of the preset `like`.
     """
     if scale_up is None or scale_up.switches is None:
         return scale_up
@@ -611,7 +652,9 @@ def _with_hosts(scale_up: ScaleUp | None, hosts: int, like: Machine) -> ScaleUp 
 
 
 def _cpu_links(tree: DeviceTree) -> dict[int, float]:
-    """Bytes per second of every GPU's coherent links to its CPU: C2C, or NVLinks of POWER9."""
+    """Return the bytes per second of the coherent links (C2C, or NVLinks of POWER9) of each GPU to
+    its CPU, by the number of the GPU.
+    """
     return {
         number: sum(c2c.bandwidth * c2c.count for c2c in gpu.c2c) * 1e6
         + sum(x.count for x in gpu.nvlinks if x.tclass == CPU_CLASS) * nvlink_rate(gpu.sm)
@@ -620,7 +663,9 @@ def _cpu_links(tree: DeviceTree) -> dict[int, float]:
 
 
 def _c2c(tree: DeviceTree, like: Machine) -> C2c | None:
-    """The coherent link of every GPU to its CPU; that of the preset if no GPU is described."""
+    """Return the coherent link of each GPU to its CPU; that of the preset if the file describes no
+    GPU; None without such a link.
+    """
     rates = _cpu_links(tree)
     if not rates:
         return like.c2c
@@ -629,7 +674,9 @@ def _c2c(tree: DeviceTree, like: Machine) -> C2c | None:
 
 
 def _pcie(tree: DeviceTree) -> Pcie:
-    """The PCIe tree; links that the file lacks are taken to be like that of the first GPU."""
+    """Return the PCIe tree of the file. Parts without a stated link are assumed to have that of the
+    first GPU.
+    """
     usual = tree.gpus[0].link
     return Pcie(
         generation=usual.generation,
@@ -649,7 +696,9 @@ def _vendor(cpu: XmlCpu) -> str:
 
 
 def _cpus(cpus: Sequence[XmlCpu], like: Machine) -> Cpu:
-    """The CPUs; their memory is that of the preset if both have the same model of CPU."""
+    """Return the CPUs of the file; memory size and bandwidth are those of the preset `like` if both
+    have the same model of CPU.
+    """
     first = cpus[0]
     vendor = _vendor(cpus[0])
     is_same_model = same_cpu(like.cpu, (vendor, first.familyid, first.modelid))
@@ -679,7 +728,14 @@ def _cpus(cpus: Sequence[XmlCpu], like: Machine) -> Cpu:
 def _nics(
     tree: DeviceTree, like: Machine, nic_rate: float | None, cpu: tuple[str, int, int] | None
 ) -> Nics | None:
-    """All ports, in NCCL's order."""
+    """Return all ports as NICs, in NCCL's order; None without ports.
+
+    Args:
+        tree: the devices of the file.
+        like: the similar preset.
+        nic_rate: bytes per second of ports without a stated speed.
+        cpu: vendor, family and model of the CPU.
+    """
     if not tree.ports:
         return None
     usual = like.nics.rates[0] if like.nics else UNKNOWN_RATE
@@ -704,7 +760,9 @@ def _nics(
 def _with_measured_rate(
     link: PcieLink, like: Machine, cpu: tuple[str, int, int] | None
 ) -> PcieLink:
-    """The link of a NIC, with the bandwidth measured on the preset if both are of the same kind."""
+    """Return the link of a NIC, with the bandwidth measured on the preset `like` if both hosts have
+    the same CPU and link.
+    """
     if like.nics is None or cpu is None or not same_cpu(like.cpu, cpu):
         return link
     usual_link = like.link_of(like.nics, 0)
@@ -713,8 +771,10 @@ def _with_measured_rate(
 
 
 def _rate(port: NetPort, nic_rate: float | None, usual: float) -> float:
-    """Bytes per second of a port: its speed, else `nic_rate`, else what NCCL assumes (or the
-    preset's).
+    """Return the bytes per second of a port: its speed if stated, else `nic_rate`, else what NCCL
+    assumes.
+
+    A port of which the file has only the PCI function has `nic_rate`, else `usual`.
     """
     if port.net is None:
         return nic_rate or usual
@@ -722,8 +782,8 @@ def _rate(port: NetPort, nic_rate: float | None, usual: float) -> float:
 
 
 def _transport(tree: DeviceTree, like: Machine) -> TransportName:
-    """The transport that names of ports imply; Mellanox's are InfiniBand or Ethernet, as in the
-    preset.
+    """Return the transport that the names of ports imply. Mellanox ports may be InfiniBand or
+    Ethernet: then it is that of the preset `like`.
     """
     names = [port.net.name for port in tree.ports if port.net is not None]
     if not names:

@@ -1,7 +1,7 @@
-"""Read NCCL's topology XML into typed values, and write it; reading refuses what can do harm.
+"""Read NCCL's topology XML into typed values, and write it.
 
-Document types, entities and external references are refused, and size, depth and number of elements
-are limited.
+For safety the reader refuses document types, entities and external references, and limits size,
+depth and number of elements.
 """
 
 import math
@@ -27,7 +27,7 @@ DEEPEST = 32
 
 @dataclass(frozen=True)
 class Element:
-    """An XML element: name, attributes, place in the source, and children in order."""
+    """An XML element: name, attributes, position in the source, and children in order."""
 
     name: str
     attributes: dict[str, str]
@@ -45,7 +45,9 @@ class Element:
             stack.extend(reversed(element.children))
 
     def error(self, message: str, attribute: str = "", hint: str = "") -> ScenarioError:
-        """Return an error at this element, or at one of its attributes."""
+        """Return (not raise) an error at the position of this element, or of one of its
+        attributes.
+        """
         place = f"{self.name}.{attribute}" if attribute else self.name
         return ScenarioError(
             message, source=self.source, line=self.line, column=self.column, field=place, hint=hint
@@ -53,7 +55,9 @@ class Element:
 
 
 def parse_elements(data: bytes, source: str) -> Element:
-    """Return the root element of an XML document; every fault is a ScenarioError with its place."""
+    """Return the root element of an XML document; every fault raises a ScenarioError with its
+    position.
+    """
     if len(data) > LARGEST_FILE:
         raise ScenarioError(f"larger than {LARGEST_FILE >> 20} MiB", source=source)
     # Imported here, as the import is slow and most runs read no XML.
@@ -79,7 +83,7 @@ def parse_elements(data: bytes, source: str) -> Element:
 
 
 def _ignore(*_: object) -> None:
-    """Ignore an event of the parser."""
+    """Ignore an event of the XML parser."""
 
 
 def _quoted(text: str) -> str:
@@ -88,7 +92,7 @@ def _quoted(text: str) -> str:
 
 
 class _Tree:
-    """Builds the elements while the parser reads; raises an error at the first exceeded limit."""
+    """Builds the elements while the parser reads; raises an error when a limit is exceeded."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -132,9 +136,9 @@ class _Tree:
                 raise element.error(f"longer than {LARGEST_ATTRIBUTE} characters", name)
 
 
-# Attributes of one XML element as typed values; errors name the place.
-# `check_names` refuses names that look like typing mistakes; other unknown names are accepted, as
-# newer NCCL releases add attributes that do not matter here.
+# Attributes of one XML element as typed values; errors state the position. `check_names` refuses
+# names that look like typing mistakes; other unknown names are accepted, as newer NCCL releases add
+# attributes that do not matter here.
 
 HEXADECIMAL = re.compile(r"(?:0x)?[0-9a-fA-F]{1,16}", re.ASCII)
 INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
@@ -163,7 +167,9 @@ def text(element: Element, name: str, default: str | None = None) -> str:
 def integer(
     element: Element, name: str, default: int | None = None, *, least: int = 0, most: int = 2**31
 ) -> int:
-    """The attribute as a whole number from `least` to `most`."""
+    """Return the attribute as a whole number from `least` to `most`; without a default it is
+    required.
+    """
     value = element.attributes.get(name)
     if value is None and default is not None:
         return default
@@ -181,7 +187,7 @@ def optional_integer(element: Element, name: str, default: int | None = None) ->
 
 
 def real(element: Element, name: str, default: float) -> float:
-    """The attribute as a number that is finite and not negative."""
+    """Return the attribute as a finite number of at least 0, or the default if it is missing."""
     written = element.attributes.get(name)
     if written is None:
         return default
@@ -202,7 +208,9 @@ def flag(element: Element, name: str, default: int = 0) -> bool:
 def matching(
     element: Element, name: str, default: str | None = None, *, like: re.Pattern[str], expected: str
 ) -> str:
-    """Return the attribute as text that matches a pattern; `expected` describes it in messages."""
+    """Return the attribute as text that matches the pattern `like`; `expected` describes the
+    pattern in messages.
+    """
     written = text(element, name, default)
     if written != default and not like.fullmatch(written):
         raise element.error(f"expected {expected}, got {shown(written)}", name)
@@ -230,7 +238,9 @@ OLD_NAMES = {"910": "gfx90a"}  # otherwise the name without gfx (RCCL, src/misc/
 
 
 def _gcn(element: Element, name: str, default: str) -> str:
-    """The architecture of an AMD GPU as gfx942; older RCCL writes 942, and 910 for gfx90a."""
+    """Return the architecture of an AMD GPU in the form gfx942; older RCCL writes 942, and 910 for
+    gfx90a.
+    """
     written = text(element, name, default).split(":")[0]
     if written in OLD_NAMES:
         return OLD_NAMES[written]
@@ -243,8 +253,8 @@ def _rank(element: Element, name: str, default: None) -> int | None:
 
 
 # The elements of NCCL's topology XML as classes. The annotation of a field says how its attribute
-# is read, or which elements it holds. Units are those of the file: link speeds as text, NIC speeds
-# in Mb/s, latencies in µs, C2C in MB/s.
+# is read, or which child elements it holds. Units are those of the file: link speeds as text, NIC
+# speeds in Mb/s, latencies in µs, C2C in MB/s.
 
 Text = Annotated[str, text]
 Id = Annotated[str, hexadecimal]
@@ -258,7 +268,8 @@ Bus = Annotated[str, partial(matching, like=BUS_ID, expected="a bus id such as 0
 
 @dataclass(frozen=True)
 class XmlNvLink:
-    """`count` NVLinks from a GPU to another GPU, to the CPU or to a switch (by `tclass`).
+    """`count` NVLinks from a GPU to a target: another GPU, the CPU or a switch, as the PCI class
+    `tclass` of the target says.
 
     RCCL's files have `xgmi` elements instead.
     """
@@ -279,7 +290,7 @@ class XmlC2c:
 
 @dataclass(frozen=True)
 class XmlPciLink:
-    """A link from this PCIe switch to another one outside of the tree."""
+    """A link from the PCIe switch that has this element to another switch outside of its tree."""
 
     target: Bus
 
@@ -288,8 +299,8 @@ class XmlPciLink:
 class XmlGpu:
     """A GPU: CUDA device, compute capability (90 for 9.0), rank, and its links.
 
-    `gcn` is the architecture of AMD's GPUs, such as gfx942. In RCCL's files `sm` counts compute
-    units, and `arch` is HIP's number of feature flags.
+    `gcn` is the architecture of AMD's GPUs, such as gfx942. In RCCL's files `sm` is the number of
+    compute units, and `arch` HIP's feature flags as a number.
     """
 
     dev: Count
@@ -305,7 +316,7 @@ class XmlGpu:
 
 @dataclass(frozen=True)
 class XmlNet:
-    """A network port as its plugin shows it: `speed` in Mb/s, `latency` in µs."""
+    """A network port as its NCCL plugin presents it: `speed` in Mb/s, `latency` in µs."""
 
     name: Annotated[str, partial(text, default="")]
     dev: Count
@@ -332,7 +343,7 @@ class XmlNic:
 
 @dataclass(frozen=True)
 class XmlPci:
-    """A PCI device or bridge and what is below it; ids and class are hexadecimal text."""
+    """A PCI device or bridge and the devices below it; ids and class are hexadecimal text."""
 
     busid: Bus
     class_code: Id = ""
@@ -365,7 +376,8 @@ class XmlCpu:
 
 @dataclass(frozen=True)
 class XmlSystem:
-    """One node as NCCL sees it: one host, or all hosts of an NVLink domain.
+    """The root element: one node as NCCL sees it, that is, one host or all hosts of an NVLink
+    domain.
 
     `version` is that of the file: 1 for NCCL, 2 for RCCL.
     """
@@ -384,8 +396,8 @@ class XmlSystem:
                 stack.extend(reversed(pci.pcis))
 
     def changed(self, change: Callable[[XmlPci], XmlPci]) -> "XmlSystem":
-        """Return the system with every PCIe device replaced by `change(device)`; what is below
-        it stays.
+        """Return the system with every PCIe device replaced by `change(device)`; what is below a
+        device stays.
         """
 
         def made(pci: XmlPci) -> XmlPci:
@@ -395,8 +407,8 @@ class XmlSystem:
         return replace(self, cpus=tuple(cpus))
 
     def with_ports(self, change: Callable[[XmlNet], XmlNet | None]) -> "XmlSystem":
-        """Return the system with the network ports below PCI replaced by `change(port)`; None
-        removes one.
+        """Return the system with each network port below PCI replaced by `change(port)`, or removed
+        if that is None.
         """
 
         def made(pci: XmlPci) -> XmlPci:
@@ -416,9 +428,9 @@ class XmlSystem:
             yield from nic.nets
 
 
-# From elements to values: every attribute is checked, and ids that must be unique.
+# From elements to values: every attribute is checked, and that ids are unique where they must be.
 # Both dumps of NCCL and files written by hand for NCCL_TOPO_FILE are read. The attribute `keep`,
-# which matters to NCCL only while it detects hardware, is accepted and dropped.
+# which NCCL uses only while it detects hardware, is accepted and dropped.
 
 CLASS_OF_ELEMENT = {
     "cpu": XmlCpu, "pci": XmlPci, "gpu": XmlGpu, "nvlink": XmlNvLink, "xgmi": XmlNvLink,
@@ -426,7 +438,7 @@ CLASS_OF_ELEMENT = {
 }  # fmt: skip
 ATTRIBUTE_NAMES = {"class_code": "class", "bandwidth": "bw"}  # attributes, by fields of other names
 FIRST_ATTRIBUTES = ("name", "dev", "host_hash", "latency")  # attributes that are written first
-# of the file (RCCL, src/graph/xml.h)
+# Versions of the file (RCCL, src/graph/xml.h).
 NCCL_VERSION = 1
 RCCL_VERSION = 2
 VERSIONS = {str(version): version for version in (NCCL_VERSION, RCCL_VERSION)}
@@ -435,11 +447,11 @@ OMITTED_IF_EMPTY = {("gpu", "gcn"), *(("pci", one.name) for one in fields(XmlPci
 
 @dataclass(frozen=True)
 class ElementKind:
-    """A kind of element.
+    """How a kind of XML element is read and written.
 
     Args:
-        attributes: in the order of writing, the field and the reader of each attribute.
-        children: the field for each name of child elements.
+        attributes: name of the field and reader of each attribute, in the order of writing.
+        children: name of the field for each name of child elements.
     """
 
     attributes: dict[str, tuple[str, Callable[[Element, str], Any]]]
@@ -448,7 +460,7 @@ class ElementKind:
 
 @cache
 def kind_of(name: str) -> ElementKind:
-    """Return the kind of an element, from the fields of its class."""
+    """Return the kind of the element `name`, from the fields of its class."""
     kind = ElementKind({}, {})
     hints = get_type_hints(CLASS_OF_ELEMENT[name], include_extras=True)
     for field_of_class in sorted(
@@ -472,7 +484,7 @@ def kind_of(name: str) -> ElementKind:
 
 
 def parse_system(data: bytes | str, source: str = "<xml>") -> XmlSystem:
-    """The system in an XML document; `source` names it in errors."""
+    """Return the system in an XML document; `source` is the name of the file in errors."""
     root = parse_elements(data.encode() if isinstance(data, str) else data, source)
     if root.name != "system":
         raise root.error(f"expected a system element at the top, got {root.name}")
@@ -491,7 +503,7 @@ def parse_system(data: bytes | str, source: str = "<xml>") -> XmlSystem:
 
 
 def _read(element: Element) -> Any:
-    """The value of an element."""
+    """Return an element as an object of its class, with its children."""
     kind = kind_of(element.name)
     check_names(element, {*kind.attributes, "keep"}, kind.children)
     values = {field_: read(element, name) for name, (field_, read) in kind.attributes.items()}
@@ -508,7 +520,8 @@ def _read(element: Element) -> Any:
 
 
 def _check_unique(root: Element, version: int) -> None:
-    """Refuse bus ids and NIC numbers that a host has twice, and ranks that the system has twice.
+    """Refuse bus ids and NIC numbers that occur twice in a host, and ranks that occur twice in the
+    system.
 
     RCCL's own files have bridges with equal bus ids and NICs with equal numbers. So in its files
     only bus ids of GPUs, to which links refer, must be unique.
@@ -537,8 +550,8 @@ UNIQUE = {
 }  # fmt: skip
 
 
-# Writing a system as NCCL's topology XML, such that reading it gives an equal system.
-# Attributes at their default that NCCL's own dumps omit are omitted here, too.
+# Writing a system as NCCL's topology XML, such that reading it gives an equal system. Attributes
+# with their default value that NCCL's own dumps omit are omitted here, too.
 
 
 def write_system(system: XmlSystem) -> str:
@@ -550,7 +563,7 @@ def write_system(system: XmlSystem) -> str:
 
 
 def _written(name: str, value: object) -> Iterator[str]:
-    """Yield the lines of the XML element `name` with the attributes and children of `value`."""
+    """Yield the lines of the XML element `name` that has the attributes and children of `value`."""
     kind = kind_of(name)
     attributes = ""
     for key, (field_, _) in kind.attributes.items():

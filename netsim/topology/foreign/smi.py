@@ -19,15 +19,18 @@ from netsim.topology.foreign.nccl import BoxShape, joined_by, machine_like, most
 from netsim.topology.graph import scipy_part
 from netsim.topology.machine import Machine, Nics, Pcie, ScaleUp
 
-# Colours and underlines: whole, as `cat -v` shows them, and as web pages leave them.
+# Terminal sequences for colors and underlines: complete, as `cat -v` shows them, and as web pages
+# leave them.
 ANSI = re.compile(r"(?:\x1b|\^\[)\[[0-9;?]*[ -/]*[@-~]|\[[0-9;]{0,5}m(?=[A-Z\s]|$)")
 CELL = re.compile(r"X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC")
 LEGEND = re.compile(r"\s*(NIC\d+):\s*(\S+)\s*$")
-# The cells that the legend below a matrix explains. The legend of `nvidia-smi topo -m` ends with
-# NV#, that of `nvidia-smi topo -mp` (PCIe only) lacks it. Drivers that say SOC precede NVLink.
+# The kinds of links that the legend below a matrix explains. The legend of `nvidia-smi topo -m`
+# ends with NV#, that of `nvidia-smi topo -mp` (PCIe only) lacks it. Drivers that print SOC are
+# older than NVLink.
 EXPLAINED = re.compile(r"^\s*(X|SYS|SOC|NODE|PHB|PXB|PIX|NV#)\s*=\s", re.MULTILINE)
 DEVICE = re.compile(r"GPU\d+|NIC\d+|(?:mlx|bnxt|rdma|efa|hsn|cxi|irdma|qedr|ib|roce|eth)\w*")
-# Tables of `rocm-smi --showtopo…` and `amd-smi topology`, and how its JSON calls their cells.
+# Titles of the tables of `rocm-smi --showtopo…` and `amd-smi topology`; below, the keys of its JSON
+# output for the same tables.
 AMD = re.compile(
     r"(Weight|Hops|Link Type|Bandwidth) between two GPUs|(WEIGHT|HOPS|LINK TYPE|NUMA BW) TABLE"
 )
@@ -46,10 +49,10 @@ class Matrix:
 
     Args:
         devices: names of GPUs and NICs.
-        cells: cell of every pair.
+        cells: a row and a column for each device: `NV4`, `PIX`, `SYS` and so on.
         numa: NUMA domain of each device, or -1.
-        legend: names of the NICs in the legend.
-        amd: whether links (NV1 …) are xGMI; NICs are then not shown.
+        legend: names of the NICs in the legend, as (`NIC0`, `mlx5_0`).
+        amd: whether links (NV1 …) are xGMI; the matrix then has no NICs.
         pcie_only: whether the legend is that of `nvidia-smi topo -mp`, which shows no NVLinks.
     """
 
@@ -71,11 +74,11 @@ class Matrix:
         return tuple(n for n, name in enumerate(self.devices) if not name.startswith("GPU"))
 
     def computing(self, nics: str = "") -> "Matrix":
-        """Return the matrix with the named NICs (or `all`), else with those below a PCIe switch of
-        a GPU.
+        """Return the matrix without the NICs that do not serve computing.
 
-        NICs elsewhere are usually for storage and management. If no NIC is below such a switch, all
-        stay.
+        With `nics` (names separated by commas, or `all`) only these stay. Else those below a PCIe
+        switch of a GPU stay: other NICs are usually for storage and management. If no NIC is below
+        such a switch, all stay.
         """
         names = [self.devices[n] for n in self.nics]
         near = [n for n in self.nics if any(self.cells[n][gpu] in NEAR for gpu in self.gpus)]
@@ -99,8 +102,8 @@ class Matrix:
         return replace(self, devices=devices, cells=cells, numa=numa)
 
     def with_nics(self) -> "Matrix":
-        """Return the matrix with a NIC beside each GPU below one PCIe switch, as hosts of AMD's
-        GPUs have.
+        """Return a matrix of AMD GPUs with one more NIC for each GPU, below the same PCIe switch,
+        as hosts with AMD's GPUs usually have.
         """
         size = len(self.devices)
         nics = tuple(f"NIC{n}" for n in range(size))
@@ -126,7 +129,9 @@ class _Word:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """The words after the name of a device: one cell per device, then affinity."""
+    """The words of a row after the name of its device: one cell per device, then CPU and NUMA
+    affinity.
+    """
 
     name: str
     words: tuple[_Word, ...]
@@ -134,7 +139,7 @@ class _Row:
 
 
 def parse_matrix(text: str, source: str) -> Matrix:
-    """Return the matrix in a text; errors name the line."""
+    """Return the matrix in a text; errors state the line. `source` is the name of the file."""
     if len(text) > LONGEST:
         raise ScenarioError(f"larger than {LONGEST >> 20} MiB", source=source)
     plain = ANSI.sub("", text).replace("|", " ")
@@ -172,8 +177,9 @@ _Cells = dict[tuple[str, str], str]
 
 
 def _amd_matrix(text: str, source: str) -> Matrix:
-    """The matrix of tables between two GPUs: direct xGMI links, and NUMA nodes if the tables
-    show them.
+    """Return the matrix of a text with AMD's tables between two GPUs.
+
+    Cells are direct xGMI links (as NV1 …), else NODE or SYS by NUMA nodes if the tables show these.
     """
     read = _json_tables if text.lstrip().startswith("[") else _amd_tables
     tables = dict(read(text, source))
@@ -194,7 +200,7 @@ def _amd_matrix(text: str, source: str) -> Matrix:
     direct = _xgmi_links(kinds, tables, source)
 
     def cell(a: int, b: int) -> str:
-        """What joins GPU a with GPU b, in the words of `nvidia-smi topo -m`."""
+        """Return how GPU a is linked with GPU b, in the terms of `nvidia-smi topo -m`."""
         if a == b:
             return "X"
         if (names[a], names[b]) in direct:
@@ -211,10 +217,15 @@ def _amd_matrix(text: str, source: str) -> Matrix:
 def _xgmi_links(
     kinds: _Cells, tables: dict[str, _Cells], source: str
 ) -> dict[tuple[str, str], int]:
-    """Return the pairs with direct xGMI links, and their number.
+    """Return the number of links of each pair of GPUs with direct xGMI links.
 
-    The number is the bandwidth of the pair over the least bandwidth of a pair, which counts as one
-    link.
+    The least bandwidth of a pair counts as one link; the number of links of a pair is its bandwidth
+    over this one.
+
+    Args:
+        kinds: cells of the table of link types by (GPU, GPU).
+        tables: all tables by title.
+        source: name of the file.
     """
     far = {
         pair: _last_number(text)
@@ -237,10 +248,10 @@ def _xgmi_links(
 
 
 def _check_xgmi_rates(rates: dict[tuple[str, str], int], one_link: int, source: str) -> None:
-    """Refuse rates from which the number of links does not follow.
+    """Refuse bandwidths of pairs from which the number of links cannot be derived.
 
-    Otherwise a GPU that is slower than all others would be read as one with single links, and the
-    others as GPUs with several.
+    Otherwise a host with one slow GPU would be read as if that GPU had single links, and all others
+    several. `one_link` is the least bandwidth of a pair.
     """
     slow = [pair for pair, rate in rates.items() if rate == one_link]
     shared = set.intersection(*map(set, slow))  # GPUs of all pairs with the least rate
@@ -256,12 +267,14 @@ def _check_xgmi_rates(rates: dict[tuple[str, str], int], one_link: int, source: 
 
 
 def _last_number(text: str) -> int:
-    """The last number of a cell such as 50000-200000; 0 if it has none."""
+    """Return the last number of a cell such as 50000-200000; 0 if it has none."""
     return int((re.findall(r"\d+", text) or ["0"])[-1])
 
 
 def _amd_tables(text: str, source: str) -> Iterator[tuple[str, _Cells]]:
-    """Yield each table of a text by its title: a line of names, then a line for each of them."""
+    """Yield (title, cells by (GPU, GPU)) of each table in a text: a line of names, then a line for
+    each name.
+    """
     names: list[str] = []
     cells: _Cells = {}
     title = ""
@@ -284,7 +297,9 @@ def _amd_tables(text: str, source: str) -> Iterator[tuple[str, _Cells]]:
 
 
 def _json_tables(text: str, source: str) -> Iterator[tuple[str, _Cells]]:
-    """Yield the tables in the output of `amd-smi topology --json`: GPUs, each with its links."""
+    """Yield (title, cells by (GPU, GPU)) of each table in the output of `amd-smi topology
+    --json`.
+    """
     try:
         values = json.loads(text)
         ends = [(one["bdf"], link["bdf"], link) for one in values for link in one["links"]]
@@ -303,14 +318,16 @@ def _split_words(text: str) -> Iterator[_Word]:
 
 
 def _is_start(words: Sequence[_Word], place: int) -> bool:
-    """Whether the header of the matrix starts here: GPU0, and no cell after it."""
+    """Whether the header of the matrix starts at word number `place`: it is GPU0, and no cell
+    follows.
+    """
     following = words[place + 1].text if place + 1 < len(words) else "X"
     return words[place].text == "GPU0" and not CELL.fullmatch(following)
 
 
 def _header(words: Sequence[_Word]) -> tuple[tuple[str, ...], list[_Word]]:
-    """Return the devices of the header, which may be a broken line, and the words from the
-    first row on.
+    """Return the devices of the header, which may be broken into several lines, and the words from
+    the first row on.
     """
     names: list[str] = []
     for word in words:
@@ -349,7 +366,9 @@ def _cells(row: _Row, devices: tuple[str, ...], source: str) -> tuple[str, ...]:
 
 
 def _numa(row: _Row, devices: int) -> int:
-    """The NUMA domain after the CPU affinity; -1 if there is none."""
+    """Return the NUMA domain at the end of a row, after the CPU affinity; -1 if there is none.
+    `devices` is the number of cells.
+    """
     rest: list[str] = []
     for word in row.words[devices:]:
         if rest and rest[-1].endswith(","):  # a list of CPUs with blanks
@@ -369,7 +388,16 @@ MULTICAST = 90  # compute capability from which NVSwitches reduce and multicast
 def read_smi(
     text: str, source: str, gpu: str, nic_rate: float | None = None, nics: str = ""
 ) -> Machine:
-    """Return the machine that a matrix shows, with the figures of the most similar preset."""
+    """Return the machine that a matrix of nvidia-smi or amd-smi shows, with the values of the most
+    similar preset.
+
+    Args:
+        text: the output of the tool.
+        source: name of the file.
+        gpu: model of the GPU.
+        nic_rate: line rate of each NIC in bytes per second; None: that of the preset.
+        nics: see `Matrix.computing`.
+    """
     matrix = parse_matrix(text, source).computing(nics)
     like = preset_of(matrix, gpu, nic_rate)
     if matrix.amd is not (like.scale_up is not None and like.scale_up.kind == "xgmi"):
@@ -396,10 +424,10 @@ def read_smi(
 
 
 def _check_links_shown(matrix: Matrix, like: Machine, source: str) -> None:
-    """Refuse NVLinks of a GPU model that has none, and a missing NV# that `nvidia-smi topo -mp`
-    omits.
+    """Refuse NVLinks of a GPU model that has none, and output of `nvidia-smi topo -mp` (without
+    NVLinks) of a model that may have some.
 
-    GPUs that never have NVLink look the same with both commands.
+    Without NVLink, both commands print the same.
     """
     if matrix.amd or len(matrix.gpus) < 2:
         return
@@ -420,7 +448,9 @@ def _check_links_shown(matrix: Matrix, like: Machine, source: str) -> None:
 
 
 def preset_of(matrix: Matrix, gpu: str, nic_rate: float | None = None) -> Machine:
-    """Return the preset with GPUs of this model that is most similar to the matrix."""
+    """Return the preset with GPUs of the model `gpu` that is most similar to the matrix; `nic_rate`
+    is the line rate of its NICs in bytes per second.
+    """
     pairs = _pairs(matrix)
     usual = machine_like(gpu, BoxShape(len(matrix.gpus), ("nothing", 0)))
     links = _most_links_of_gpu(pairs, len(matrix.gpus))
@@ -448,10 +478,12 @@ def _nics(
 
 
 class _Places:
-    """Finds a PCIe tree that gives the cells of the matrix, and the place of every device in it.
+    """Derives a PCIe tree that agrees with the cells of the matrix.
 
-    Devices that are PIX share a switch; groups that are PXB share one above theirs; groups that are
-    PHB share a host bridge.
+    Devices that are PIX to each other share a switch. Groups of devices that are PXB share a
+    further switch above theirs. Groups that are PHB share a host bridge. Afterwards `of` is the
+    place of each device in the tree, `switches` the place above each switch, `domains` the number
+    of NUMA domains.
     """
 
     def __init__(self, matrix: Matrix) -> None:
@@ -471,7 +503,13 @@ class _Places:
         self.of = [self._place(number, tops) for number in range(len(matrix.devices))]
 
     def _roots(self, bridged: list[int], domain: list[int]) -> dict[int, str]:
-        """The CPU, or host bridge, above each group of devices that are PIX or PXB."""
+        """Return the CPU, or host bridge, above each group of devices that are PIX or PXB to each
+        other.
+
+        Args:
+            bridged: number of the PIX, PXB or PHB group of each device.
+            domain: NUMA domain of each device.
+        """
         roots: dict[int, str] = {}
         bridges: dict[int, dict[int, int]] = {}
         for device, outer in enumerate(self._outer):
@@ -488,7 +526,9 @@ class _Places:
         return f"pcie{len(self.switches) - 1}"
 
     def _place(self, device: int, tops: dict[int, str]) -> str:
-        """The switch of the device's PIX group; a device alone below a CPU needs no switch."""
+        """Return the place of a device: the switch of its PIX group, made if new. A device that is
+        alone below a CPU needs no switch. `tops` is the place above each PXB group.
+        """
         inner = self._inner[device]
         top = tops[self._outer[device]]
         if inner not in self._made:
@@ -498,8 +538,8 @@ class _Places:
 
 
 def _groups(matrix: Matrix, cells: Sequence[str]) -> list[int]:
-    """A number for each device, equal for devices that are joined by these cells, directly or
-    over others.
+    """Return a group number for each device: equal for devices that are connected by pairs with one
+    of these `cells`, directly or over other devices.
     """
     search = scipy_part("sparse.csgraph")
     groups: list[int] = search.connected_components(np.isin(matrix.cells, cells))[1].tolist()
@@ -507,10 +547,10 @@ def _groups(matrix: Matrix, cells: Sequence[str]) -> list[int]:
 
 
 def _domains(matrix: Matrix) -> list[int]:
-    """The NUMA domain of every device, from 0.
+    """Return the NUMA domain of every device, numbered from 0.
 
-    Groups that are near each other stay together, and so do groups (joined by NVLink only) for
-    which neither a cell nor the affinity says otherwise.
+    Devices that are nearer to each other than SYS are in one domain. Such groups (joined by NVLink
+    only) are put into one domain if neither a cell SYS nor different affinities contradict.
     """
     group = _groups(matrix, ("PIX", "PXB", "PHB", "NODE"))
     numa = dict.fromkeys(group, -1) | {
@@ -530,17 +570,17 @@ def _domains(matrix: Matrix) -> list[int]:
             if all((member, another) not in apart for another in domain)
             and len({numa[group_number] for group_number in (member, *domain)} - {-1}) < 2
         )
-        home = next(fitting, None)
-        if home is None:
+        fitting_domain = next(fitting, None)
+        if fitting_domain is None:
             domains.append([member])
         else:
-            home.append(member)
+            fitting_domain.append(member)
     domains.sort(key=lambda domain: max(numa[member] for member in domain) % _LAST)
     return [next(n for n, domain in enumerate(domains) if member in domain) for member in group]
 
 
 def _pairs(matrix: Matrix) -> dict[tuple[int, int], int]:
-    """The number of NVLinks of each pair of GPUs that has some."""
+    """Return the number of NVLinks of each pair of GPUs that has some, by (GPU, GPU)."""
     return {
         (a, b): int(cell.removeprefix("NV"))
         for (a, first), (b, second) in combinations(enumerate(matrix.gpus), 2)
@@ -549,15 +589,17 @@ def _pairs(matrix: Matrix) -> dict[tuple[int, int], int]:
 
 
 def _most_links_of_gpu(pairs: dict[tuple[int, int], int], gpus: int) -> int:
-    """The most links that a GPU has to all others."""
+    """Return the largest sum of links that one of `gpus` GPUs has to all others; `pairs` as from
+    `_pairs`.
+    """
     return max((sum(n for ends, n in pairs.items() if g in ends) for g in range(gpus)), default=0)
 
 
 def _is_switched(matrix: Matrix, like: Machine) -> bool:
     """Whether NVLinks lead to a switch.
 
-    They do if a GPU's links to all peers are more than a GPU has, or if the preset has a switch
-    with the same number of links. xGMI links always join two GPUs.
+    They do if the links of a GPU to all peers are more than a GPU of this model has, or if the
+    preset `like` has a switch with the same number of links. xGMI links always join two GPUs.
     """
     pairs = _pairs(matrix)
     gpus = len(matrix.gpus)
@@ -573,11 +615,12 @@ def _is_switched(matrix: Matrix, like: Machine) -> bool:
 
 
 def links_to_switch(matrix: Matrix, source: str) -> tuple[int, ...]:
-    """Return the NVLinks of every GPU to the switch; 0 for a GPU that has lost all of them.
+    """Return the number of NVLinks of every GPU to the switch; 0 for a GPU that has lost all of
+    them.
 
-    A pair of GPUs on a switch shows the links of the GPU that has fewer. So a GPU has the most that
-    any of its cells shows. Cells that do not follow from these numbers are refused: for example two
-    halves of a host that do not reach each other over NVLink.
+    The cell of two GPUs on a switch shows the links of the GPU with fewer. So the links of a GPU
+    are the largest number in its cells. Cells that contradict these numbers are refused: for
+    example two halves of a host that do not reach each other over NVLink.
     """
     pairs = _pairs(matrix)
     gpus = range(len(matrix.gpus))
@@ -598,7 +641,9 @@ def links_to_switch(matrix: Matrix, source: str) -> tuple[int, ...]:
 
 
 def _scale_up(matrix: Matrix, like: Machine, source: str) -> ScaleUp | None:
-    """NVLinks over a switch or between two GPUs each, or xGMI."""
+    """Return the NVLinks of the matrix (over a switch, or between two GPUs each) or its xGMI links;
+    None without any. Rates are those of the preset `like`.
+    """
     pairs = _pairs(matrix)
     usual = like.scale_up
     if not pairs:
