@@ -24,10 +24,10 @@ from netsim.collectives.plans import (
     STEPS,
     Block,
     BlockPlan,
+    Connection,
     Place,
     PlanOperation,
     Ref,
-    Way,
 )
 from netsim.collectives.writing import MOST_PARTS
 from netsim.schedule.schedule import (
@@ -338,21 +338,23 @@ class _Reader:
         memory = remote_memory[op.channel_type]
         sources = tuple(self._ref(item, switches, memory) for item in op.src_buff)
         targets = tuple(self._ref(item, switches, memory) for item in op.dst_buff)
-        ways = list[Way]()
+        connections = list[Connection]()
         for item in op.channel_ids if op.channel_type in (plans.MEMORY, plans.PORT) else ():
             peer, number = self._entry(item, own_channels[op.channel_type])
             ends = (peer, self.gpu.id) if op.name.endswith("wait") else (self.gpu.id, peer)
-            ways.append((op.channel_type, *ends, number))
+            connections.append((op.channel_type, *ends, number))
         me = self.gpu.id
         if does.action == "barrier":
-            ways = [(plans.BARRIER, me, me, op.barrier_id)]
+            connections = [(plans.BARRIER, me, me, op.barrier_id)]
         for item in op.semaphore_ids:
             self._entry(item, self.gpu.semaphores)
-            ways.append((plans.SEMAPHORE, me, me, item))
+            connections.append((plans.SEMAPHORE, me, me, item))
         parts = op.tbg_info.get("tbg_size", 1)
         part = self._entry(op.tbg_info.get("tb_id", 0), range(parts)), parts
         blocks = op.num_threadblocks
-        operation = PlanOperation(op.name, does, sources, targets, (), tuple(ways), blocks, part)
+        operation = PlanOperation(
+            op.name, does, sources, targets, (), tuple(connections), blocks, part
+        )
         problem = _wrong(operation, op.channel_type == plans.PORT)
         if problem:
             raise ValueError(f"{self.where}: {op.name}: expected {problem}")
@@ -384,7 +386,7 @@ def _wrong(op: PlanOperation, ports: bool) -> str:
     switched = [letters[0] in "wP" for letters in (does.reads, does.writes)]
     if [end[0].switched for end in ends] != switched:
         return "switch_channel_id in the operations of a switch, and there only"
-    return "a channel for each target" * (ports and moves and len(op.ways) != len(ends[1]))
+    return "a channel for each target" * (ports and moves and len(op.connections) != len(ends[1]))
 
 
 # **** Written ****
