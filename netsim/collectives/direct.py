@@ -23,7 +23,7 @@ TO_SLOT = Style(src_buffer=IN, dst_buffer=SCRATCH)
 
 def all_gather(collective: Collective) -> Schedule:
     """All-gather: every rank sends its block to all other ranks at once."""
-    lanes = Lanes(collective).keep()
+    lanes = Lanes(collective).copy_local_data()
     n = collective.ranks
     block = collective.count
     piece = lanes.builder.pieces(np.full(n, block), 0, np.arange(n) * block)
@@ -35,7 +35,7 @@ def all_reduce(collective: Collective) -> Schedule:
     """All-reduce: every rank sends its whole input to all other ranks, and sums what it
     receives.
     """
-    lanes = Lanes(collective).keep()
+    lanes = Lanes(collective).copy_local_data()
     n = collective.ranks
     count = collective.count
     zero = np.zeros(n, np.int64)
@@ -47,7 +47,7 @@ def reduce_scatter(collective: Collective) -> Schedule:
     """Reduce-scatter: every rank sends each block to the rank that owns it, which sums the
     blocks.
     """
-    lanes = Lanes(collective).keep()
+    lanes = Lanes(collective).copy_local_data()
     n = collective.ranks
     block = collective.count
     exchange_and_add(lanes, np.arange(n) * block, np.zeros(n, np.int64), np.full(n, block))
@@ -122,7 +122,7 @@ def exchange_and_add(
             style, ranks, ranks, own_pieces, step=1, after=[arrived, (last, IN_ORDER), *blockers]
         )
         blockers = []
-    lanes.passed(ranks, last, 1)
+    lanes.set_last_rows(ranks, last, 1)
     lanes.wait(src, sent, IN_ORDER)
     return last
 
@@ -134,7 +134,7 @@ def linear_shift(collective: Collective) -> Schedule:
     """All-to-all: in step s every rank sends to the rank at distance s, one message after the
     other.
     """
-    lanes = Lanes(collective).keep()
+    lanes = Lanes(collective).copy_local_data()
     exchange(lanes, *everyone_else(lanes.ranks), paired=False)
     return lanes.close()
 
@@ -145,7 +145,7 @@ def pairwise(collective: Collective) -> Schedule:
     In step s, rank r exchanges blocks with rank r xor s if the number of ranks n is a power of 2;
     otherwise it sends to rank r + s and receives from rank r - s.
     """
-    lanes = Lanes(collective).keep()
+    lanes = Lanes(collective).copy_local_data()
     src, dst = everyone_else(collective.ranks)
     if collective.ranks & (collective.ranks - 1) == 0:
         dst = src ^ (dst - src) % np.int32(collective.ranks)
@@ -180,14 +180,14 @@ def exchange(lanes: Lanes, src: Rows, dst: Rows, *, paired: bool) -> None:
         received[steps, dst.reshape(n - 1, n)] = pair_rows
         after.append((np.concatenate([np.full(n, -1, np.int32), received[:-1].ravel()]), ARRIVED))
     rows = lanes.builder.rows(DIRECT, src, dst, pieces, step=np.arange(len(src)) // n, after=after)
-    lanes.passed(np.arange(n), rows[-n:], n - 2)
+    lanes.set_last_rows(np.arange(n), rows[-n:], n - 2)
     last = slice(-n, None) if paired else slice(None)
     lanes.wait(dst[last], rows[last])
 
 
 def sendrecv(collective: Collective) -> Schedule:
     """Sendrecv: every rank sends its input to the next rank, all at once, as nccl-tests does."""
-    lanes = Lanes(collective).keep()
+    lanes = Lanes(collective).copy_local_data()
     n = collective.ranks
     if n > 1:
         piece = lanes.builder.pieces(np.full(n, collective.count))
@@ -198,7 +198,7 @@ def sendrecv(collective: Collective) -> Schedule:
 
 def pairs(collective: Collective) -> Schedule:
     """P2p: the messages of all pairs at once; those from a rank to itself are local copies."""
-    lanes = Lanes(collective).keep()
+    lanes = Lanes(collective).copy_local_data()
     ends = np.array(collective.pairs, np.int64).reshape(-1, 2)
     away = ends[:, 0] != ends[:, 1]
     source, target = (offsets[away] for offsets in collective.pair_offsets())
@@ -233,7 +233,7 @@ def barrier(collective: Collective) -> Schedule:
 
 def linear_gather(collective: Collective) -> Schedule:
     """Gather: every rank sends its block to the root at once."""
-    lanes = Lanes(collective).keep()
+    lanes = Lanes(collective).copy_local_data()
     others = np.delete(np.arange(collective.ranks), collective.root)
     block = collective.count
     piece = lanes.builder.pieces(np.full(len(others), block), 0, others * block)
@@ -244,7 +244,7 @@ def linear_gather(collective: Collective) -> Schedule:
 
 def linear_scatter(collective: Collective) -> Schedule:
     """Scatter: the root sends every rank its block, one after the other."""
-    lanes = Lanes(collective).keep()
+    lanes = Lanes(collective).copy_local_data()
     n = collective.ranks
     root = collective.root
     block = collective.count
@@ -257,14 +257,14 @@ def linear_scatter(collective: Collective) -> Schedule:
     rows = lanes.builder.rows(
         style, root, others, pieces, step=np.arange(n - 1), after=[(before, IN_ORDER)]
     )
-    lanes.passed(np.full(len(rows[-1:]), root), rows[-1:], max(0, n - 2))
+    lanes.set_last_rows(np.full(len(rows[-1:]), root), rows[-1:], max(0, n - 2))
     lanes.wait(others, rows)
     return lanes.close()
 
 
 def binomial_gather(collective: Collective) -> Schedule:
     """Gather up a binomial tree: in step s, messages of up to 2^s blocks."""
-    lanes = Lanes(collective).keep()
+    lanes = Lanes(collective).copy_local_data()
     n = collective.ranks
     root = collective.root
     block = collective.count
@@ -284,7 +284,7 @@ def binomial_scatter(collective: Collective) -> Schedule:
     """Scatter down a binomial tree: in every step a rank sends away half of the blocks that it
     holds.
     """
-    lanes = Lanes(collective).keep()
+    lanes = Lanes(collective).copy_local_data()
     n = collective.ranks
     root = collective.root
     block = collective.count
@@ -306,7 +306,7 @@ def _rest(lanes: Lanes, rank: Ints, number: Ints, styles: Rows) -> list[MessageP
     of `rank`.
     """
     bounds = np.arange(lanes.ranks + 1) * lanes.collective.count
-    return range_parts(lanes, writing.wrapped(rank + 1, number - 1, lanes.ranks), bounds, styles)
+    return range_parts(lanes, writing.ranges_mod(rank + 1, number - 1, lanes.ranks), bounds, styles)
 
 
 # Parameter server: every rank sends its input to a server, which sums the inputs and sends the sum
@@ -320,7 +320,7 @@ def server_all_reduce(collective: Collective, *, root: int = 0, sharded: bool = 
     """
     n = collective.ranks
     count = collective.count
-    lanes = Lanes(collective).keep()
+    lanes = Lanes(collective).copy_local_data()
     root = writing.rank_of("root", root, n)
     if not flag("sharded", sharded):
         others = ((root + distance) % n for distance in range(n - 1, 0, -1))

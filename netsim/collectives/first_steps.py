@@ -105,11 +105,11 @@ class FirstSteps(RowWriter):
         styles = schedule.styles
         counts = schedule.pieces.count
         for style_numbers, first, size in self._rings:
-            ways = {
+            plain_styles = {
                 replace(styles[number], src_buffer=0, dst_buffer=0, op=0, channel=0)
                 for number in style_numbers
             }
-            if len(ways) > 1:
+            if len(plain_styles) > 1:
                 self.refused = "steps of a ring differ"
             if any((counts[k : k + size] != counts[first[0]]).any() for k in first.tolist()):
                 self.refused = "chunks of a ring differ"

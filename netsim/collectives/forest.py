@@ -324,7 +324,7 @@ def double_tree_all_reduce(
     k = piece_count(half, element, chunks, chunk_bytes)
     bounds = edges(collective.count, 2 * k)
     offset, count = (part.reshape(2, k).T for part in (bounds[:-1], np.diff(bounds)))
-    lanes = Lanes(collective).keep()
+    lanes = Lanes(collective).copy_local_data()
     forest = double_tree(collective.ranks)
     return up_and_down(lanes, forest, (offset, offset, count))
 
@@ -344,7 +344,7 @@ def chain(
     direction = -1 if collective.reducing else 1
     k = piece_count(collective.count, collective.element_bytes, chunks, chunk_bytes)
     bounds = edges(collective.count, k)[:, None]
-    pipes = Pipes(Lanes(collective).keep())
+    pipes = Pipes(Lanes(collective).copy_local_data())
     line = ((root + direction * np.arange(n)) % n).tolist()
     forest = Forest((root,), (1,), tuple((0, *hop, 0, -1) for hop in pairwise(line)))
     write, buffer = (pipes.collect, SCRATCH) if collective.reducing else (pipes.spread, IN)
@@ -380,7 +380,7 @@ def _schedule_along_trees(
     if links is not None and not isinstance(links, TreeLinks):
         raise CollectiveError("links", f"follow from the cluster; leave them out, got {links!r}")
     connections = links or mesh(n)
-    pipes = Pipes(Lanes(c).keep())
+    pipes = Pipes(Lanes(c).copy_local_data())
     up = [find(connections.reversed_links)] if c.reducing and n > 1 else []
     down = [find(connections)] if (everywhere or not c.reducing) and n > 1 else []
     small = c.count * c.element_bytes // LEAST_PIECE
