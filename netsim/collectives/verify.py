@@ -254,7 +254,7 @@ def verify(
     >>> verify(build(collective, "ring"), Collective("all_gather", ranks=3, count=11))
     Traceback (most recent call last):
     netsim.collectives.verify.VerificationError: rank 0, out elements 10..10: missing the \
-    contribution of rank 0; foreign the contribution of rank 1
+contribution of rank 0; foreign the contribution of rank 1
     """
     rows = rows_of(schedule, which)
     if collective.name == "barrier":
