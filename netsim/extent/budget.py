@@ -1,9 +1,9 @@
 """What a caller allows for the time of a task, and the thresholds at which methods begin and end.
 
-`Budget` is what a scenario or a command decides: exact or not, representatives or not, rows that
-are shown. `Thresholds` are properties of the methods; tests replace some to force a method. Each
-has its unit and its reason. Where a command measures what a threshold is worth, it is named;
-`python -m tests.bench.methods` measures each method by leaving it out.
+`Budget` is what a scenario or a command decides: exact or not, representatives or not, the number
+of rows to show. `Thresholds` are properties of the methods; tests replace some to force a method.
+Each threshold has its unit and its reason, and, if there is one, the command that measures its
+effect. `python -m tests.bench.methods` measures the effect of each method by leaving it out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from netsim.base.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Where one method ends and another begins."""
+    """The limits at which one method takes over from another."""
 
     # **** Lockstep (lockstep.py) ****
 
@@ -170,11 +170,11 @@ class Thresholds:
     """Width of an instant, as a fraction of the time that the busiest link needs, for each row."""
 
     def without_limits_of_one_operation(self) -> Thresholds:
-        """The thresholds by which every row of one operation is simulated."""
+        """Thresholds with which every row of one operation is simulated."""
         return replace(self, max_rows_in_full=np.inf, max_ring_rows=np.inf)
 
     def without_limits(self) -> Thresholds:
-        """The thresholds by which every row of every operation is simulated."""
+        """Thresholds with which every row of every timed operation is simulated."""
         return replace(
             self.without_limits_of_one_operation(),
             max_rows_of_fewest_operations=np.inf,
@@ -211,16 +211,16 @@ class Budget:
     thresholds: Thresholds = field(default_factory=Thresholds)
 
     def folds_groups(self, group_count: int) -> bool:
-        """Whether equal ranks may be folded: those of a single communicator only."""
+        """Whether equal ranks may be folded, which needs a task with a single communicator."""
         return self.may_fold and group_count == 1
 
     def with_thresholds(self, **changes: Any) -> Budget:
-        """The same budget with some thresholds replaced."""
+        """This budget with some thresholds replaced."""
         return replace(self, thresholds=replace(self.thresholds, **changes))
 
     @property
     def in_full(self) -> Budget:
-        """The same budget, but nothing of one operation is left out."""
+        """This budget with thresholds by which every row of one operation is simulated."""
         return replace(self, thresholds=self.thresholds.without_limits_of_one_operation())
 
 
@@ -230,7 +230,7 @@ MIN_FOLDED_ROWS_IN_STEPS = 30_000
 
 
 def budget_for(*, is_exact: bool, is_step: bool = False) -> Budget:
-    """The budget of a cell or, with `is_step`, of the collectives of a training step."""
+    """The budget of a cell, or with `is_step` of the collectives of a training step."""
     budget = USUAL_BUDGET
     if is_step:
         budget = budget.with_thresholds(min_folded_ring_rows=MIN_FOLDED_ROWS_IN_STEPS)
