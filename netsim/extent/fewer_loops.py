@@ -76,7 +76,10 @@ def _extrapolate(runs: LoopRuns, budget: Budget) -> OneOperation | Refusal:
     largest = thresholds.max_loop_fraction * schedules.loops
     is_pace_enough = schedules.rows() > thresholds.min_rows_for_pace
     while size <= largest and schedules.rows(size) <= thresholds.max_rows_of_loop_run:
-        operation = _from_recurrence(runs, size) if runs.has_lanes(size) else _from_equal_increments(runs, size)
+        if runs.has_lanes(size):
+            operation = _from_recurrence(runs, size)
+        else:
+            operation = _from_equal_increments(runs, size)
         if operation is None and is_pace_enough and size > schedules.first:
             ends = steady_state.extrapolate_rate(
                 runs.ends, schedules.loops, size, steady_state.LATE, runs.need(size)
