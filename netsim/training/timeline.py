@@ -1,6 +1,8 @@
-"""trace.json of a step: passes, kernels and collectives, and when each rank had come to them.
+"""Write the trace of a step (trace.json): passes, kernels, collectives, and how long ranks wait in
+them.
 
-A collective begins when the last rank has come; the others hold their kernels until then."""
+A collective begins when its last rank has joined; the kernels of the other ranks wait until then.
+"""
 
 import gzip
 import json
@@ -28,8 +30,12 @@ from netsim.workloads.tape import COMPUTE, TapeEntry
 
 
 def ready(spans: Spans, rank: int) -> Iterator[tuple[int, int, tuple[float, float, float]]]:
-    """What a rank does, in order: the entry, the row of its groups, and when the rank had come, it
-    began and ended; a receive that was posted ahead has come when its data does."""
+    """Yield the entries of a rank in order, each as (number of the entry, row of the rank in its
+    groups, (joined, began, ended)), with times in seconds.
+
+    `joined` is when the rank itself was ready for the entry. For a receive that was posted ahead it
+    is when its data comes.
+    """
     free = dict[str, float]()
     ends = dict[int, float]()
     rows = Memo()
@@ -46,13 +52,14 @@ def ready(spans: Spans, rank: int) -> Iterator[tuple[int, int, tuple[float, floa
         ends[number] = free[entry.stream] = end
 
 
-# trace.json of a step: a process a GPU; threads for its passes, kernels, and streams of NCCL's.
-# Of many equal ranks, one of each pipeline stage is shown, and those that a straggler touches. The
-# collectives' arguments are Kineto's, so that what reads PyTorch's profiles reads these.
+# trace.json of a step has a process for each GPU, and threads for its passes, its kernels and each
+# stream of NCCL. If many ranks are equal, one of each pipeline stage is shown, and those that a
+# straggler affects. The arguments of collectives are those of Kineto, so that programs which read
+# PyTorch's profiles can read this trace.
 
 MOST_SLICES = 200_000
 MOST_RANKS = 16
-# counters: the busiest links, and points of each
+# Counters in the trace: the number of links with the highest load, and of points of each.
 LINKS = 32
 BINS = 400
 PASS = "passes"
@@ -60,7 +67,9 @@ VISIBLE = 0.5e-6  # seconds of waiting from which they are shown
 
 
 def shown_ranks(step: Step) -> list[int]:
-    """The ranks of a trace: all of a small job, else the first of each stage and the slow ones."""
+    """The ranks in a trace: all ranks of a small job, otherwise the first of each stage and the
+    stragglers.
+    """
     grid = step.resolved.setting.grid
     if grid.size <= MOST_RANKS:
         return list(range(grid.size))
@@ -69,7 +78,7 @@ def shown_ranks(step: Step) -> list[int]:
 
 
 def write_step_trace(path: Path, step: Step) -> Written:
-    """Write the trace; it says which ranks it shows."""
+    """Write the trace of a step; return its path and a note which ranks it shows, if not all."""
     ranks = shown_ranks(step)
     seen = _Seen(step, ranks)
     timed = sorted(seen.events(), key=lambda event: (event["ts"], -event.get("dur", -1)))
@@ -100,10 +109,11 @@ def write_step_trace(path: Path, step: Step) -> Written:
 
 
 def write_step_rank_files(folder: Path, step: Step) -> list[Path]:
-    """Write a profile of every rank of a step, as Kineto's, and return the paths.
+    """Write a profile in Kineto's format for every rank of a step; return the paths.
 
-    Kernels of NCCL's have the names that NCCL gives them there, for programs find communication
-    by its name; how trace.json.gz calls them is their argument `title`."""
+    NCCL's kernels have the names that NCCL gives them, because programs find communication by name.
+    The name that trace.json.gz uses is in their argument `title`.
+    """
     rank_files.check_rank_count(step.spans.ranks)
     cell = step.resolved.cell
     about = {
@@ -124,7 +134,7 @@ def write_step_rank_files(folder: Path, step: Step) -> list[Path]:
 
 
 def _as_profiled(event: Event) -> Event:
-    """Return a kernel as Kineto writes it: on the thread of its stream, under NCCL's name."""
+    """A kernel as Kineto writes it: on the thread of its stream, under NCCL's name."""
     args = dict(event["args"])
     name = event["name"]
     if "kernel" in args:
@@ -134,7 +144,7 @@ def _as_profiled(event: Event) -> Event:
 
 
 class _Seen:
-    """The events of some ranks of a step, and the process groups that they name."""
+    """Makes the events of some ranks of a step, and notes the process groups that occur in them."""
 
     def __init__(self, step: Step, ranks: Sequence[int]) -> None:
         self.step = step
@@ -161,7 +171,7 @@ class _Seen:
         return {key: number for number, key in enumerate(keys, 1)}
 
     def events(self) -> Iterator[Event]:
-        """Slices of all ranks, and an arrow from every send to its receive."""
+        """Yield the slices of all ranks, and an arrow from every send to its receive."""
         for rank in self.ranks:
             seq: dict[str, int] = {}
             kernels: list[tuple[str, float, float]] = []
@@ -263,7 +273,7 @@ class _Seen:
         }
 
     def names(self) -> Iterator[Event]:
-        """What processes and threads are called, and in which order they stand."""
+        """Yield the events that name processes and threads and put them in order."""
         for rank in self.ranks:
             stage = _stage_of(self.step, rank)
             where = f", stage {stage}" if stage is not None else ""

@@ -95,7 +95,7 @@ def unpacked(path: Path) -> bytes:
 # of the operator `record_param_comms`, and of the kernel that this operator launches.
 
 
-# How PyTorch's names of collectives begin, in all versions: `_allgather_base`, `all_to_allv`,
+# A pattern for PyTorch's names of collectives in all versions: `_allgather_base`, `all_to_allv`,
 # `reduce_scatter_tensor_coalesced`, `all_gather_single`.
 SPELT = re.compile(
     r"_?(?:(?P<all_reduce>all_?reduce)|(?P<all_gather>all_?gather)|"
@@ -118,11 +118,11 @@ IS_NCCL = re.compile(r"(?:void )?(?:nccl|rccl|msccl)\w*Kernel", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class CallDescription:
-    """What one call of NCCL does, as PyTorch describes it.
+    """One call of NCCL, as PyTorch describes it.
 
     `nbytes` is the size as nccl-tests counts it. `ranks` of a p2p call are source and destination.
-    `uneven` is set if ranks exchange parts of different size; `nbytes` is then the larger of input
-    and output.
+    `uneven` is set if ranks exchange parts of different size; `nbytes` is then the larger one of
+    input and output.
     """
 
     collective: str
@@ -134,8 +134,8 @@ class CallDescription:
 
 
 def collective_of(args: Mapping[str, Any]) -> str | None:
-    """Return the collective that arguments name; None for none, or one that moves nothing
-    (`wait`).
+    """The collective that PyTorch's arguments of a call name; None if they name none, or one that
+    moves nothing (`wait`).
     """
     match = SPELT.match(str(args.get("Collective name", "")))
     return None if match is None else match.lastgroup
@@ -204,7 +204,7 @@ def _check_ranks(ranks: object, subject: str) -> None:
 
 
 def job_of(data: Mapping[str, Any]) -> ProfiledJob:
-    """Return the job in a trace's header, as far as it is described."""
+    """The job that a trace's header describes; what the header lacks is left empty."""
     info = data.get("distributedInfo")
     info = info if isinstance(info, dict) else {}
     rank = info.get("rank")
@@ -231,14 +231,14 @@ def _elements(collective: str, args: Mapping[str, Any], members: int, *, uneven:
 
 
 def _number(value: object) -> int:
-    """A number from a JSON value; 0 if it is none."""
+    """A JSON value as a number; 0 if it is not one."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     return int(value) if isinstance(value, str) and value.isdigit() else 0
 
 
 def _splits(args: Mapping[str, Any], way: str) -> list[int]:
-    """The elements for each rank in an all-to-all; `way` is "In" or "Out"."""
+    """The elements for each rank in an all-to-all, of input ("In") or output ("Out")."""
     text = str(args.get(f"{way} split size", ""))
     if "..." in text:
         text = text.partition("...")[0]
@@ -282,7 +282,7 @@ def is_nccl(event: Event) -> bool:
 
 
 def args_of(event: Event) -> Mapping[str, Any]:
-    """Return the arguments of an event."""
+    """The arguments of an event."""
     args = event.get("args")
     return args if isinstance(args, dict) else {}
 
@@ -312,7 +312,7 @@ class Events:
         return self.launched.get(args_of(kernel).get("correlation"))
 
     def step_of(self, kernel: Event) -> int:
-        """Return the profiler's step in which a kernel was launched; -1 for none."""
+        """The number of the profiler's step in which a kernel was launched; -1 for none."""
         launch = self.launch_of(kernel)
         if launch is not None and self.steps:
             return _step_at(self.steps, launch[0])
@@ -369,7 +369,7 @@ class Events:
 
 
 def events_of(trace_events: Sequence[object]) -> Events:
-    """Sort the events of a trace by kind."""
+    """The events of a trace, sorted by kind."""
     events = Events()
     for event in trace_events:
         if not isinstance(event, dict) or event.get("ph") != "X":
@@ -402,7 +402,7 @@ def _add(events: Events, event: Event) -> None:
 
 
 def _step_at(steps: Mapping[int, tuple[float, float]], when: float) -> int:
-    """The step that contains a moment; -1 for none."""
+    """The number of the step that contains the moment `when`; -1 for none."""
     numbers = sorted(steps, key=lambda number: steps[number])
     place = bisect_right([steps[number][0] for number in numbers], when) - 1
     return numbers[place] if place >= 0 and when < steps[numbers[place]][1] else -1
@@ -410,7 +410,7 @@ def _step_at(steps: Mapping[int, tuple[float, float]], when: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ThreadInterval:
-    """A span of time on a thread of the host, with a name or a number."""
+    """A span of time on a thread of the host; `name` identifies it."""
 
     begin: float
     end: float
@@ -422,7 +422,7 @@ class ThreadInterval:
 def holding(
     intervals: Sequence[ThreadInterval], moments: Sequence[tuple[float, object]]
 ) -> Iterator[tuple[int, tuple[ThreadInterval, ...]]]:
-    """Yield each moment's number with the intervals of its thread that contain it, outermost
+    """Yield for each moment its number and the intervals of its thread that contain it, outermost
     first.
     """
     by_thread = grouped(intervals, lambda interval: interval.thread)
@@ -475,7 +475,7 @@ BY_SHAPES = "all ranks"
 def calls_from_shapes(
     events: Events, kernels: Sequence[Event], world: int | None
 ) -> dict[int, CallDescription]:
-    """Return by kernel the call that the shapes of the operator around its launch imply."""
+    """By kernel, the call that the shapes of the operator around its launch imply."""
     launches = [events.launch_of(kernel) or (-1.0, None) for kernel in kernels]
     operators = [_interval(place, one) for place, one in enumerate(events.operators)]
     descriptions = {}
@@ -492,7 +492,7 @@ def calls_from_shapes(
 
 
 def _interval(place: int, event: Event) -> ThreadInterval:
-    """An event as an interval with a number."""
+    """An event as an interval whose name is `place`."""
     begin = float(event["ts"])
     return ThreadInterval(begin, begin + float(event["dur"]), event.get("tid"), number=place)
 
@@ -520,7 +520,9 @@ def _call_from_shapes(kernel: str, operator: Event, world: int) -> CallDescripti
 
 
 def _list_argument(args: Mapping[str, Any], name: str) -> list[Any]:
-    """An argument that is a list, whatever the case of its name."""
+    """The argument `name` of a call if it is a list, in upper or lower case; otherwise an empty
+    list.
+    """
     for key, value in args.items():
         if key.lower() == name.lower() and isinstance(value, list):
             return value
@@ -528,7 +530,7 @@ def _list_argument(args: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _count(dims: object) -> int:
-    """The number of elements of all tensors with these dimensions."""
+    """The number of elements of all tensors together; `dims` are their dimensions."""
     if not isinstance(dims, list) or not dims:
         return 0
     if all(isinstance(one, int) for one in dims):
@@ -537,7 +539,7 @@ def _count(dims: object) -> int:
 
 
 def spelt_dtype(text: str) -> str | None:
-    """Return the data type that a text names as a word; None if it names none."""
+    """The data type that occurs as a word in a text; None if there is none."""
     words = re.split(r"[^a-z0-9]+", text.lower().replace("_t", ""))
     for dtype, names in SPELT_TYPES:
         if any(name.replace("_t", "") in words or (" " in name and name in text) for name in names):
@@ -550,7 +552,9 @@ NO_STEP = -1
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel that is not of NCCL: begin and end in seconds, and the profiler's step."""
+    """A kernel other than NCCL's: begin and end in seconds, and the number of the
+    profiler's step.
+    """
 
     begin: float
     end: float
@@ -574,10 +578,10 @@ class ProfiledCall:
 
 @dataclass(frozen=True)
 class Profile:
-    """What one rank did, in order of time, in seconds since its first kernel.
+    """The kernels and calls of one rank, in order of time, in seconds since its first kernel.
 
-    `unsized` counts kernels of NCCL without known size or peers. `steps` are the steps that the
-    profiler marked.
+    `unsized` counts kernels of NCCL without known size or peers. `steps` are the numbers of the
+    steps that the profiler marked.
     """
 
     rank: int
@@ -596,8 +600,8 @@ class Profile:
         return max(one.end for one in every) - min(one.begin for one in every)
 
     def busy(self, pause: float = 0.0) -> list[list[float]]:
-        """Return [begin, end] of each time in which kernels ran, with pauses of at most `pause`
-        seconds.
+        """The [begin, end] of each span of time in which kernels ran; pauses of at most `pause`
+        seconds do not end a span.
         """
         busy_spans: list[list[float]] = []
         for kernel in self.kernels:
@@ -617,7 +621,7 @@ class Profile:
         )
 
     def usual_step(self) -> int | None:
-        """Return the step of median length; None if no steps are marked."""
+        """The number of the step of median length; None if no steps are marked."""
         lengths = sorted((self.of_step(step).seconds, step) for step in self.steps)
         return lengths[(len(lengths) - 1) // 2][1] if lengths else None
 
@@ -670,7 +674,10 @@ def profile_of(data: Mapping[str, Any], path: Path) -> Profile:
 def _calls(
     events: Events, ours: Sequence[Event], job: ProfiledJob, origin: float
 ) -> tuple[list[ProfiledCall], int]:
-    """Return the calls of the kernels `ours`, and the number of kernels without description."""
+    """The calls that the kernels `ours` carry out, and the number of kernels without description.
+
+    `origin` is the time of the first kernel in microseconds.
+    """
     calls_of_launch: dict[object, list[ProfiledCall]] = {}
     unsized = 0
     described = list(events.calls_of_kernels(ours))
@@ -707,8 +714,8 @@ def _calls(
 
 
 def _merged_calls(calls: Sequence[CallDescription]) -> list[CallDescription]:
-    """Merge the collectives of one kernel with equal ranks and type into one; likewise sends and
-    receives.
+    """The calls with those of one kernel merged: collectives with equal ranks and data type to one
+    call, and sends and receives likewise.
     """
     merged: dict[object, CallDescription] = {}
     for call in calls:
@@ -721,7 +728,7 @@ def _merged_calls(calls: Sequence[CallDescription]) -> list[CallDescription]:
 
 
 def _with_rank(job: ProfiledJob, ours: Sequence[Event]) -> ProfiledJob:
-    """The job with the rank that kernels state, if the header lacks it."""
+    """The job with the rank that its kernels name, if the header lacks it."""
     if job.rank is not None:
         return job
     for event in ours:
@@ -733,7 +740,7 @@ def _with_rank(job: ProfiledJob, ours: Sequence[Event]) -> ProfiledJob:
 
 
 def _of_one_device(events: list[Event], rank: int | None) -> list[Event]:
-    """The events of the GPU of this rank, if the trace has several GPUs."""
+    """The events of this rank's GPU, if the trace has several GPUs."""
     devices = {repr(event.get("pid")) for event in events}
     if len(devices) < 2:
         return events
@@ -753,20 +760,20 @@ def _seconds_of(event: Event, origin: float) -> tuple[float, float]:
 
 
 def _gpu(data: Mapping[str, Any]) -> str:
-    """The name of the GPU."""
+    """The name of the GPU in a trace."""
     devices = data.get("deviceProperties")
     first = devices[0] if isinstance(devices, list) and devices else {}
     return str(first.get("name", "")) if isinstance(first, dict) else ""
 
 
 def _nccl(data: Mapping[str, Any]) -> str:
-    """The version of NCCL."""
+    """The version of NCCL in a trace."""
     info = data.get("distributedInfo")
     return str(info.get("nccl_version", "")) if isinstance(info, dict) else ""
 
 
 class StepNotRecorded(InputError):
-    """The user wants a step that the trace does not have."""
+    """The error for a step that the user asks for and the trace does not have."""
 
 
 def step_of(profile: Profile, wanted_step: int | None) -> tuple[Profile, tuple[str, ...]]:
@@ -792,7 +799,7 @@ def step_of(profile: Profile, wanted_step: int | None) -> tuple[Profile, tuple[s
 
 
 def _numbers(steps: tuple[int, ...]) -> str:
-    """Numbers of steps as text."""
+    """Numbers of steps as text for a message."""
     if len(steps) > 2 and steps == tuple(range(steps[0], steps[-1] + 1)):
         return f"{steps[0]} to {steps[-1]}"
     return ", ".join(map(str, steps))
@@ -810,7 +817,7 @@ IDLE = 1e-6  # a gap of this many seconds between kernels means that the GPU wai
 
 
 def tape_of(profile: Profile) -> Tape:
-    """Return a tape on which every rank does what the profiled rank did."""
+    """A tape on which every rank does the same as the profiled rank."""
     work = _Replaying(profile)
     calls = [(call.begin, partial(work.call, n)) for n, call in enumerate(profile.calls)]
     blocks = [(begin, partial(work.kernels, begin, end)) for begin, end in _blocks(profile)]
@@ -820,10 +827,10 @@ def tape_of(profile: Profile) -> Tape:
 
 
 class _Replaying:
-    """The tape while it is written, and the state at the current moment of the profile.
+    """Writes the tape of a profile, moment by moment.
 
-    `busy_until` is when the last kernel ended, `running_calls` the calls that have not been waited
-    for.
+    `busy_until` is when the last kernel ended, in seconds; `running_calls` are the calls that have
+    not been waited for.
     """
 
     def __init__(self, profile: Profile) -> None:
@@ -838,14 +845,14 @@ class _Replaying:
         self.busy_until = min(first, default=0.0)
 
     def kernels(self, begin: float, end: float) -> None:
-        """Add a block of kernels after the calls that it waited for."""
+        """Add a block of kernels to the tape, after the calls that it waits for."""
         awaited, gap = self._idle(begin)
         self._compute("kernels", gap + end - begin, awaited)
         self.busy_until = end
 
     def call(self, number: int) -> None:
-        """Add a call, which starts when the kernels before it are done and the host has issued
-        it.
+        """Add a call to the tape; it starts when the kernels before it are done and the host has
+        issued it.
         """
         call = self.profile.calls[number]
         awaited, gap = self._idle(call.begin)
@@ -855,14 +862,14 @@ class _Replaying:
         self.running_calls[number] = _write_call(self.tape, call, self.groups, self.last_kernel)
 
     def _compute(self, name: str, seconds: float, awaited: Deps) -> None:
-        """Add compute time to all ranks."""
+        """Add `seconds` of computing on all ranks, after the calls `awaited`."""
         self.last_kernel = (
             self.tape.compute(name, self.everyone, seconds, (*self.last_kernel, *awaited)),
         )
 
     def _idle(self, begin: float) -> tuple[Deps, float]:
-        """Return the calls that ended in the idle time before a moment, and the idle time after
-        them.
+        """The calls that ended in the idle time before the moment `begin`, and the idle seconds
+        after them.
         """
         calls = self.profile.calls
         self.running_calls = {
@@ -901,7 +908,7 @@ def _write_call(tape: Tape, call: ProfiledCall, groups: dict[Key, Ranks], after:
 
 
 def _blocks(profile: Profile) -> list[tuple[float, float]]:
-    """The times of kernels without a pause, cut where a call of NCCL begins."""
+    """The spans in which kernels ran without a pause, divided where a call of NCCL begins."""
     cuts = sorted(call.begin for call in profile.calls)
     blocks = []
     for begin, end in profile.busy(IDLE):

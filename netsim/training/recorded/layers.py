@@ -51,7 +51,7 @@ def layer_times(
             f"{path}: no kernel could be assigned to a layer",
             hint="profile CPU and CUDA together, with with_modules or with_stack, without graphs",
         )
-    # Blocks on other ranks take the mean time of the blocks on this rank.
+    # Blocks that run on other ranks get the mean time of the blocks on this rank.
     here = [times[name] for name in blocks if name in times]
     if not here:
         return times
@@ -60,9 +60,9 @@ def layer_times(
 
 
 class _Found:
-    """The operators and annotated spans of a profile, in order of the file.
+    """The operators and annotated spans of a profile, in the order of the file.
 
-    `forward_thread` holds, by place in `backward_operators`, autograd's number of the thread that
+    `forward_thread` has, by position in `backward_operators`, autograd's number of the thread that
     ran the forward operator.
     """
 
@@ -148,8 +148,8 @@ class _Found:
         ]
 
     def times(self, spans: Sequence[ThreadInterval], *, ends: bool) -> Times:
-        """Return the seconds of one execution of every layer; with `ends`, of embedding and head,
-        too.
+        """By layer, the seconds of one execution, (forward, backward); with `ends`, of embedding
+        and head as well.
         """
         spans = self._in_steps(spans)
         within = dict(
@@ -171,7 +171,7 @@ class _Found:
         }
 
     def _in_steps(self, spans: Sequence[ThreadInterval]) -> list[ThreadInterval]:
-        """The spans that lie within steps of the profiler; all, if it marked none."""
+        """The spans that lie within steps of the profiler; all spans if it marked no steps."""
         steps = list(self.events.steps.values())
         if not steps:
             return list(spans)
@@ -187,9 +187,9 @@ class _Layers:
 
     Args:
         trace: operators of the profile.
-        spans: spans of layers, forward and (recomputation) backward.
-        first: those of `spans` that are forward.
-        ends: whether kernels around the blocks belong to embedding and head.
+        spans: spans of layers: forward passes, and recomputation during the backward pass.
+        first: those of `spans` that are forward passes.
+        ends: whether kernels before and after the blocks belong to embedding and head.
     """
 
     def __init__(
@@ -248,11 +248,12 @@ class _Layers:
         return BEFORE if place < len(self.first) else ""
 
     def _numbers(self) -> dict[ThreadInterval, str]:
-        """Return the layer of each operator of backward: that of the forward operator with its
-        number.
+        """By operator of the backward pass, the layer of the forward operator with the same
+        sequence number.
 
-        Numbers are counted by thread. Operators without a gradient show the number of the next one
-        with a gradient; that one is therefore the last to begin among operators of a number.
+        Numbers are counted for each thread. An operator without a gradient shows the number of the
+        next operator with a gradient; so of the operators with one number, the last to begin is the
+        one with the gradient.
         """
         forward = self.trace.forward_operators
         backward = self.trace.backward_operators
@@ -280,7 +281,7 @@ class _Layers:
     def _threads(
         self, threads: set[object], by_number: Mapping[tuple[object, int], Sequence[ThreadInterval]]
     ) -> dict[int, object]:
-        """The thread behind each number that autograd gives to threads: that with the same
+        """By autograd's number of a thread, the thread of the profile that ran the same
         operators.
         """
         votes: dict[int, Counter[object]] = defaultdict(Counter)
