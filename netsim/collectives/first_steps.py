@@ -74,7 +74,7 @@ class FirstSteps(RowWriter):
         return np.concatenate([call.rows.ravel() for call in self.calls])
 
     def begin(self, builder: Builder, channels: int) -> None:
-        """Note the number of ranks."""
+        """Store the number of ranks of the schedule."""
         self.ranks = builder.ranks
 
     def first_steps(self, styles: Rows, first: Rows, size: int) -> tuple[Rows, Rows]:

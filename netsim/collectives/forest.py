@@ -22,7 +22,7 @@ from netsim.schedule import schedule
 from netsim.schedule.schedule import COPY, IN, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Schedule
 from netsim.topology.graph import Floats, Sides, Topology, flow, scipy_part
 
-# **** Links ****
+# **** Connections between ranks ****
 
 MOST_RANKS = 128  # ranks between which connections are listed
 MOST_CHANNELS = 8  # channels whose connections are listed
@@ -128,7 +128,7 @@ def links_of(topology: Topology, gpus: NDArray[np.int32]) -> TreeLinks:
     return TreeLinks(n, sources, targets, channels, latency, over, tuple(rate.tolist()))
 
 
-# **** Pipes ****
+# **** Trees, and the moves of data along them ****
 
 Hop = tuple[int, int, int, int, int]  # tree, from, to, channel, queue that it keeps to (-1: none)
 Place = tuple[int, int]  # a buffer, and where in it
@@ -360,7 +360,7 @@ def up_and_down(lanes: Lanes, forest: Forest, parts: Parts) -> Schedule:
     return pipes.write()
 
 
-# **** Algorithms of given links ****
+# **** Algorithms on the links of a cluster ****
 
 
 def _schedule_along_trees(

@@ -165,7 +165,9 @@ class PlanOperation:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A thread block: its GPU, its operations, and the initial values of the GPU's semaphores."""
+    """A thread block: its GPU, number, channel and operations, and the initial values of its GPU's
+    semaphores.
+    """
 
     gpu: int
     number: int
@@ -666,7 +668,7 @@ class _PlanWriter:
     def _fetched_sources(
         self, progress: _BlockProgress, op: PlanOperation, arrived: Sequence[Rows]
     ) -> list[_Source]:
-        """The sources of an operation, by source.
+        """All sources of an operation, each with the place of its data and the rows that bring it.
 
         Remote data that is to be summed, and sums that a switch makes, are first fetched into
         scratch memory. `arrived` are the rows that bring each source.

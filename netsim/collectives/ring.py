@@ -23,8 +23,8 @@ from netsim.schedule.schedule import ARRIVED, COPY, IN, OUT, REDUCE_INPUT, SCRAT
 def all_reduce(
     collective: Collective, *, channels: int = 1, writer: RowWriter | None = None
 ) -> Schedule:
-    """Return the ring all-reduce: chunks travel around once as sums and once as results, 2(n-1)
-    steps.
+    """The schedule of a ring all-reduce: every chunk travels around once while it is summed and
+    once as result, in 2(n-1) steps.
     """
     n = collective.ranks
     k = channel_count(channels)
@@ -41,7 +41,7 @@ def all_reduce(
 def all_gather(
     collective: Collective, *, channels: int = 1, writer: RowWriter | None = None
 ) -> Schedule:
-    """Return the ring all-gather: every block travels around once, n-1 steps."""
+    """The schedule of a ring all-gather: every block travels around once, in n-1 steps."""
     n = collective.ranks
     k = channel_count(channels)
     lanes = Lanes(collective, k, writer).copy_local_data()
@@ -57,7 +57,9 @@ def all_gather(
 def reduce_scatter(
     collective: Collective, *, channels: int = 1, writer: RowWriter | None = None
 ) -> Schedule:
-    """Return the ring reduce-scatter: block c starts after its owner and ends there, n-1 steps."""
+    """The schedule of a ring reduce-scatter: block c starts at the rank after its owner and ends at
+    its owner, after n-1 steps.
+    """
     n = collective.ranks
     k = channel_count(channels)
     lanes = Lanes(collective, k, writer).copy_local_data()

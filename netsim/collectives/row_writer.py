@@ -89,8 +89,8 @@ class RowWriter:
     # **** What an algorithm reports ****
 
     def distinguish(self, lanes: Numbers, values: Numbers, rows: int = 0) -> None:
-        """Called when lanes do something besides the messages, each with `rows` rows of its own.
-        Lanes with different values are not equal.
+        """Called when some lanes do something that is not a message, such as a local copy, in
+        `rows` rows for each lane. Lanes with different entries in `values` are not equal.
         """
 
     def message(

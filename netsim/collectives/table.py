@@ -112,8 +112,8 @@ def build(
     """The schedule of a textbook algorithm for a collective.
 
     `algorithm` is a name of `ALGORITHMS[collective.name]` or FILE:FUNCTION; `parameters` are its
-    keyword parameters. `writer` decides which of its rows are written (default:
-    all). Wrong names and parameters raise an AlgorithmError (an InputError).
+    keyword parameters. `writer` selects the rows that are written (default: all). Wrong names and
+    parameters raise an AlgorithmError (an InputError).
 
     >>> len(build(Collective("all_reduce", ranks=5, count=10), "ring"))  # 8 steps, then a mark each
     45

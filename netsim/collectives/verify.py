@@ -475,7 +475,7 @@ def _lanes(schedule: Schedule) -> tuple[list[object], ...]:
 
 
 class _Watch:
-    """The last accesses to the elements of every physical buffer."""
+    """Checks each access to elements of a physical buffer against the last accesses to them."""
 
     def __init__(self, schedule: Schedule, collective: Collective) -> None:
         self._schedule = schedule

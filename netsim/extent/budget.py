@@ -188,7 +188,8 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a caller allows for the time of a task.
+    """What a caller allows for the time of a task: exact or not, representatives or not, and the
+    thresholds of methods.
 
     >>> budget_for(is_exact=True).is_exact
     True

@@ -316,8 +316,8 @@ class LoopRuns:
 
     @cached_property
     def _shortest(self) -> Program:
-        """The program with the fewest loops; where messages choose their paths by load, with the
-        paths of a run.
+        """The placed schedule with the fewest loops. If messages choose their paths by load, it has
+        the paths that they chose in a simulation.
         """
         placed = self.bench.placed(self.schedules.shortest)
         if placed.paths.choices is None:

@@ -36,7 +36,7 @@ from netsim.metrics.links import needed
 
 
 def fewer_loops(question: MethodInput) -> Offer | Refusal:
-    """Offer to extrapolate all loops from a run with some of them, in which loops recur."""
+    """Offer to simulate some of the loops until they recur, and to extrapolate to all loops."""
     form = written_form(question.form, question.budget)
     budget = question.budget
     schedules = form.loop_schedule

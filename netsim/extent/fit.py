@@ -134,7 +134,7 @@ def _rows_in_full(form: Form) -> int:
     return 0 if sketch is None else sketch.full
 
 
-# **** Memory ****
+# **** Bytes of the largest run ****
 
 
 def nccl_bytes(task: Task, budget: Budget = USUAL_BUDGET) -> int:

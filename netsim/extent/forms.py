@@ -263,7 +263,7 @@ def written_form(form: Form, budget: Budget) -> Form:
     return form.with_representatives or form
 
 
-# **** Loops ****
+# **** Schedules by number of loops ****
 
 
 @dataclass(frozen=True)
@@ -362,7 +362,9 @@ def nccl_loops(task: Task, extent: Extent) -> LoopSchedule:
         return joined(schedules, task)
 
     def key_of(loop_count: int) -> object:
-        """All that the schedule depends on, besides the communicator."""
+        """A key that is equal if the schedules are: it has everything that they depend on, except
+        the communicator.
+        """
         shorter, plan = without_loops(collective, plans[0], loops - loop_count)
         work = tuple((w.channel, w.count, w.chunk, w.last) for w in plan.work)
         classes: tuple[object, ...] | None = None

@@ -252,7 +252,7 @@ def _send(state: _LaneTimes, call: Message, times: RowTimes, begin: Floats) -> N
     np.maximum.at(state.arrived, receiver, end + times.flight[call.rows])
 
 
-# **** A whole algorithm ****
+# **** Long rings on a topology ****
 
 AGREE = 1e-9
 """The relative difference up to which sums and maxima agree with the engine."""

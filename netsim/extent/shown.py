@@ -67,7 +67,7 @@ def written_schedule(form: Form, budget: Budget = USUAL_BUDGET) -> LoopSchedule:
     return form.loop_schedule
 
 
-# **** Equal tasks ****
+# **** Tasks with equal rows ****
 
 
 def are_same(first: Task, second: Task, budget: Budget = USUAL_BUDGET) -> bool:

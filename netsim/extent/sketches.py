@@ -48,7 +48,7 @@ class AlgorithmSketch:
 
     @property
     def full(self) -> int:
-        """The number of rows if every lane is written."""
+        """The number of rows of the schedule if every lane is written."""
         return int(self.sketch.rows.sum()) + self.task.collective.ranks
 
     def is_long(self, rows: int) -> bool:
@@ -106,7 +106,7 @@ class AlgorithmSketch:
         return answer
 
     def rows(self, writer: RepresentativeWriter) -> int:
-        """The number of rows if one lane of each class is written."""
+        """The number of rows of the schedule if one lane of each class is written."""
         written = self.sketch.rows[different(writer.first)]
         return int(written.sum()) + self.task.collective.ranks
 

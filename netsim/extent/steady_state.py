@@ -149,7 +149,7 @@ class LoopLane:
 
     @property
     def loops(self) -> int:
-        """The number of whole loops, counted from the last one."""
+        """The number of whole loops, counted backwards from the end of the lane."""
         return (self.end - self.begin) // self.size
 
     def by_loop(self, column: NDArray[Number]) -> NDArray[Number]:

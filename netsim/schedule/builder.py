@@ -152,15 +152,17 @@ class Builder:
         after: Sequence[After] = (),
         joins: Joins | None = None,
     ) -> Rows:
-        """Append rows (arrays broadcast against each other) and return their numbers.
+        """Append rows (arrays broadcast against each other); return their numbers.
 
         - `style`: a Style or numbers from `style()`.
+        - `src`, `dst`: source and destination ranks, or numbers from `group()`.
         - `piece`: numbers from `pieces()` or `work()`.
         - `step`: a label for messages and traces.
-        - `after`: entries of one earlier row for every new row (-1: none) and the lag: ARRIVED if
-          the new row reads what the earlier one sent, IN_ORDER if the sender has to be done.
-        - `joins`: any number of earlier rows instead, in CSR form: pointers, rows, and one lag or
-          the numbers of lags. Row i waits for rows[pointers[i]:pointers[i + 1]].
+        - `after`: (rows, lag) pairs. `rows` has for every new row one earlier row that it waits for
+          (-1: none). The lag is ARRIVED if the new row reads what the earlier one has sent,
+          IN_ORDER if only the sender must be done.
+        - `joins`: in place of `after`, any number of earlier rows in CSR form: (pointers, rows, lag
+          or numbers of lags). New row i waits for rows[pointers[i]:pointers[i + 1]].
         """
         number = self.style(style) if isinstance(style, schedule.Style) else style
         columns = [np.asarray(values, np.int32) for values in (number, src, dst, piece, step)]

@@ -14,7 +14,7 @@ from netsim.schedule.partition import Fold, Partition
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Extent:
-    """How much of a collective is written. `Extent()` is all of it.
+    """How much of a collective is written as rows. `Extent()` is all of it.
 
     >>> Extent().fold is None
     True

@@ -148,7 +148,8 @@ def _order_of_plain_rows(schedule: Schedule, ends: tuple[Rows, Rows], grouped: F
         lag = schedule.dep_lag[part]
         here_plain = ~grouped[here] if has_groups else True
         there_plain = ~grouped[there] if has_groups else True
-        # same[i][j]: end i of the later row is the rank at end j of the earlier one
+        # same[i][j]: whether the later row's rank at end i is the earlier row's rank at end j (0:
+        # source, 1: target).
         same = [[later[here] == earlier[there] for earlier in ends] for later in ends]
         for k in (0, 1):
             result.follows[k][here[(same[k][0] | same[k][1]) & there_plain]] = True
@@ -260,7 +261,9 @@ class Launch:
 
     @property
     def period(self) -> float:
-        """The least seconds from one operation to the next that the host allows."""
+        """The least seconds between the launches of two consecutive operations on a GPU: the host
+        launches on all GPUs of the process in between.
+        """
         return self.host * self.gpus_per_process
 
     @property

@@ -71,10 +71,12 @@ ENDS = ("src", "dst")
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A draw on a shared resource other than a wire, per byte (or work-second) of a row.
+    """A draw on a shared resource other than a wire, for each byte (or second of work) of a row.
 
-    `resource` is one of `RESOURCES`, `end` says on whose GPU it is (`src` or `dst`), `weight` is
-    the units of the resource for each byte, and `index` distinguishes resources of one kind.
+    - `resource`: one of `RESOURCES`.
+    - `end`: whose resource it is: that of the source GPU (`src`) or of the destination GPU (`dst`).
+    - `weight`: units of the resource for each byte.
+    - `index`: distinguishes several resources of one kind on a GPU.
 
     >>> Use("hbm", "dst", 2.0).weight  # two passes over the receiver's memory for each byte
     2.0

@@ -111,7 +111,8 @@ def memory_needed(cell: Cell, sizes: Sequence[int]) -> int:
 
 
 def find_scenario(name: str) -> Preset:
-    """The file of a scenario: a path, or the name of a preset with or without its folder.
+    """The file of a scenario, from its path or from the name of a preset with or without its
+    folder.
 
     `scenarios/quickstart.yaml` names the preset from any directory, unless a file with this path
     exists.

@@ -137,7 +137,7 @@ def run_together(parts: Sequence[JobPart], topology: Topology, engine: str) -> R
     return RunTogether(program.as_run(timeline), timeline, parts, ends)
 
 
-# **** Hosts ****
+# **** Hosts of the jobs ****
 
 
 def hosts_of(cell: Cell, jobs: Sequence[JobConfig], total: int) -> list[Ints]:
@@ -181,7 +181,7 @@ def check_host(cell: Cell, host: int, total: int, path: Path) -> None:
         raise cell.source.error(path, message)
 
 
-# **** Background ****
+# **** Background messages ****
 
 Messages = Callable[[float], JobPart]  # a function of a time: all messages that start before it
 
@@ -272,7 +272,7 @@ def _messages(
     return JobPart(BACKGROUND, builder.finish(), np.concatenate(gpus))
 
 
-# **** Cells ****
+# **** Resolving the jobs of a cell ****
 
 
 @dataclass(frozen=True, eq=False)
@@ -409,7 +409,7 @@ def _resolved(cell: Cell, job: JobConfig, hosts: int, gpus: Ints) -> ResolvedCel
     return resolve_step(cell_of(replace(source, data=data), cell.axes))
 
 
-# **** Rows ****
+# **** Rows of results ****
 
 
 class Shared:

@@ -8,7 +8,7 @@ from netsim.scenario.models import Scenario
 
 
 def noise_of(scenario: Scenario) -> NoiseDraws | None:
-    """The noise of a scenario, or None if it has none."""
+    """The random draws of a scenario's noise; None if it has no noise."""
     disturbances = scenario.disturbances
     return None if disturbances is None else NoiseDraws(*disturbances)
 

@@ -104,16 +104,18 @@ def key_of(resolved: ResolvedCell, size: int, engine: str) -> bytes | None:
 
 
 def _runs_of(task: Task) -> object:
-    """What determines the schedule of a task: NCCL's plans, or a textbook algorithm with its
-    parameters."""
+    """Everything that determines the schedule of a task: NCCL's plans, or a textbook algorithm with
+    its parameters.
+    """
     if task.is_nccl:
         return [plan_key(plan) for plan in task.plans], task.plan_of_group
     return stamp(task.collective.name, task.algorithm), task.parameters
 
 
 def plan_key(plan: Plan) -> list[object]:
-    """A key of a plan; the part that is the same for all sizes is a digest that is computed
-    once."""
+    """A key that is equal for equal plans. For the fields in `STANDING` it has a digest that is
+    computed once for all sizes.
+    """
     standing = plan.memo.of(
         ("key of plan", plan.algorithm), lambda: digest([getattr(plan, name) for name in STANDING])
     )

@@ -145,7 +145,7 @@ class ResolvedCell:
 
     @cached_per_object
     def planned(self, size: int) -> Plan | None:
-        """The plan of NCCL for the first communicator at a size; None for a textbook algorithm."""
+        """NCCL's plan for the first communicator at a size; None for a textbook algorithm."""
         if not self.is_nccl:
             return None
         dtype = self.cell.scenario.collective.dtype
@@ -504,7 +504,9 @@ def _torus_dims(cluster: ClusterConfig) -> tuple[int, ...]:
 
 
 def _links_of_groups(resolved: ResolvedCell) -> Any:
-    """The links between the ranks of a communicator, which must be equal for all communicators."""
+    """The connections between the ranks of a communicator; an error if they differ between
+    communicators.
+    """
     links_by_group = [
         links_of(resolved.topology, resolved.gpus[list(group)]) for group in resolved.groups
     ]

@@ -1,4 +1,4 @@
-"""The row of a cell at one size."""
+"""Make the row of a cell at one size, for results.csv and the Python API."""
 
 from __future__ import annotations
 

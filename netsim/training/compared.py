@@ -82,7 +82,7 @@ class ComparedCalls:
 
     @property
     def any(self) -> MeasuredCalls | SimulatedCalls:
-        """The measured class, or the simulated one if nothing was measured."""
+        """The measured class of calls, or the simulated one if nothing was measured."""
         calls = self.measured or self.simulated
         assert calls is not None  # every line has at least one of both
         return calls
@@ -109,7 +109,7 @@ class TraceCompared:
 
 
 def compare_trace(trace: str, machine: str, profile: Profile, step: Step) -> TraceCompared:
-    """Return each class of calls of a profile beside its simulation, the longest total time
+    """All classes of calls of a profile beside their simulations, ordered by total time, longest
     first.
     """
     measured = measured_calls(profile)

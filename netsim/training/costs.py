@@ -100,7 +100,7 @@ class _Traffic:
 def coarse_of(
     program: Program, seconds: float, launch: float, sms: Floats, *, scale: float
 ) -> Coarse:
-    """Return the coarse form of a collective, made from a simulation of it.
+    """The coarse form of a collective, made from a simulation of it.
 
     Args:
         program: the simulated rows, perhaps of fewer loops than the collective has.
@@ -290,7 +290,8 @@ def _endpoints(flow: _Traffic) -> list[tuple[str, int]]:
     return [("src", flow.src), ("dst", flow.dst)]
 
 
-# The collectives of a step as NCCL runs them: each is simulated once for equal groups.
+# **** Costs of the collectives of a step **** Each collective is simulated as NCCL runs it, once
+# for all equal groups.
 
 Group = tuple[int, ...]
 Key = tuple[object, ...]
@@ -334,9 +335,9 @@ class ChosenAlgorithm:
 
 @dataclass
 class Costs:
-    """Coarse forms of the collectives of one cluster, by group, size and kind.
+    """The coarse forms of the collectives of one cluster, by group, size and kind.
 
-    Calling it with an entry of a tape and a group returns the coarse form, from the cache if an
+    To call it with an entry of a tape and a group returns their coarse form, from the cache if an
     equal one was made before. Groups are equal if their ranks have the same places on equal hosts,
     in the same pattern, over routes of the same latency and bandwidth.
     """

@@ -166,7 +166,7 @@ def path_sections(visits: Sequence[Visit]) -> Iterator[PathSection]:
 
 
 def _section_key(visit: Visit) -> tuple[object, ...]:
-    """A key that is equal for consecutive visits of one section."""
+    """A key that is equal for visits in the same section of the critical path."""
     entry = visit.entry
     if entry.collective == "p2p":
         return ("p2p", entry.name, entry.micro_batch)

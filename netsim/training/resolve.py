@@ -83,7 +83,9 @@ BYTES_A_TASK_OF_STAGES = 5_000
 
 
 def check_fits(cell: Cell, work: Training, setting: Setting) -> None:
-    """Refuse settings that do not fit together, all of them at once, each at its place."""
+    """Raise one error for all settings of a step that do not fit together, each with its place in
+    the scenario.
+    """
     if isinstance(setting.model, Transformer):
         model_misfits = _transformer_misfits(setting, setting.model)
     else:
@@ -109,7 +111,9 @@ def _batch(s: Setting) -> Iterator[Misfit]:
 
 
 def _transformer_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
-    """Yield the reasons why a transformer cannot be divided as wanted."""
+    """Yield the reasons why the degrees of parallelism do not divide a transformer's layers, heads,
+    features or experts.
+    """
     tp, ep, pp = (s.degree(axis) for axis in ("tp", "ep", "pp"))
     where = ("parallelism",)
     if m.heads % tp:
@@ -160,7 +164,7 @@ def _sequence_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
 
 
 def _layer_list(s: Setting, m: LayerList) -> Iterator[Misfit]:
-    """Yield the reasons why a list of layers cannot be divided as wanted."""
+    """Yield the reasons why a list of layers cannot use the parallelism of the setting."""
     for axis in ("tp", "cp", "ep"):
         if s.degree(axis) > 1:
             yield (
@@ -173,7 +177,7 @@ def _layer_list(s: Setting, m: LayerList) -> Iterator[Misfit]:
 
 
 def _pipeline(s: Setting) -> Iterator[Misfit]:
-    """Yield the reasons why the pipeline does not fit."""
+    """Yield the reasons why the pipeline schedule and its stages do not fit the setting."""
     pp = s.degree("pp")
     m = s.micro_batches
     yield from _stages(s)
@@ -192,7 +196,9 @@ def _pipeline(s: Setting) -> Iterator[Misfit]:
 
 
 def _stages(s: Setting) -> Iterator[Misfit]:
-    """Yield the reason why `pipeline.stages` does not fit the number of stages or layers."""
+    """Yield the reason why `pipeline.stages` does not match the number of stages or layers, if it
+    does not.
+    """
     where = ("pipeline", "stages")
     stage_layers = s.stage_layers
     parts = s.degree("pp") * s.chunks
@@ -218,7 +224,9 @@ def _example(layers: int, parts: int) -> str:
 
 
 def _replicas(work: Training, s: Setting) -> Iterator[Misfit]:
-    """Yield the reasons why the division of weights, gradients and replicas does not fit."""
+    """Yield the reasons why options of data parallelism (`workload.replicas`) do not fit
+    together.
+    """
     pp = s.degree("pp")
     if s.data in ("zero2", "zero3") and pp > 1:
         message = (
@@ -272,7 +280,9 @@ def memory_of_gpus(cluster: Cluster) -> NDArray[np.float64]:
 
 
 def check_memory(cell: Cell, work: Training, setting: Setting, cluster: Cluster) -> None:
-    """Refuse a step that does not fit into GPU memory, unless the scenario allows it."""
+    """Raise an error for a step that does not fit into GPU memory, unless the scenario
+    allows it.
+    """
     if work.allow_oom:
         return
     gpu_memory = memory_of_gpus(cluster)
@@ -302,7 +312,7 @@ def check_memory(cell: Cell, work: Training, setting: Setting, cluster: Cluster)
 
 
 def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
-    """Return the degree of every axis; a missing dp follows from the number of GPUs.
+    """The degree of parallelism along every axis; a missing dp follows from the number of GPUs.
 
     If the product of all degrees is the number of GPUs, ep is an axis of its own. If the product
     without ep is, ep divides dp, as in Megatron.

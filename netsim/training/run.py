@@ -293,7 +293,9 @@ class Step(Rates):
 
     @cached_property
     def breakdown(self) -> Breakdown:
-        """How each rank spends the step; the exchange between islands is a kind of its own."""
+        """How each rank spends the step, with the exchange between islands as a kind of
+        communication of its own.
+        """
         breakdown = breakdown_of(self.spans)
         exposed_sync = self.seconds - self.spans.makespan
         if not self.sync:
@@ -332,7 +334,7 @@ _LAST_STEP = Memo(1)  # the last step that was simulated, by cell, engine and co
 def simulate_step(
     resolved: ResolvedStep, *, engine: str = "auto", progress: Progress | None = None
 ) -> Step:
-    """Simulate the step of a cell. The last result is cached, as several outputs need the same
+    """The simulated step of a cell. The last result is cached, as several outputs need the same
     step.
     """
     if progress is not None and engine == "simpy":
@@ -343,7 +345,7 @@ def simulate_step(
 
 
 def _simulated(resolved: ResolvedStep, engine: str, progress: Progress | None) -> Step:
-    """Simulate a step in full, or by one rank of each stage if it is too large for that."""
+    """The simulated step, in full, or by one rank of each stage if it is too large for that."""
     tape = resolved.tape()
     lowered = resolved.lowered
     size = resolved.setting.grid.size
@@ -385,7 +387,7 @@ def _check_memory(resolved: ResolvedStep, reason: str) -> None:
 
 
 def _tell_rows(done: int, rows: int, _: float) -> None:
-    """Report the progress of a step by the rows that were simulated."""
+    """Report the progress of a simulation in which `done` of `rows` rows have ended."""
     tell_share(SHARE_OF_COLLECTIVES + (1 - SHARE_OF_COLLECTIVES) * done / rows)
 
 
@@ -481,7 +483,7 @@ def details_of(step: Step) -> dict[str, float]:
 def row_of_step(
     resolved: ResolvedStep, *, engine: str = "auto", progress: Progress | None = None
 ) -> Row:
-    """Simulate a resolved step and return its row."""
+    """The row of results.csv for a resolved step, with its details, after simulating it."""
     step = simulate_step(resolved, engine=engine, progress=progress)
     return replace(step_row(step), details=details_of(step))
 
@@ -500,7 +502,7 @@ def axis_of(group: str) -> str:
 
 
 def step_row(step: Step) -> Row:
-    """The row of results.csv for a step."""
+    """The row of results.csv for a simulated step, without its details."""
     disturbances = step.resolved.cell.scenario.disturbances
     samples = np.zeros(0)
     resolved = step.resolved
@@ -947,7 +949,7 @@ class _StageCosts:
         return max(coarse_forms, key=lambda coarse_form: coarse_form.seconds)
 
     def _groups_of_kinds(self, entry: TapeEntry) -> list[tuple[int, ...]]:
-        """One group of an entry for each distinct sequence of kinds of GPU that its groups have."""
+        """For each distinct sequence of kinds of GPU among an entry's groups, one of the groups."""
         gpu_kinds = self.resolved.setting.gpu_kinds
         if gpu_kinds is None:
             return [tuple(entry.groups[0].tolist())]

@@ -272,7 +272,9 @@ class Zero(DataParallelism):
         return int(self.replica.groups[False].shape[1])
 
     def after_optimizer(self, done: int) -> None:
-        """Gather the new weights, unless the next forward pass does."""
+        """Gather the new weights after the optimizer (entry `done`), unless the next forward pass
+        gathers them.
+        """
         if not self.replica.setting.forward_prefetch:
             for bucket in self.buckets:
                 self._gather(bucket, (done,))

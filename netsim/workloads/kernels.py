@@ -96,13 +96,18 @@ class Elementwise:
 
 
 FUSED = Elementwise()
-# Eager kernels in bytes per feature (2 bytes are one pass):
-#   RMSNorm: to fp32 6, square 8, mean 4, scale 8, from fp32 6, weight 4: 36, which take as long as
-#   46 bytes of a copy. Backward: weight 12, conversion 6, scale and its sum 20, square 20, sum 12,
-#   conversion 6: 76, as long as 106. LayerNorm takes as long as 5.4 and 14.4.
-#   Rotary: two products, one half rotated (negate, join), sum.
-#   SwiGLU in passes: product with the sigmoid 2, product 3; backward two products and the function,
-#   3 each.
+# Bytes for each feature that eager kernels move (2 bytes are one pass).
+#
+# RMSNorm: to fp32 6, square 8, mean 4, scale 8, from fp32 6, weight 4. That is 36, which take as
+# long as 46 bytes of a copy. Backward: weight 12, conversion 6, scale and its sum 20, square 20,
+# sum 12, conversion 6. That is 76, which take as long as 106. LayerNorm takes as long as 5.4 and
+# 14.4 bytes.
+#
+# Rotary embeddings: two products, one half rotated (negate, join), sum.
+#
+# SwiGLU, in passes: product with the sigmoid 2, product 3; backward two products and the function,
+# 3 each.
+#
 # PyTorch's own models rotate complex numbers, which no compiler fuses: to fp32, product, back.
 EAGER = Elementwise(norm=23, norm_backward=53, rotary=10, gated=5, gated_backward=9)
 COMPILED = Elementwise(rotary=10)

@@ -105,7 +105,7 @@ _Made = tuple[NDArray[np.int32], NDArray[np.int32], tuple[Coarse, ...], NDArray[
 
 
 def nothing_to_do() -> None:
-    """Do nothing: the default of `when_realised`."""
+    """Do nothing; the default of `when_realised`."""
 
 
 class _Lowering:

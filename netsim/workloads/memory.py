@@ -48,7 +48,7 @@ class Memory(States):
 
     @property
     def largest(self) -> str:
-        """The name of the largest part."""
+        """The name of the part that takes most memory."""
         names = ("weights", "gradients", "optimizer", "activations", "buffers")
         return max(names, key=lambda name: float(getattr(self, name)))
 

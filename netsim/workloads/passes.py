@@ -815,7 +815,7 @@ class PassTable:
 
 
 def _passes(setting: Setting, layer: Layer) -> Passes:
-    """The passes of a layer, with recomputation and the user's times."""
+    """The passes of a layer, including recomputation, with the user's times if there are some."""
     forward_parts, backward = _parts(setting, layer)
     measured = setting.layer_seconds.get(layer.name)
     if measured:

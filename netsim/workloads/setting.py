@@ -83,7 +83,8 @@ SPLITS = (1, 2, 3, 4, 6, 8)  # blocks that share the K of a tile
 LEAST_K = 256  # least K of such a block
 PARTIAL = 4  # bytes of an element of the partial sums of such blocks
 ONE_TILE_A_BLOCK = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89")  # before Hopper's TMA stores
-# Bytes of an element that a product reads, including its scale factor; the result is wider.
+# Bytes of an element that a narrow product reads, including its part of the scale factor. The
+# result has 16 bits.
 NARROW = {"fp8": 1.0, "mxfp8": 33 / 32, "nvfp4": 9 / 16}
 HEAD_WIDTH = 2 * 128  # features of a key and a value for which rates of attention hold
 BLOCK = 128  # rows and keys of a tile of fused attention; tiles on the diagonal are masked
@@ -404,7 +405,9 @@ class Setting:
 
     @property
     def cast(self) -> str:
-        """The data type in which inputs of column-parallel products are gathered over tp."""
+        """The data type in which inputs of column-parallel products are gathered among the ranks of
+        tp.
+        """
         return CAST[self.dtype] if self.narrow and self.scaling != "row" else self.stored
 
     @property

@@ -224,7 +224,7 @@ class Tape:
         seconds: float = 0.0,
         **more: object,
     ) -> int:
-        """Add an entry; return its number."""
+        """Add a kernel or a collective to the tape; return the number of its entry."""
         number = len(self.entries)
         host = self._hosts[self.at]
         if self.in_order:  # all entries that were launched earlier must have started

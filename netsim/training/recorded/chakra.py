@@ -126,7 +126,7 @@ def packed(value: Value) -> list[int]:
 # the trace, the others are its nodes (MLCommons Chakra, et_def.proto). The size of a collective
 # there is the number of bytes that one rank contributes.
 
-# kinds of nodes
+# Types of nodes (`NodeType` in et_def.proto).
 COMPUTE = 4
 SEND = 5
 RECEIVE = 6
@@ -153,7 +153,7 @@ DURATION = 7
 INPUTS = 8
 ATTRIBUTE = 10
 TYPES_IN = {1: "values", 3: "types"}  # fields of a node's inputs
-# Field numbers of an attribute's value, by its type.
+# Field numbers of an attribute's value, by the type of the value.
 INT32 = 7
 INT64 = 9
 BOOL = 27
@@ -184,7 +184,7 @@ class TraceNode:
 
     @property
     def moving(self) -> float:
-        """The seconds in which a kernel only moves bytes."""
+        """The seconds of a kernel in which it only moves bytes."""
         micros = self.attributes.get(MOVING, 0)
         return min(micros, self.micros) * 1e-6 if isinstance(micros, int) else 0.0
 
@@ -265,7 +265,11 @@ def _calls(
 def _end_node(
     node: TraceNode, entry: TapeEntry, pair: tuple[int, int], tag: int, *, sends: bool
 ) -> TraceNode:
-    """The node of a send or a receive."""
+    """The node of one rank's send or receive.
+
+    `pair` is (source, destination), `sends` says which of both the rank does, `tag` is equal for
+    both.
+    """
     attributes: dict[str, Value] = {
         "comm_size": entry.nbytes,
         "comm_src": pair[0],
@@ -494,8 +498,8 @@ def _call_of_record(
 
 
 def _bytes_in(value: Any) -> int:
-    """The bytes of tensors, each given as [id, storage, offset, elements, bytes per element,
-    device].
+    """The bytes of several tensors, each of which is [id, storage, offset, elements, bytes per
+    element, device].
     """
     if isinstance(value, list) and len(value) == 6 and isinstance(value[5], str):
         return int(value[3]) * int(value[4])
@@ -557,8 +561,8 @@ def _groups(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _ordered(path: Path, nodes: Sequence[TraceNode]) -> list[TraceNode]:
-    """Sort nodes so that each comes after those it waits for, otherwise in the order of the
-    file.
+    """The nodes, ordered such that each comes after those it waits for, otherwise in the order of
+    the file.
     """
     by_number = {node.number: node for node in nodes}
     sorter = TopologicalSorter(
@@ -760,7 +764,9 @@ class _Rank:
                 rows_of_node[node.number] = after
 
     def _call(self, node: TraceNode) -> _Call | None:
-        """The call of a node, or None; nodes that take no time are counted as left out."""
+        """The call of a node; None for a kernel and for a node that takes no time, which is counted
+        as left out.
+        """
         if node.attributes.get("is_cpu_op"):
             self.left_out["operators of hosts left out"] += 1
         elif node.kind == COLLECTIVE:
@@ -812,8 +818,8 @@ class _Rank:
         )
 
     def _dtype(self, node: TraceNode, nbytes: int) -> str:
-        """The data type of a collective, by attribute or name of the kernel; noted if it is a
-        guess.
+        """The data type of a collective, from an attribute or the name of the kernel; a guess is
+        counted in `left_out`.
         """
         spelled = node.attributes.get("dtype", node.attributes.get("types", b""))
         text = spelled.decode(errors="replace") if isinstance(spelled, bytes) else ""

@@ -143,14 +143,16 @@ def collective_of(args: Mapping[str, Any]) -> str | None:
 
 @dataclass(frozen=True)
 class ProfiledJob:
-    """The header of a trace: this rank, the number of ranks, and the ranks of groups by name."""
+    """The job that a trace's header describes: this rank, the number of ranks, and the ranks of
+    groups by name.
+    """
 
     rank: int | None
     world: int | None
     groups: Mapping[str, tuple[int, ...]]
 
     def description_of_call(self, args: Mapping[str, Any]) -> CallDescription | None:
-        """Return the call that arguments describe; None if size or ranks are missing."""
+        """The call of NCCL that PyTorch's arguments describe; None if size or ranks are missing."""
         collective = collective_of(args)
         dtype = TYPES.get(str(args.get("dtype", "")))
         ranks = self._ranks(args)
@@ -198,7 +200,10 @@ class ProfiledJob:
 
 
 def _check_ranks(ranks: object, subject: str) -> None:
-    """Refuse more ranks than any job has, before memory is taken for each of them."""
+    """Raise an error for more ranks than any job has, before memory is taken for each of them.
+
+    `subject` names the place in the message.
+    """
     if isinstance(ranks, int) and ranks > MOST_RANKS:
         raise InputError(f"{subject}: expected at most {MOST_RANKS} ranks, got {ranks}")
 
@@ -221,7 +226,7 @@ def job_of(data: Mapping[str, Any]) -> ProfiledJob:
 
 
 def _elements(collective: str, args: Mapping[str, Any], members: int, *, uneven: bool) -> int:
-    """The number of elements of a call, as nccl-tests counts its size."""
+    """The number of elements in the size of a call, as nccl-tests counts it."""
     into, out = (_number(args.get(f"{way} msg nelems")) for way in ("In", "Out"))
     if collective in RANK_PART_NAMES:
         return _number(args.get(RANK_PART_NAMES[collective])) * members
@@ -238,7 +243,9 @@ def _number(value: object) -> int:
 
 
 def _splits(args: Mapping[str, Any], way: str) -> list[int]:
-    """The elements for each rank in an all-to-all, of input ("In") or output ("Out")."""
+    """The numbers of elements for each rank in an all-to-all. `way` is "In" for the input, "Out"
+    for the output.
+    """
     text = str(args.get(f"{way} split size", ""))
     if "..." in text:
         text = text.partition("...")[0]
@@ -246,8 +253,8 @@ def _splits(args: Mapping[str, Any], way: str) -> list[int]:
 
 
 def _completed_ranks(text: str, size: int, args: Mapping[str, Any]) -> tuple[int, ...]:
-    """Complete a list of ranks that PyTorch has shortened by an ellipsis, by its start and
-    stride.
+    """The complete list of ranks in `text`, which PyTorch has shortened by an ellipsis, from its
+    start and stride.
     """
     first = args.get("Global rank start")
     stride = args.get("Global rank stride")
@@ -308,7 +315,9 @@ class Events:
     steps_on_gpu: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     def launch_of(self, kernel: Event) -> tuple[float, object] | None:
-        """Return when and by which thread a kernel was launched, or None."""
+        """(time in microseconds, thread) of the launch of a kernel by the host; None if it is not
+        known.
+        """
         return self.launched.get(args_of(kernel).get("correlation"))
 
     def step_of(self, kernel: Event) -> int:
@@ -323,9 +332,8 @@ class Events:
     ) -> Iterator[tuple[Event, list[Mapping[str, Any]]]]:
         """Yield every kernel of NCCL with the descriptions of the calls that it carries out.
 
-        A kernel has a description itself, or refers to one by its id. Otherwise the descriptions
-        that its thread recorded since the launch before belong to it: a kernel may carry out
-        several calls.
+        A kernel has a description itself, or refers to one by its id. Otherwise it carries out the
+        calls that its thread has described since the thread's launch before; these may be several.
         """
         by_id = {args_of(record).get("External id"): record for record in self.records}
         described_ids = {
@@ -363,7 +371,9 @@ class Events:
             yield kernel, call_arguments
 
     def _launch_time(self, kernel: Event) -> float:
-        """When a kernel was launched, or else when it started."""
+        """The time in microseconds at which a kernel was launched; if that is not known, at which
+        it started.
+        """
         launch = self.launch_of(kernel)
         return float(kernel["ts"]) if launch is None else launch[0]
 
@@ -461,7 +471,8 @@ KERNEL = re.compile(
     r"(?P<broadcast>Broadcast)|(?P<reduce>Reduce)"
 )
 TO_ALL = re.compile(r"all_?to_?all", re.IGNORECASE)
-# Names of data types in kernels and operators; a name comes before the names that it contains.
+# Names of data types in kernels and operators. If one name contains another, the longer one comes
+# first.
 SPELT_TYPES = (
     ("bfloat16", ("bf16", "bfloat16")), ("half", ("f16", "half")), ("double", ("f64", "double")),
     ("float", ("f32", "float")), ("int64", ("i64", "int64_t", "long")),
@@ -498,7 +509,9 @@ def _interval(place: int, event: Event) -> ThreadInterval:
 
 
 def _call_from_shapes(kernel: str, operator: Event, world: int) -> CallDescription | None:
-    """The call of a kernel, given the operator that launched it; None if the shapes do not say."""
+    """The call that a kernel carries out, from the shapes of the operator that launched it; None if
+    they do not say.
+    """
     match = KERNEL.search(kernel)
     collective = match.lastgroup if match else None
     if TO_ALL.search(str(operator.get("name", ""))):
@@ -595,7 +608,7 @@ class Profile:
 
     @property
     def seconds(self) -> float:
-        """The time from the start of the first kernel to the end of the last."""
+        """The seconds from the start of the first kernel to the end of the last."""
         every: tuple[Kernel | ProfiledCall, ...] = (*self.kernels, *self.calls)
         return max(one.end for one in every) - min(one.begin for one in every)
 
@@ -612,7 +625,7 @@ class Profile:
         return busy_spans
 
     def of_step(self, step: int) -> "Profile":
-        """Return the kernels and calls of one step."""
+        """The part of the profile that belongs to one step."""
         return replace(
             self,
             kernels=tuple(one for one in self.kernels if one.step == step),
@@ -777,9 +790,10 @@ class StepNotRecorded(InputError):
 
 
 def step_of(profile: Profile, wanted_step: int | None) -> tuple[Profile, tuple[str, ...]]:
-    """Return one step of a profile, and notes on what was chosen and left out.
+    """One step of a profile, and notes on what was chosen and left out.
 
-    It is the wanted step, or the one of median length; the complete profile if no steps are marked.
+    It is `wanted_step`, or by default the step of median length; the complete profile if no steps
+    are marked.
     """
     if wanted_step is not None and wanted_step not in profile.steps:
         has = _numbers(profile.steps) if profile.steps else "none that the profiler marked"
@@ -882,7 +896,7 @@ class _Replaying:
 
 
 def _group_key(call: ProfiledCall) -> Key:
-    """Return whether a call is a send or receive, and the ranks of its communicator.
+    """(whether a call is a send or receive, the ranks of its communicator).
 
     `groups_of` derives from this key the groups in which all ranks make the same call.
     """
@@ -918,7 +932,7 @@ def _blocks(profile: Profile) -> list[tuple[float, float]]:
 
 
 def groups_of(key: Key, world: int) -> Ranks:
-    """Return the groups of ranks in which a call runs at the same time, one per row.
+    """The groups of ranks that make a call at the same time, one line for each group.
 
     A profile shows one rank; all others are assumed to make the same call in groups of the same
     shape. A send runs between all pairs of ranks at the same distance. If the ranks of a group have
@@ -931,8 +945,10 @@ def groups_of(key: Key, world: int) -> Ranks:
 
 
 def tiled(ranks: tuple[int, ...], world: int) -> Ranks:
-    """Return the group of one rank and its copies at all offsets, which together cover all
-    ranks.
+    """The group of one rank and its copies at all offsets, which together cover all ranks, one line
+    for each group.
+
+    If the ranks have no constant stride, or copies do not cover all ranks, only the group itself.
     """
     group = np.array(sorted(ranks), np.int32)
     if len(np.unique(group)) < len(group) or group.max() >= world:

@@ -34,13 +34,13 @@ Times = dict[str, tuple[float, float]]
 def layer_times(
     path: Path, names: Sequence[str], blocks: Sequence[str], blocks_per_rank: int
 ) -> Times:
-    """Return the seconds forward and backward of one execution of each layer, by name.
+    """By layer, the seconds (forward, backward) of one execution.
 
     Args:
         path: the profile.
         names: all layers of the model.
         blocks: those of `names` that are blocks of a transformer.
-        blocks_per_rank: blocks that one rank runs.
+        blocks_per_rank: number of blocks that one rank runs.
     """
     data = kineto.read_json(path)
     trace = _Found(data["traceEvents"])
@@ -77,7 +77,7 @@ class _Found:
                 self._add(event)
 
     def _add(self, event: Event) -> None:
-        """Sort one event into the lists."""
+        """Add an event to the list of its kind."""
         kind = str(event.get("cat", ""))
         name = str(event.get("name", ""))
         begin = float(event["ts"])
@@ -107,10 +107,10 @@ class _Found:
     def modules(
         self, path: Path, blocks: Sequence[str], blocks_per_rank: int
     ) -> list[ThreadInterval]:
-        """Return the spans of the modules that are the blocks, named after them.
+        """The spans of those modules that are the blocks, with the names of the blocks.
 
-        Blocks are the modules of a class with the right number of modules; of nested classes, the
-        outermost.
+        Blocks are the modules of a class with the right number of modules; if such classes are
+        nested, of the outermost one.
         """
         kinds: dict[str, dict[int, list[ThreadInterval]]] = defaultdict(lambda: defaultdict(list))
         for interval in self.spans:
