@@ -354,7 +354,7 @@ EXPECTATIONS: dict[str, Callable[[Collective, int], list[Expectation]]] = {
 }
 
 
-def _lone(c: Collective, rank: int) -> tuple[int, int, int]:
+def _local_if_alone(c: Collective, rank: int) -> tuple[int, int, int]:
     """The local data (input offset, output offset, count) of a collective that moves data only
     between different ranks: everything if there is a single rank, otherwise nothing.
     """
@@ -364,14 +364,14 @@ def _lone(c: Collective, rank: int) -> tuple[int, int, int]:
 # By collective, a function that returns (input offset, output offset, count) of the data that stays
 # on a rank, in elements.
 LOCAL_DATA: dict[str, Callable[[Collective, int], tuple[int, int, int]]] = {
-    "all_reduce": _lone,
+    "all_reduce": _local_if_alone,
     "all_gather": lambda c, rank: (0, rank * c.count, c.count),
-    "reduce_scatter": _lone,
+    "reduce_scatter": _local_if_alone,
     "broadcast": lambda c, rank: (0, 0, c.count if rank == c.root else 0),
-    "reduce": _lone,
+    "reduce": _local_if_alone,
     "gather": lambda c, rank: (0, rank * c.count, c.count if rank == c.root else 0),
     "scatter": lambda c, rank: (rank * c.count, 0, c.count if rank == c.root else 0),
-    "sendrecv": _lone,
+    "sendrecv": _local_if_alone,
     "barrier": lambda c, rank: (0, 0, 0),
 }
 

@@ -388,8 +388,8 @@ def check_races(
     >>> check_races(build(collective, "ring"), collective)
     """
     number = {int(m): r for r, m in enumerate(members or range(collective.ranks))}
-    watch = _Watch(schedule, collective)
-    past = _Past(schedule)
+    watch = _AccessChecker(schedule, collective)
+    past = _CausalPast(schedule)
     checked_rows = set(rows_of(schedule, which))
     for row in range(len(schedule)):
         past.enter(row)
@@ -416,7 +416,7 @@ def _accesses(schedule: Schedule, row: int, number: dict[int, int]) -> Iterator[
         yield Access(number[target], style.dst_buffer, int(pieces.dst_offset[piece]), True, late)
 
 
-class _Past:
+class _CausalPast:
     """The rows that are certain to have ended, and to have arrived, when the current row starts."""
 
     def __init__(self, schedule: Schedule) -> None:
@@ -474,7 +474,7 @@ def _lanes(schedule: Schedule) -> tuple[list[object], ...]:
     return schedule.src.tolist(), schedule.dst.tolist(), [paths[k] for k in schedule.style.tolist()]
 
 
-class _Watch:
+class _AccessChecker:
     """Checks each access to elements of a physical buffer against the last accesses to them."""
 
     def __init__(self, schedule: Schedule, collective: Collective) -> None:
@@ -482,7 +482,7 @@ class _Watch:
         self._collective = collective
         self._uses: dict[tuple[int, int], ChunkSegments[Use]] = {}
 
-    def touch_all(self, row: int, accesses: list[Access], past: _Past) -> None:
+    def touch_all(self, row: int, accesses: list[Access], past: _CausalPast) -> None:
         """Check the accesses of one row against all earlier accesses, and record them."""
         for access in accesses:
             self._touch(row, access, past)
@@ -501,7 +501,7 @@ class _Watch:
         if (read.rank, source) == (write.rank, target) and 0 < abs(shift) < count:
             raise RaceError(f"{self._schedule.describe(row)} overwrites what it reads")
 
-    def _touch(self, row: int, access: Access, past: _Past) -> None:
+    def _touch(self, row: int, access: Access, past: _CausalPast) -> None:
         count = int(self._schedule.pieces.count[self._schedule.piece[row]])
         physical, base = self._collective.location(access.rank, access.buffer)
         start = base + access.start

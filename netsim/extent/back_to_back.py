@@ -127,7 +127,7 @@ def period_of(ends: Floats, *, apart: bool = False) -> tuple[int, float] | None:
     return None
 
 
-def estimated(over: Floats, iterations: int) -> float:
+def estimated_finish_time(over: Floats, iterations: int) -> float:
     """The finish time in seconds of the last of `iterations` operations.
 
     `over` are the finish times of the simulated ones. Each operation that was not simulated is
@@ -140,8 +140,8 @@ def estimated(over: Floats, iterations: int) -> float:
     return float(over[-1] + (iterations - simulated) * seconds)
 
 
-def doubt_of_estimate(over: Floats, iterations: int, early: float = 0.0) -> float:
-    """The relative error of `estimated`, which about 1 of 50 randomly drawn tasks exceeds.
+def error_of_estimate(over: Floats, iterations: int, early: float = 0.0) -> float:
+    """The relative error of `estimated_finish_time`; about 1 of 50 randomly drawn tasks exceeds it.
 
     It has two terms. One is the standard error of the mean of few durations, times about Student's
     t for 98 %. The other is a drift: operations that overlap may need many operations until their
@@ -159,7 +159,7 @@ def doubt_of_estimate(over: Floats, iterations: int, early: float = 0.0) -> floa
     return left / iterations * (sampled + max(3 * DRIFT / simulated, AHEAD * early**2))
 
 
-def swing(over: Floats) -> float:
+def half_range_of_durations(over: Floats) -> float:
     """Half of the range of the durations of operations, divided by their mean.
 
     It is the error if the simulation of one operation is itself inexact: a small difference can

@@ -8,7 +8,7 @@ computed. If each operation ends before the next one begins, once is enough. To 
 6, 8, 16, until the error is small enough or they have too many rows. The others are taken to last
 as long as the mean of the later half of those that were simulated.
 
-How that is checked, and the error (`back_to_back.doubt_of_estimate`): the mean of further
+How that is checked, and the error (`back_to_back.error_of_estimate`): the mean of further
 operations whose durations scatter like the simulated ones is within a t-interval. Besides,
 operations get out of step late, by 2.9 % for three of them and less for more, or ranks that end
 early get ahead (`python -m tests.bench.rounds 160 operations`). If even three have too many rows,
@@ -25,7 +25,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from netsim.extent.all_rows import run_in_full
-from netsim.extent.back_to_back import doubt_of_estimate, estimated, swing
+from netsim.extent.back_to_back import (
+    error_of_estimate,
+    estimated_finish_time,
+    half_range_of_durations,
+)
 from netsim.extent.engine_runs import Bench
 from netsim.extent.finish_times import (
     clock_of,
@@ -94,7 +98,7 @@ def _some_operations(bench: Bench, solver: Solver, question: MethodInput) -> Res
     clock = clock_of(question.form, operation.run)
     times = counts[-1]
     ends = operation.follow(launch, times)[0]
-    error = doubt_of_estimate(clock.over(ends), iterations, operation.spread)
+    error = error_of_estimate(clock.over(ends), iterations, operation.spread)
     while times < iterations:
         times = _more_operations(question, times)
         tolerance = thresholds.max_error_of_large_runs
@@ -106,14 +110,14 @@ def _some_operations(bench: Bench, solver: Solver, question: MethodInput) -> Res
         if error <= tolerance or times * operation.rows > most_rows:
             break
         ends = operation.follow(launch, times)[0]
-        error = doubt_of_estimate(clock.over(ends), iterations, operation.spread)
+        error = error_of_estimate(clock.over(ends), iterations, operation.spread)
     # If one operation is inexact, a small difference may give each operation another duration.
-    error_of_order = swing(clock.over(ends)) if operation.uncertainty else 0.0
+    error_of_order = half_range_of_durations(clock.over(ends)) if operation.uncertainty else 0.0
     first = first_launch_left_out(question)
     if len(ends) == iterations:
         return result_from_last(question, ends[-1] + first, uncertainty=error_of_order)
-    seconds = (estimated(clock.over(ends), iterations) + first) / iterations
-    slowest = (estimated(ends.max(axis=1), iterations) + first) / iterations
+    seconds = (estimated_finish_time(clock.over(ends), iterations) + first) / iterations
+    slowest = (estimated_finish_time(ends.max(axis=1), iterations) + first) / iterations
     words = f"{len(ends)} of {iterations} operations"
     return result_of(question, seconds, words, error + error_of_order, slowest)
 

@@ -81,11 +81,11 @@ def answer(
         ends_at = first_fatal_loss(topology, scenario.retries, error.dead_links)
         if ends_at is None:
             raise
-        return _given_up(resolved, size, ends_at)
+        return _row_of_lost_job(resolved, size, ends_at)
     return row
 
 
-def _given_up(resolved: AnyResolved, size: int, seconds: float) -> Row:
+def _row_of_lost_job(resolved: AnyResolved, size: int, seconds: float) -> Row:
     """The row of a cell whose job a fault ends after `seconds` seconds."""
     error = f"after {format_time(seconds)}: {GIVEN_UP}"
     microseconds = seconds * 1e6
@@ -135,7 +135,7 @@ def load_source(path: Path, settings: Sequence[str] = ()) -> Source:
     work = {"cluster": {}, "workload": {"trace": str(path)}}
     source = Source(str(path), work) if path.suffix in TRACES else read_source(path)
     if path.parent != Path():
-        source = replace(source, data=_beside(source.data, path))
+        source = replace(source, data=_with_paths_beside(source.data, path))
     source = with_settings(source, settings)
     if source.data.get("name") is not None:
         return source
@@ -145,17 +145,17 @@ def load_source(path: Path, settings: Sequence[str] = ()) -> Source:
 FOUND_LATER = ("algorithm", "measured")  # keys with files that are looked up when they are used
 
 
-def _beside(value: Any, scenario: Path) -> Any:
+def _with_paths_beside(value: Any, scenario: Path) -> Any:
     """The values of a scenario, in which names of files that exist beside the scenario are replaced
     by their paths.
     """
     if isinstance(value, dict):
         return {
-            key: entry if str(key).endswith(FOUND_LATER) else _beside(entry, scenario)
+            key: entry if str(key).endswith(FOUND_LATER) else _with_paths_beside(entry, scenario)
             for key, entry in value.items()
         }
     if isinstance(value, list):
-        return [_beside(entry, scenario) for entry in value]
+        return [_with_paths_beside(entry, scenario) for entry in value]
     if not isinstance(value, str) or "." not in value:
         return value
     names = named_in(scenario, value)

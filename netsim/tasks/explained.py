@@ -115,11 +115,11 @@ def explained_paths(
     on(explained_title(resolved, size))
     for number, (label, changes) in enumerate(on_trial.items()):
         at(label, number, len(on_trial))
-        tried.append(_tried(resolved, size, label, changes, seeds, engine))
+        tried.append(_times_with(resolved, size, label, changes, seeds, engine))
     return {
         "routing": policy.routing,
         "qps": policy.qps,
-        "spread": list(_spread_of(resolved, size)),
+        "spread": list(_connections_by_kind(resolved, size)),
         "tried": tried,
     }
 
@@ -132,7 +132,7 @@ def _selection(resolved: ResolvedCell) -> Selection | None:
     return router.selection if isinstance(router, ClusterRouter) else None
 
 
-def _spread_of(resolved: ResolvedCell, size: int) -> Iterator[dict[str, Any]]:
+def _connections_by_kind(resolved: ResolvedCell, size: int) -> Iterator[dict[str, Any]]:
     """Yield for each kind of link between switches the number of connections on its links: sum,
     mean and most.
     """
@@ -210,7 +210,7 @@ def _queue_pairs(
     return {**changes, f"{count} queue pairs, {mode}": {keys[0]: count, keys[1]: int(not split)}}
 
 
-def _tried(
+def _times_with(
     resolved: ResolvedCell, size: int, label: str, changes: dict[str, Any], seeds: int, engine: str
 ) -> dict[str, Any]:
     """The times of the cell with some settings, under the name `label`; for several seeds if they
@@ -219,9 +219,9 @@ def _tried(
     rows: list[Row] = []
     try:
         for seed in range(seeds):
-            changed = _changed(resolved, changes, seed if seeds > 1 else None)
+            changed = _with_changes(resolved, changes, seed if seeds > 1 else None)
             rows.append(row_of_size(changed, size, engine=engine))
-            if not _draws(changed):
+            if not _depends_on_seed(changed):
                 break
     except NetsimError as error:
         return {"what": label, "settings": changes, "refused": str(error).splitlines()[0]}
@@ -236,14 +236,16 @@ def _tried(
     }
 
 
-def _draws(resolved: ResolvedCell) -> bool:
+def _depends_on_seed(resolved: ResolvedCell) -> bool:
     """Whether the time of a cell depends on a seed: of hashes, or of the placement of hosts."""
     selection = _selection(resolved)
     hashed = selection is not None and selection.policy.hashed
     return hashed or resolved.cell.scenario.cluster.placement == "random"
 
 
-def _changed(resolved: ResolvedCell, changes: dict[str, Any], seed: int | None) -> ResolvedCell:
+def _with_changes(
+    resolved: ResolvedCell, changes: dict[str, Any], seed: int | None
+) -> ResolvedCell:
     """The cell with `changes` of its settings, and with another seed if one is given."""
     source = resolved.cell.source
     for key, value in changes.items():

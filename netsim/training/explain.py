@@ -230,7 +230,7 @@ def what_ifs_of(
         times: list[float | None] = [None, None]
         for number, factor in enumerate((FREE, FASTER)):
             if remaining_runs > 0:
-                times[number] = _time(step, changed_kinds, factor, engine)
+                times[number] = _seconds_with_scaled_kinds(step, changed_kinds, factor, engine)
                 remaining_runs -= 1
         what_ifs.append(StepWhatIf(changed, times[1], times[0]))
     crossed: set[str] = set().union(*step.costs.crossed_kinds.values())
@@ -245,7 +245,7 @@ def what_ifs_of(
     return what_ifs
 
 
-def _time(step: Step, kinds: set[str], factor: float, engine: str) -> float:
+def _seconds_with_scaled_kinds(step: Step, kinds: set[str], factor: float, engine: str) -> float:
     """The seconds of the step if communication of `kinds`, or computing, took `factor` of
     its time.
     """
@@ -270,13 +270,15 @@ def _with_links(step: Step, kind: str, engine: str) -> StepWhatIf:
     If unlimited links change nothing, 10 % faster ones are not simulated.
     """
     label = f"{LABELS[kind]} rate"
-    free_seconds = _on(step, kind, inf, engine)
+    free_seconds = _seconds_with_scaled_links(step, kind, inf, engine)
     if abs(free_seconds - step.seconds) <= MIN_EFFECT * step.seconds:
         return StepWhatIf(label, free_seconds, free_seconds)
-    return StepWhatIf(label, _on(step, kind, 1 / FASTER, engine), free_seconds)
+    return StepWhatIf(
+        label, _seconds_with_scaled_links(step, kind, 1 / FASTER, engine), free_seconds
+    )
 
 
-def _on(step: Step, kind: str, factor: float, engine: str) -> float:
+def _seconds_with_scaled_links(step: Step, kind: str, factor: float, engine: str) -> float:
     """The seconds of the step if links of one kind had `factor` times their bandwidth."""
     resolved = step.resolved
     topology = resolved.topology
@@ -307,7 +309,7 @@ def _run(
 
 def _scaling(realise: Realise, kinds: set[str], factor: float) -> Realise:
     """A function for costs whose collectives of some kinds take `factor` of their time."""
-    scaled_form = cache(partial(_part_of, factor=factor))
+    scaled_form = cache(partial(_scaled_form, factor=factor))
 
     def scaled(entry: TapeEntry, group: tuple[int, ...]) -> Coarse:
         coarse = realise(entry, group)
@@ -316,7 +318,7 @@ def _scaling(realise: Realise, kinds: set[str], factor: float) -> Realise:
     return scaled
 
 
-def _part_of(coarse: Coarse, factor: float) -> Coarse:
+def _scaled_form(coarse: Coarse, factor: float) -> Coarse:
     """A coarse form with `factor` times its bytes and times."""
     nbytes = np.maximum(1, np.rint(coarse.amount * factor)).astype(np.int64)
     styles = tuple(replace(style, latency=style.latency * factor) for style in coarse.styles)

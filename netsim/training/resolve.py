@@ -89,8 +89,13 @@ def check_fits(cell: Cell, work: Training, setting: Setting) -> None:
     if isinstance(setting.model, Transformer):
         model_misfits = _transformer_misfits(setting, setting.model)
     else:
-        model_misfits = _layer_list(setting, setting.model)
-    misfits = chain(_batch(setting), model_misfits, _pipeline(setting), _replicas(work, setting))
+        model_misfits = _layer_list_misfits(setting, setting.model)
+    misfits = chain(
+        _batch_misfits(setting),
+        model_misfits,
+        _pipeline_misfits(setting),
+        _replica_misfits(work, setting),
+    )
     message_of_key = dict(reversed([*misfits]))  # the first message of each key stays
     if message_of_key:
         raise joined(
@@ -99,7 +104,7 @@ def check_fits(cell: Cell, work: Training, setting: Setting) -> None:
         )
 
 
-def _batch(s: Setting) -> Iterator[Misfit]:
+def _batch_misfits(s: Setting) -> Iterator[Misfit]:
     """Yield the reason why the batch cannot be divided into micro-batches, if it cannot."""
     samples_per_batch = s.micro * s.replicas
     if s.batch % samples_per_batch:
@@ -124,9 +129,10 @@ def _transformer_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
         yield (*where, "tp"), f"the FFN of {m.ffn} is not divisible by tp {tp}"
     if m.layers % (pp * s.chunks) and not s.stage_layers:
         chunks = f" x {s.chunks} chunks" if s.chunks > 1 else ""
+        example = _example_of_stages(m.layers, pp * s.chunks)
         message = (
             f"{m.layers} layers are not divisible by pp {pp}{chunks}; "
-            f"pipeline.stages may say how many each has: {_example(m.layers, pp * s.chunks)}"
+            f"pipeline.stages may say how many each has: {example}"
         )
         yield (*where, "pp"), message
     if ep > 1 and not m.experts:
@@ -163,7 +169,7 @@ def _sequence_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
         )
 
 
-def _layer_list(s: Setting, m: LayerList) -> Iterator[Misfit]:
+def _layer_list_misfits(s: Setting, m: LayerList) -> Iterator[Misfit]:
     """Yield the reasons why a list of layers cannot use the parallelism of the setting."""
     for axis in ("tp", "cp", "ep"):
         if s.degree(axis) > 1:
@@ -176,11 +182,11 @@ def _layer_list(s: Setting, m: LayerList) -> Iterator[Misfit]:
         yield ("parallelism", "pp"), f"{len(m.layers)} layers do not make {parts} parts"
 
 
-def _pipeline(s: Setting) -> Iterator[Misfit]:
+def _pipeline_misfits(s: Setting) -> Iterator[Misfit]:
     """Yield the reasons why the pipeline schedule and its stages do not fit the setting."""
     pp = s.degree("pp")
     m = s.micro_batches
-    yield from _stages(s)
+    yield from _stage_misfits(s)
     if s.chunks > 1 and pp == 1:
         yield ("pipeline", "chunks"), "several chunks a stage need pp of 2 or more"
     if s.schedule == "interleaved" and m % pp:
@@ -195,7 +201,7 @@ def _pipeline(s: Setting) -> Iterator[Misfit]:
         )
 
 
-def _stages(s: Setting) -> Iterator[Misfit]:
+def _stage_misfits(s: Setting) -> Iterator[Misfit]:
     """Yield the reason why `pipeline.stages` does not match the number of stages or layers, if it
     does not.
     """
@@ -213,7 +219,7 @@ def _stages(s: Setting) -> Iterator[Misfit]:
         yield where, f"expected {layers} layers in all, got {sum(stage_layers)}"
 
 
-def _example(layers: int, parts: int) -> str:
+def _example_of_stages(layers: int, parts: int) -> str:
     """An example of an even division of layers into parts, in the form that
     `pipeline.stages` has.
     """
@@ -223,7 +229,7 @@ def _example(layers: int, parts: int) -> str:
     return f"[{', '.join(shown)}{', …' if parts > 8 else ''}]"
 
 
-def _replicas(work: Training, s: Setting) -> Iterator[Misfit]:
+def _replica_misfits(work: Training, s: Setting) -> Iterator[Misfit]:
     """Yield the reasons why options of data parallelism (`workload.replicas`) do not fit
     together.
     """

@@ -635,13 +635,13 @@ def write_memory_over_time(path: Path, step: Step) -> Path:
     for held in held_over_time(step):
         activations = held.activations
         when = np.column_stack([held.seconds * 1e6, held.constant + activations, activations])[
-            _shown(activations)
+            _moments_to_write(activations)
         ]
         lines += [(held.stage, held.rank, *one, held.room) for one in when.tolist()]
     return _write(path / MEMORY_OVER_TIME, COLUMNS, lines)
 
 
-def _shown(activations: Times) -> NDArray[np.intp]:
+def _moments_to_write(activations: Times) -> NDArray[np.intp]:
     """The positions of the moments to write: all, or the maximum and minimum of each of many
     stretches.
     """
@@ -838,7 +838,7 @@ def _simulated_by_stages(resolved: ResolvedStep, tape: Tape) -> Step:
     grid = resolved.setting.grid
     run = _StageRun(costs, tape.entries)
     run.finished()
-    lowered = costs.listed(tape, run.awaited)
+    lowered = costs.as_schedule(tape, run.awaited)
     timeline = Timeline(np.array(run.begin), np.array(run.end))
     stage_count = grid.degrees["pp"]
     first_ranks = np.array([grid.stage(stage)[0] for stage in range(stage_count)], np.int32)
@@ -957,7 +957,7 @@ class _StageCosts:
         _, first = np.unique(kinds, axis=0, return_index=True)
         return [tuple(entry.groups[number].tolist()) for number in sorted(first.tolist())]
 
-    def listed(self, tape: Tape, awaited: Sequence[Sequence[int]]) -> Lowered:
+    def as_schedule(self, tape: Tape, awaited: Sequence[Sequence[int]]) -> Lowered:
         """A schedule with one mark for each entry, on the first of its ranks, with the dependencies
         `awaited`.
         """
@@ -984,7 +984,7 @@ class _StageRun:
     of older versions are ignored.
     """
 
-    def __init__(self, fold: _StageCosts, entries: Sequence[TapeEntry]) -> None:
+    def __init__(self, costs: _StageCosts, entries: Sequence[TapeEntry]) -> None:
         self.now, self.queue = 0.0, list[tuple[float, int, int]]()
         count = len(entries)
         self.columns, self.work_left, self.sms, self.loads = [], [], [], list[dict[str, float]]()
@@ -995,8 +995,8 @@ class _StageRun:
         last_of_stream: dict[tuple[int, str], int] = {}
         stages_of_groups = Memo()
         for number, entry in enumerate(entries):
-            columns = stages_of_groups.of(Same(entry.groups), partial(fold.columns, entry))
-            seconds, sms, loads = fold.cost(entry)
+            columns = stages_of_groups.of(Same(entry.groups), partial(costs.columns, entry))
+            seconds, sms, loads = costs.cost(entry)
             self.columns.append(columns)
             self.work_left.append(seconds)
             self.sms.append(sms)
@@ -1041,7 +1041,7 @@ class _StageRun:
             for column in self.columns[number]:
                 self.active.setdefault(column, []).append(number)
                 changed_columns.add(column)
-        self._shared(changed_columns, numbers)
+        self._update_rates(changed_columns, numbers)
 
     def _finish(self, number: int) -> None:
         """Finish an entry, and start the entries that waited for it last."""
@@ -1055,7 +1055,7 @@ class _StageRun:
         self.version[number], self.end[number] = -1, self.now
         self._start(ready, self.columns[number])
 
-    def _shared(self, columns: set[int], started: Sequence[int]) -> None:
+    def _update_rates(self, columns: set[int], started: Sequence[int]) -> None:
         """Recompute the rates and finish times of all entries in some columns, of which `started`
         start now.
         """

@@ -29,7 +29,9 @@ from netsim.workloads.lower import row_by_rank
 from netsim.workloads.tape import COMPUTE, TapeEntry
 
 
-def ready(spans: Spans, rank: int) -> Iterator[tuple[int, int, tuple[float, float, float]]]:
+def entries_of_rank(
+    spans: Spans, rank: int
+) -> Iterator[tuple[int, int, tuple[float, float, float]]]:
     """Yield the entries of a rank in order, each as (number of the entry, row of the rank in its
     groups, (joined, began, ended)), with times in seconds.
 
@@ -45,9 +47,9 @@ def ready(spans: Spans, rank: int) -> Iterator[tuple[int, int, tuple[float, floa
         find_row = partial(row_by_rank, entry.groups, spans.ranks)
         row = int(rows.of(Same(entry.groups), find_row)[rank])
         end_rows = (ends[one] for one in entry.after if one in ends)
-        come = max([free.get(entry.stream, 0.0), entry.launched, *end_rows])
+        joined = max([free.get(entry.stream, 0.0), entry.launched, *end_rows])
         receives = entry.posted and int(entry.groups[row, -1]) == rank
-        first = begin if receives or not entry.collective else min(come, begin)
+        first = begin if receives or not entry.collective else min(joined, begin)
         yield number, row, (first, begin, end)
         ends[number] = free[entry.stream] = end
 
@@ -80,7 +82,7 @@ def shown_ranks(step: Step) -> list[int]:
 def write_step_trace(path: Path, step: Step) -> Written:
     """Write the trace of a step; return its path and a note which ranks it shows, if not all."""
     ranks = shown_ranks(step)
-    seen = _Seen(step, ranks)
+    seen = _TraceEvents(step, ranks)
     timed = sorted(seen.events(), key=lambda event: (event["ts"], -event.get("dur", -1)))
     left = len(timed) - MOST_SLICES
     shown = timed[:MOST_SLICES]
@@ -123,7 +125,7 @@ def write_step_rank_files(folder: Path, step: Step) -> list[Path]:
     }
     paths = []
     for rank in range(step.spans.ranks):
-        seen = _Seen(step, [rank])
+        seen = _TraceEvents(step, [rank])
         kernels = [_as_profiled(event) for event in seen.events() if event.get("cat") == "kernel"]
         kernels.sort(key=lambda event: (event["ts"], event["tid"]))
         name = f"rank {rank} ({step.program.gpus[rank]})"
@@ -143,7 +145,7 @@ def _as_profiled(event: Event) -> Event:
     return {**event, "name": name, "tid": args["stream"], "args": args}
 
 
-class _Seen:
+class _TraceEvents:
     """Makes the events of some ranks of a step, and notes the process groups that occur in them."""
 
     def __init__(self, step: Step, ranks: Sequence[int]) -> None:
@@ -175,7 +177,7 @@ class _Seen:
         for rank in self.ranks:
             seq: dict[str, int] = {}
             kernels: list[tuple[str, float, float]] = []
-            for number, row, when in ready(self.step.spans, rank):
+            for number, row, when in entries_of_rank(self.step.spans, rank):
                 entry = self.step.spans.tape.entries[number]
                 (_, begin, end) = when
                 if not entry.collective:
@@ -195,9 +197,9 @@ class _Seen:
         self, number: int, row: int, rank: int, seq: int, when: tuple[float, float, float]
     ) -> Iterator[Event]:
         entry = self.step.spans.tape.entries[number]
-        come, begin, end = when
+        joined, begin, end = when
         members = tuple(entry.groups[row].tolist())
-        first = come if begin - come > VISIBLE else begin
+        first = joined if begin - joined > VISIBLE else begin
         made = self._slice(entry, rank, members, (first, end))
         made["args"] |= self._collective_args(number, entry, row, rank, seq, members)
         if first < begin:

@@ -684,8 +684,8 @@ def _tape_of_one(path: Path, world: int, rank: int | None) -> tuple[Tape, tuple[
 class _Call:
     """The collective, send or receive of a node.
 
-    `ranks` of a p2p call are source and destination. `turn` counts the calls with the same `ranks`
-    and `tag`; the members of a call have the same count, by which they are matched.
+    `ranks` of a p2p call are source and destination. `sequence` counts the calls with the same
+    `ranks` and `tag`; the members of a call have the same count, by which they are matched.
     """
 
     collective: str
@@ -695,7 +695,7 @@ class _Call:
     stream: str
     name: str
     tag: Value = 0
-    turn: int = 0
+    sequence: int = 0
 
     def write(
         self, tape: Tape, groups: Ranks, after: Deps, stream: str, *, posted: bool = False
@@ -749,14 +749,17 @@ class _Rank:
             rows_of_node[node.number] = (node.number,)
             if call is not None:
                 line = (call.collective == "p2p", call.ranks, call.tag)
-                turn, last = last_call.get(line, (0, node.number))
-                after = after if not turn or last in after else (*after, last)
-                last_call[line] = (turn + 1, node.number)
+                earlier_calls, last = last_call.get(line, (0, node.number))
+                after = after if not earlier_calls or last in after else (*after, last)
+                last_call[line] = (earlier_calls + 1, node.number)
                 if joined and node.kind == RECEIVE:
                     others = tuple(k for k in after if k != last)
-                    rows_of_node[node.number], after = (node.number, *others), (last,) * (turn > 0)
+                    rows_of_node[node.number], after = (
+                        (node.number, *others),
+                        (last,) * (earlier_calls > 0),
+                    )
                 waits_of_row[node.number] = after
-                yield node, replace(call, turn=turn + 1), after
+                yield node, replace(call, sequence=earlier_calls + 1), after
             elif node.kind == COMPUTE and not node.attributes.get("is_cpu_op"):
                 waits_of_row[node.number] = after
                 yield node, None, after
@@ -778,9 +781,9 @@ class _Rank:
             if len(set(ranks)) < 2 or not isinstance(nbytes, int) or nbytes <= 0:
                 self.left_out["sends and receives without a peer left out"] += 1
                 return None
-            way = f"pairs {ranks[0]}>{ranks[1]}"
+            label = f"pairs {ranks[0]}>{ranks[1]}"
             tag = node.attributes.get("comm_tag", 0)
-            return _Call("p2p", ranks, nbytes, "uint8", way, node.name, tag)
+            return _Call("p2p", ranks, nbytes, "uint8", label, node.name, tag)
         elif node.kind != COMPUTE:
             self.left_out["nodes of memory and metadata left out"] += 1
         return None
@@ -846,17 +849,17 @@ class _Joined:
         self.merge_equal, self.path = merge_equal, files[0].path
         self.steps = [{one[0].number: one for one in file.steps(joined=True)} for file in files]
         self.rows: dict[object, list[tuple[NodePart, ...]]] = {}
-        meetings: dict[object, list[NodePart]] = {}
+        parts_of_call: dict[object, list[NodePart]] = {}
         for rank, steps in enumerate(self.steps):
             for number, (node, call, after) in steps.items():
                 if call is None:
                     key = (number, node.name, node.micros, after, merge_equal or rank)
                     self.rows.setdefault(key, []).append(((rank, number),))
                 else:
-                    meeting = (call.collective == "p2p", call.ranks, call.tag, call.turn)
-                    meetings.setdefault(meeting, []).append((rank, number))
-        for parts in meetings.values():
-            self._meet(dict(parts))
+                    call_key = (call.collective == "p2p", call.ranks, call.tag, call.sequence)
+                    parts_of_call.setdefault(call_key, []).append((rank, number))
+        for parts in parts_of_call.values():
+            self._join_call(dict(parts))
 
     def call(self, rank: int, number: int) -> _Call:
         """The call of the node `number` of a rank."""
@@ -864,12 +867,12 @@ class _Joined:
         assert call is not None
         return call
 
-    def _meet(self, numbers: dict[int, int]) -> None:
+    def _join_call(self, numbers: dict[int, int]) -> None:
         """Join the nodes of a call's members to one entry; an error if they disagree about the
         call.
         """
         first = self.call(*next(iter(numbers.items())))
-        where = f"{self.path}: call {first.turn} of {first.stream} ({first.name})"
+        where = f"{self.path}: call {first.sequence} of {first.stream} ({first.name})"
         for rank in first.ranks:
             if rank not in numbers:
                 raise InputError(f"{where}: rank {rank} takes no part in it")

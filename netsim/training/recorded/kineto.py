@@ -242,11 +242,11 @@ def _number(value: object) -> int:
     return int(value) if isinstance(value, str) and value.isdigit() else 0
 
 
-def _splits(args: Mapping[str, Any], way: str) -> list[int]:
-    """The numbers of elements for each rank in an all-to-all. `way` is "In" for the input, "Out"
+def _splits(args: Mapping[str, Any], side: str) -> list[int]:
+    """The numbers of elements for each rank in an all-to-all. `side` is "In" for the input, "Out"
     for the output.
     """
-    text = str(args.get(f"{way} split size", ""))
+    text = str(args.get(f"{side} split size", ""))
     if "..." in text:
         text = text.partition("...")[0]
     return [int(part) for part in LIST.split(text) if part.isdigit()]

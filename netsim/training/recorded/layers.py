@@ -43,7 +43,7 @@ def layer_times(
         blocks_per_rank: number of blocks that one rank runs.
     """
     data = kineto.read_json(path)
-    trace = _Found(data["traceEvents"])
+    trace = _ProfiledOperators(data["traceEvents"])
     spans = trace.annotated(names) or trace.modules(path, blocks, blocks_per_rank)
     times = trace.times(spans, ends=bool(blocks))
     if not any(sum(pair) for pair in times.values()):
@@ -55,11 +55,11 @@ def layer_times(
     here = [times[name] for name in blocks if name in times]
     if not here:
         return times
-    ahead, back = (sum(pair[way] for pair in here) / len(here) for way in (0, 1))
+    ahead, back = (sum(pair[direction] for pair in here) / len(here) for direction in (0, 1))
     return {**dict.fromkeys(blocks, (ahead, back)), **times}
 
 
-class _Found:
+class _ProfiledOperators:
     """The operators and annotated spans of a profile, in the order of the file.
 
     `forward_thread` has, by position in `backward_operators`, autograd's number of the thread that
@@ -162,8 +162,8 @@ class _Found:
         runs = Counter(interval.name for interval in first)
         passes = max(runs.values(), default=1)
         spent: dict[tuple[str, int], float] = defaultdict(float)
-        for layer, way, seconds in layers.kernels():
-            spent[layer, way] += seconds
+        for layer, direction, seconds in layers.kernels():
+            spent[layer, direction] += seconds
         return {
             layer: (spent[layer, 0] / times, spent[layer, 1] / times)
             for layer in dict.fromkeys(layer for layer, _ in spent)
@@ -194,7 +194,7 @@ class _Layers:
 
     def __init__(
         self,
-        trace: _Found,
+        trace: _ProfiledOperators,
         spans: Sequence[ThreadInterval],
         first: Sequence[ThreadInterval],
         *,
@@ -206,7 +206,7 @@ class _Layers:
         self.first = sorted(first, key=lambda interval: interval.begin)
         self.begins = [interval.begin for interval in self.first]
         self.backward = sorted(interval.begin for interval in trace.backward_operators)
-        self.of_number = self._numbers()
+        self.of_number = self._layers_of_backward()
 
     def kernels(self) -> list[tuple[str, int, float]]:
         """Return (layer, 0 for forward or 1 for backward, seconds) of every kernel of a layer."""
@@ -226,12 +226,12 @@ class _Layers:
             elif span and not back:
                 layer = span[-1].name
             elif ahead and not back:
-                layer = self._around(ahead[0])
+                layer = self._embedding_or_head(ahead[0])
             if layer:
                 layer_kernels.append((layer, direction, float(kernel["dur"]) * 1e-6))
         return layer_kernels
 
-    def _around(self, operator: ThreadInterval) -> str:
+    def _embedding_or_head(self, operator: ThreadInterval) -> str:
         """Return "embedding" or "head" for an operator outside of all blocks; "" for neither."""
         if not self.ends or not self.first:
             return ""
@@ -247,7 +247,7 @@ class _Layers:
             return AFTER
         return BEFORE if place < len(self.first) else ""
 
-    def _numbers(self) -> dict[ThreadInterval, str]:
+    def _layers_of_backward(self) -> dict[ThreadInterval, str]:
         """By operator of the backward pass, the layer of the forward operator with the same
         sequence number.
 
@@ -264,7 +264,7 @@ class _Layers:
             holding(self.spans, [(operator.begin, operator.thread) for operator in forward])
         )
         layer = {
-            operator: inside[place][-1].name if inside[place] else self._around(operator)
+            operator: inside[place][-1].name if inside[place] else self._embedding_or_head(operator)
             for place, operator in enumerate(forward)
         }
         threads = self._threads({operator.thread for operator in forward}, by_number)
