@@ -171,6 +171,7 @@ class Collective:
         return self._extent(rank, 1)
 
     def _extent(self, rank: int, end: int) -> int:
+        """The elements in the input (`end` 0) or output (`end` 1) of a rank."""
         if self.name == "p2p":
             return self.count * sum(pair[end] == rank for pair in self.pairs)
         if self.name == "alltoallv":
@@ -276,6 +277,9 @@ def _check(c: Collective) -> None:
 
 
 def _check_matrix(c: Collective) -> None:
+    """Raise a CollectiveError unless an alltoallv, and nothing else, has a square matrix
+    of counts.
+    """
     if c.name != "alltoallv":
         if c.matrix:
             raise CollectiveError("matrix", f"only alltoallv has a matrix, not {c.name}")

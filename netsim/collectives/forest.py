@@ -623,6 +623,9 @@ def _two_level_trees(links: TreeLinks, supply: Ints) -> list[Group]:
         return []
 
     def star(root: int, several: int) -> list[int]:
+        """The connections of a tree from `root` that reaches `several` ranks of every other host
+        directly.
+        """
         (members,) = (host for host in hosts if root in host)
         connections = [between[root, rank] for rank in members if rank != root]
         here = members.index(root)

@@ -291,6 +291,7 @@ def binomial_all_reduce(
 
 
 def _spread(lanes: Lanes, root: int, from_buffer: int, step: int) -> int:
+    """Append the rounds of a broadcast from `root`; return the number of the next step."""
     n = lanes.ranks
     piece = lanes.builder.pieces(lanes.collective.count)
     for s in range(writing.ceil_log2(n)):

@@ -62,6 +62,11 @@ def _rings(
     start: int,
     step: int,
 ) -> int:
+    """Append the steps of rings with `members` (a line for each ring); return the number of the
+    next step.
+
+    The arguments are those of `pass_around`; `phases` are the styles by step.
+    """
     styles = np.repeat(channel_styles(lanes, phases, 1), len(members), axis=1)
     first = np.full(len(phases), first_piece)
     return pass_around(lanes, members, styles, first, start, step=step, ready=ADD in phases)
@@ -266,6 +271,7 @@ def distances(g: int, n: int) -> tuple[set[int], set[int]]:
 
 
 def _staging(collective: Collective, g: int, m: int) -> Staging:
+    """Where the blocks of a collective lie on their way between g groups of m ranks."""
     if collective.name == "alltoall":
         return Staging(g, m, collective.count)
     blocks = collective.blocks()

@@ -388,6 +388,7 @@ class _Reader:
         return operation
 
     def _ref(self, chunks: _Chunks, switches: Sequence[Any], memory: Sequence[Any]) -> Ref:
+        """The chunks that an operation names: of this GPU, of remote memory, or behind a switch."""
         if chunks.switch_channel_id is not None:
             buffer, ranks = self._entry(chunks.switch_channel_id, switches)
             return Ref(ranks, (buffer, chunks.index), chunks.size)

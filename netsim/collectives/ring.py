@@ -481,6 +481,7 @@ def _algorithm_of_planner(planner: Planner, name: str) -> Callable[..., Schedule
     def all_ports(
         collective: Collective, *, dims: Sequence[int] | None = None, ports: int | None = None
     ) -> Schedule:
+        """The schedule of the plans of all ports."""
         ranks, plans = np.arange(collective.ranks), planner(collective.ranks, dims, ports)
         lanes = Lanes(collective, len(plans)).copy_local_data()
         for port, plan in enumerate(plans):

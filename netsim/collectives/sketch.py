@@ -177,6 +177,7 @@ class TextbookSketch(RowWriter):
     def _skeleton(
         self, kind: Ints, hops: list[tuple[Numbers, Numbers, Ints]], rank_kinds: Ints
     ) -> Skeleton:
+        """The skeleton of all lanes with `hops`, as (senders, receivers, labels)."""
         lane = np.arange(self.lanes, dtype=np.int32)
         channel = lane // np.int32(self.ranks)
         rank = lane % np.int32(self.ranks)
@@ -184,6 +185,7 @@ class TextbookSketch(RowWriter):
         return Skeleton(self.ranks, rank, channel, channel, kind, by_channel, rank_kinds)
 
     def _hops_by_channel(self, hops: list[tuple[Numbers, Numbers, Ints]]) -> list[Hops]:
+        """The hops of each channel."""
         src, dst, label = (
             np.concatenate([np.zeros(0, np.int64), *column])
             for column in zip(*hops, (np.zeros(0, np.int64),) * 3, strict=True)
@@ -229,6 +231,7 @@ class TextbookSketch(RowWriter):
 
 
 def _numbered_part(builder: Builder, part: MessagePart) -> NumberedPart:
+    """A part of messages as (numbers of styles, pieces, messages that have it)."""
     style = part.style
     if isinstance(style, Style):
         style = np.full(len(part.piece), builder.style(style), np.int32)

@@ -183,6 +183,7 @@ def _arguments(collective: str, algorithm: str) -> list[str]:
 
 
 def _function(collective: str, algorithm: str) -> Algorithm | None:
+    """The function of an algorithm, of netsim or of a user; None if there is none."""
     own_algorithm = _OWN.get(algorithm)
     return (
         ALGORITHMS[collective].get(algorithm) if own_algorithm is None else own_algorithm.function
@@ -190,6 +191,7 @@ def _function(collective: str, algorithm: str) -> Algorithm | None:
 
 
 def _unknown_algorithm(collective: str, algorithm: str) -> str:
+    """The message for an algorithm that does not exist for a collective."""
     choices = list(ALGORITHMS[collective])
     others = [name for name, table in ALGORITHMS.items() if algorithm in table]
     message = f"expected one of {', '.join(choices)} for {collective}, got {algorithm!r}"

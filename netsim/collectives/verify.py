@@ -68,6 +68,9 @@ class ChunkSegments(Generic[Value]):
         return zip(self._starts, self._starts[1:], self._values, strict=False)
 
     def _cut(self, position: int) -> int:
+        """The index of the segment that begins at a position, after dividing a segment if
+        necessary.
+        """
         index = bisect_left(self._starts, position)
         if index == len(self._starts) or self._starts[index] != position:
             self._starts.insert(index, position)
@@ -170,6 +173,7 @@ class BufferContents:
         return self.number[member]
 
     def _load(self, row: int, rank: int, buffer: int, start: int, count: int) -> list[Part[Cell]]:
+        """The contents that a row reads; a VerificationError if some were never written."""
         parts = self.read(rank, buffer, start, count)
         for low, high, cell in parts:
             if cell is None:
@@ -180,6 +184,7 @@ class BufferContents:
         return parts
 
     def _store(self, rank: int, buffer: int, start: int, parts: list[Part[Cell]]) -> None:
+        """Write contents, with positions relative to `start`, to a buffer."""
         segments, base = self.segments(rank, buffer)
         origin = base + start
         moved: list[Part[Cell]] = [
@@ -190,6 +195,9 @@ class BufferContents:
         segments.write(moved)
 
     def _check_target(self, row: int, rank: int, buffer: int, start: int, count: int) -> None:
+        """Raise a VerificationError if a row writes to the input out of place, or beyond the end of
+        a buffer.
+        """
         if buffer == SCRATCH or count == 0:
             return
         if buffer == IN and not self.collective.in_place:
@@ -216,6 +224,9 @@ class BufferContents:
         return result
 
     def _sum(self, row: int, first: Cell, second: Cell) -> Cell:
+        """The sum of two cells, for the message of `row`; an error if they come from different
+        places of the input.
+        """
         assert first is not None
         assert second is not None
         if first[0] != second[0]:
@@ -398,6 +409,9 @@ def check_races(
 
 
 def _accesses(schedule: Schedule, row: int, number: dict[int, int]) -> Iterator[Access]:
+    """Yield the accesses of a row to buffers; `number` is the collective's rank by rank of the
+    schedule.
+    """
     style = schedule.styles[int(schedule.style[row])]
     if style.kind in (COMPUTE, MARK):
         return
@@ -502,6 +516,7 @@ class _AccessChecker:
             raise RaceError(f"{self._schedule.describe(row)} overwrites what it reads")
 
     def _touch(self, row: int, access: Access, past: _CausalPast) -> None:
+        """Check one access of a row against earlier accesses, and record it."""
         count = int(self._schedule.pieces.count[self._schedule.piece[row]])
         physical, base = self._collective.location(access.rank, access.buffer)
         start = base + access.start
@@ -612,6 +627,9 @@ def render_text(
 
 
 def _bases(collective: Collective) -> list[int]:
+    """By rank, where its input begins in all data: at 0 if contributions are summed or come from
+    one root.
+    """
     if collective.reducing or collective.name in ("broadcast", "scatter"):
         return [0] * collective.ranks
     counts = [collective.input_count(rank) for rank in range(collective.ranks)]
@@ -619,6 +637,9 @@ def _bases(collective: Collective) -> list[int]:
 
 
 def _snapshot(memory: BufferContents, bases: list[int]) -> list[list[Piece]]:
+    """By rank, what all its buffers hold now, as (from, to, contributions); `bases` is where each
+    rank's input begins in all data.
+    """
     held: list[list[Piece]] = [[] for _ in bases]
     shared = not any(bases)
     for (rank, _), segments in memory.buffers.items():
@@ -662,6 +683,7 @@ def _holdings(
 
 
 def _letters(index: int) -> str:
+    """The label of the chunk with this index: a, b … z, aa, ab …"""
     text = ""
     index += 1
     while index:
@@ -671,6 +693,7 @@ def _letters(index: int) -> str:
 
 
 def _table(state: State, chunks: tuple[Chunk, ...], most_terms: int) -> str:
+    """One state as a text table: a line for each rank, a column for each chunk."""
     title = "at the start" if state.step == START else f"after step {state.step}"
     lines = [[title, *(chunk.label for chunk in chunks)]]
     for rank, held in enumerate(state.held):

@@ -151,6 +151,11 @@ class Lanes:
         after: list[tuple[Rows, Lag]],
         ends: Rows,
     ) -> None:
+        """Append the rows of one part of messages from `src` to `dst`.
+
+        `after` are the rows that the first part of each message waits for. `ends` has the last row
+        of each message (-1: none yet), and is updated.
+        """
         chosen = slice(None) if part.which is None else part.which
         before = ends[chosen]
         deps = [(np.where(before < 0, rows[chosen], -1), lag) for rows, lag in after]
@@ -311,6 +316,9 @@ def groups_of(
 
 
 def _checked_groups(n: int, node_size: int | None, groups: Sequence[Sequence[int]]) -> Ints:
+    """The groups that a user states, as an array with a line for each; a CollectiveError unless
+    they are a partition into equal groups.
+    """
     if node_size is not None:
         raise CollectiveError("groups", "give node_size or groups, not both")
     lists = isinstance(groups, list | tuple) and all(isinstance(g, list | tuple) for g in groups)

@@ -73,11 +73,15 @@ class Clock:
         return float(last.max()) / self.iterations
 
     def _by_process(self, ends: Floats) -> Floats:
+        """The finish time of each process (last axis) from those of ranks."""
         first = np.flatnonzero(np.diff(self.process, prepend=-1))
         by_process: Floats = np.maximum.reduceat(ends, first, axis=-1)
         return by_process
 
     def _of_processes(self, ends: Floats) -> Floats:
+        """The finish time of operations from those of all processes (last axis): the mean, or what
+        `over_processes` says.
+        """
         match self.back_to_back.over_processes:
             case "first":
                 return ends[..., 0]

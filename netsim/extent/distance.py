@@ -90,6 +90,9 @@ def send_rounds(sends: Transfers, loops: int) -> Iterator[int]:
 
 
 def _distances(start: int, unit: int, full: int) -> Iterator[int]:
+    """Yield distances from `start` on, up to half of `full`: three steps of `unit`, then steps that
+    grow.
+    """
     distance = start
     while distance <= (full - 1) // 2:
         yield distance

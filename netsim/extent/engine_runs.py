@@ -243,6 +243,7 @@ class LoopRuns:
         return last.of(self._key(loops), lambda: self._run(loops))
 
     def _run(self, loops: int) -> StandaloneRun:
+        """Simulate a number of loops, and cache what other sizes need of the run."""
         run = self.bench.standalone(self.schedules.schedule(loops))
         self.answer(loops, ENDS, lambda _: run.ends.ravel(), run)
         is_power_of_two = loops & (loops - 1) == 0
@@ -325,6 +326,9 @@ class LoopRuns:
         return self.bench.standalone(placed.schedule).program
 
     def _recurrence(self, loops: int, run: StandaloneRun) -> Recurrence | None:
+        """The steady state of a run; None if it has none, or if a rank ends before the last loops
+        begin.
+        """
         lanes = lanes_of(run.schedule, self.schedules.shortest, loops - self.schedules.least)
         steady_state = find_recurrence(run.program, run.timeline, lanes) if lanes else None
         if steady_state is None:
@@ -334,6 +338,9 @@ class LoopRuns:
         return None if ends_before.any() else steady_state
 
     def _key(self, loops: int) -> tuple[object, ...]:
+        """A key that is equal for equal runs with a number of loops, also of tasks of
+        other sizes.
+        """
         key_of = self.schedules.key_of
         same = loops if key_of is None else key_of(loops)
         bench = self.bench  # on links that may not be the job's own: what if they were faster?

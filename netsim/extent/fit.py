@@ -76,6 +76,9 @@ def exact_decisions(task: Task, budget: Budget) -> list[Decision]:
 
 
 def _why_not_exactly(form: Form, budget: Budget) -> str:
+    """The reason why no exact method can time a form; empty if one can. Decisions go to the
+    listener.
+    """
     decisions = exact_decisions(form.task, budget)
     if any(decision.is_taken for decision in decisions):
         return ""
@@ -127,6 +130,7 @@ def rows_in_full(task: Task, budget: Budget = USUAL_BUDGET) -> int:
 
 
 def _rows_in_full(form: Form) -> int:
+    """The least number of rows of a form if nothing is left out; 0 if that is not known."""
     if form.task.is_nccl:
         collective = form.collective
         return memory.least_rows_of_nccl(collective.name, collective.ranks, form.plans[0].algorithm)
@@ -184,6 +188,7 @@ def _rows_per_loop(form: Form) -> float:
 
 
 def _bytes_of_rings(form: Form, budget: Budget, bytes_per_row: int) -> int:
+    """An upper estimate of the bytes for the largest run of a form of rings."""
     rows = rows_of_longest_run(form, budget)
     thresholds = budget.thresholds
     if rows > thresholds.min_hop_fraction * thresholds.max_ring_rows:

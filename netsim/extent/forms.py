@@ -153,6 +153,7 @@ class Form:
 
     @cached_per_object
     def _equal_heads(self) -> Form | None:
+        """The form with equal heads; None if there is none that differs."""
         if [plan.algorithm for plan in self.plans] != ["NVLSTree"] or not self.may_fold:
             return None
         equal = with_equal_heads(self.collective, self.plans[0])
@@ -217,6 +218,9 @@ class Form:
 
     @cached_per_object
     def _full_chunks(self) -> tuple[Form | None, float]:
+        """The form without empty chunks (None if it is this one), and the fraction of its time that
+        may change.
+        """
         plan, fraction = evened(self.collective, self.plans[0])
         form = None if plan is self.plans[0] else self.changed(plans=(plan,))
         return form, fraction

@@ -85,6 +85,7 @@ class Invariant:
 
 
 def _wire(answer: Answer) -> str:
+    """How the time is shorter than the busiest link needs; empty if it is not."""
     if answer.use is None or answer.program is None:
         return ""
     least, link = needed(answer.use, answer.program.links)
@@ -147,6 +148,7 @@ def least_delivered(collective: Collective) -> float:
 
 
 def _bytes(answer: Answer) -> str:
+    """How rows bring fewer bytes to ranks than must reach them; empty if they do not."""
     program = answer.program
     use = answer.use
     if program is None or use is None or answer.collective is None:
@@ -167,6 +169,9 @@ def _bytes(answer: Answer) -> str:
 
 
 def _bounds(answer: Answer) -> str:
+    """How times or errors are negative or not finite, or a row ends before it starts; empty if none
+    is.
+    """
     seconds = answer.seconds
     uncertainty = answer.uncertainty
     if not (isfinite(seconds) and seconds >= 0.0):
@@ -183,6 +188,7 @@ def _bounds(answer: Answer) -> str:
 
 
 def _bandwidths(answer: Answer) -> str:
+    """How a printed bandwidth differs from bytes divided by time; empty if none does."""
     if answer.bandwidths is None or answer.seconds <= 0.0:
         return ""
     algorithm = answer.size_bytes / answer.seconds / 1e9
@@ -198,6 +204,7 @@ def _bandwidths(answer: Answer) -> str:
 
 
 def _engines(answer: Answer) -> str:
+    """How both engines differ in the end of a row; empty if they agree to `ROUNDING`."""
     if answer.program is None:
         return ""
     simpy, compiled = (simulate(answer.program, engine) for engine in ("simpy", "compiled"))
@@ -213,6 +220,9 @@ def _engines(answer: Answer) -> str:
 
 
 def _stated_error(answer: Answer) -> str:
+    """How the time differs from the full simulation by more than its stated error; empty if it does
+    not.
+    """
     if answer.in_full is None:
         return ""
     full = answer.in_full()

@@ -333,6 +333,7 @@ def causes_of(work: LongRings) -> Causes:
     seconds = work.seconds
 
     def seconds_due_to(took: Floats, flight: Floats) -> float:
+        """The seconds of the time that grow with the given parts of rows' times and latencies."""
         raised = RowTimes(
             times.took + SMALL_FRACTION * took, times.flight + SMALL_FRACTION * flight
         )
@@ -340,6 +341,7 @@ def causes_of(work: LongRings) -> Causes:
         return growth / SMALL_FRACTION
 
     def transfers() -> dict[str, float]:
+        """By kind of link, the seconds of the time that are transfers bounded by such links."""
         rows = work.first_steps.rows
         seconds_by_kind = {}
         path, place = np.unique(work.program.path[rows], return_inverse=True)

@@ -162,6 +162,7 @@ def available_memory() -> int:
 
 
 def _of_system() -> int:
+    """The bytes that the system has available."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             values = dict(line.split(":", 1) for line in file)

@@ -82,6 +82,7 @@ def some_operations(question: MethodInput) -> Offer | Refusal:
 
 
 def _some_operations(bench: Bench, solver: Solver, question: MethodInput) -> Result:
+    """The result from all operations, or from some of them whose mean duration is extrapolated."""
     operation = question.operation
     if operation.follow is None and operation.fewer_loops is not None:
         # Runs with fewer loops could not decide how operations overlap: all loops are simulated.

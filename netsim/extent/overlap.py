@@ -42,6 +42,9 @@ def overlap_of_fewer_loops(question: MethodInput) -> Offer | Refusal:
 
 
 def _with_overlap(bench: Bench, question: MethodInput) -> Result | Refusal:
+    """The result from the time of one operation, less the overlap that is extrapolated from runs
+    with fewer loops; a refusal if these do not decide it.
+    """
     runs = question.operation.fewer_loops
     assert runs is not None
     overlaps = dict[int, Floats]()

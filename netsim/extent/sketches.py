@@ -131,6 +131,9 @@ class AlgorithmSketch:
         return find_lockstep(besides, self.sketch.steps(), self._placement)
 
     def _representatives(self, max_rounds: int) -> RepresentativeWriter | None:
+        """A writer that writes one lane of each class; None if classes are not found in
+        `max_rounds` rounds or have one member each.
+        """
         checks = self.sketch.checks(_launch_order(self.task))
         partition = find_partition(self.skeleton, self._placement, checks, max_rounds)
         if partition is None:

@@ -130,6 +130,7 @@ class _Solution:
         raise InputError(fit.why_no_method(question.form, question.budget, self.decisions))
 
     def _answer(self, method: Method, question: MethodInput) -> OneOperation | Result | Refusal:
+        """The answer of a method: its refusal, or the result of running its offer."""
         offer = method(question)
         if isinstance(offer, Offer):
             return offer.run(self.bench, _Solution(self.bench))

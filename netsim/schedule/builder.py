@@ -248,6 +248,9 @@ class Builder:
         )
 
     def _finished_releases(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """The rows that are released at a time, and the latest of the times stated for each, in
+        seconds.
+        """
         rows = _join([r for r, _ in self._releases], np.int32)
         times = _join([t for _, t in self._releases], np.float64)
         which, place = np.unique(rows, return_inverse=True)
@@ -258,6 +261,9 @@ class Builder:
     def _after(
         self, after: Sequence[After], size: int
     ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int16]]:
+        """The dependencies of `size` new rows from `after`: their number by row, the earlier rows,
+        and the numbers of lags.
+        """
         if not after:
             return np.zeros(size, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int16)
         rows = np.empty((size, len(after)), np.int32)
@@ -276,6 +282,7 @@ class Builder:
     def _joins(
         self, joins: Joins, size: int
     ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int16]]:
+        """The same from `joins`."""
         ptr = np.asarray(joins[0], np.int64)
         rows = np.asarray(joins[1], np.int32)
         if len(ptr) != size + 1 or ptr[0] != 0 or ptr[-1] != len(rows):
@@ -287,6 +294,7 @@ class Builder:
         return np.diff(ptr).astype(np.int32), rows, lags
 
     def _check(self, block: tuple[NDArray[np.int32], ...]) -> None:
+        """Raise a ValueError if styles, ranks or pieces of new rows do not exist."""
         style, src, dst, piece, _ = block
         limits = (len(self._styles), self.ranks, self.ranks, self._piece_count)
         if self._grouped:
@@ -301,6 +309,9 @@ class Builder:
     def _check_order(
         deps: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int16]], first: int
     ) -> None:
+        """Raise a ValueError if a new row, numbered from `first` on, depends on a row that does not
+        come earlier.
+        """
         counts, rows, _ = deps
         if not rows.size:
             return
@@ -316,6 +327,9 @@ class Builder:
 
 
 def _not_earlier(counts: Rows, rows: Rows, first: int) -> NDArray[np.int64]:
+    """The positions in `rows` of dependencies on rows that do not come earlier than the row that
+    has them.
+    """
     mean_count = len(rows) // len(counts)
     owner = np.arange(first, first + len(counts), dtype=np.int32)
     if (counts == mean_count).all():

@@ -309,6 +309,7 @@ class Schedule:
 
 
 def _span(ranks: tuple[int, ...]) -> str:
+    """Ranks in words: one rank, or {0, 1, 2} for a group."""
     if len(ranks) == 1:
         return str(ranks[0])
     return "{" + ", ".join(map(str, ranks[:8])) + (", …}" if len(ranks) > 8 else "}")
@@ -369,6 +370,10 @@ class _Tables:
     def add(
         self, schedule: Schedule, new_ranks: NDArray[np.int32]
     ) -> dict[str, NDArray[np.generic]]:
+        """The columns of a schedule in the numbers of the shared tables, which grow as needed.
+
+        Rank i of the schedule becomes rank `new_ranks[i]`.
+        """
         if (
             len(new_ranks) != schedule.ranks
             or len(different(new_ranks)) < len(new_ranks)
@@ -405,6 +410,9 @@ def _ends(
     group: NDArray[np.int32],
     grouped: NDArray[np.bool_],
 ) -> NDArray[np.int32]:
+    """A column of sources or destinations in new numbers: ranks, or groups where `grouped`
+    is set.
+    """
     result = new_ranks[np.where(grouped, 0, column)]
     if grouped.any():
         result[grouped] = group[column[grouped]]

@@ -160,6 +160,7 @@ class _TraceEvents:
         self.several = len(batches - {-1}) > 1
 
     def _threads(self) -> dict[tuple[int, str], int]:
+        """The number of the thread in the trace, by rank and stream."""
         spans = self.step.spans
         streams = {
             (rank, spans.tape.entries[number].stream)
@@ -189,6 +190,9 @@ class _TraceEvents:
             yield from self._passes(rank, kernels)
 
     def _passes(self, rank: int, kernels: Sequence[tuple[str, float, float]]) -> Iterator[Event]:
+        """Yield a slice for each pass of a rank, from its first kernel to its last; `kernels` are
+        (title of the pass, begin, end).
+        """
         for name, group in groupby(kernels, key=lambda kernel: kernel[0]):
             spans = list(group)
             yield self._event(name, "gpu_user_annotation", rank, PASS, spans[0][1], spans[-1][2])
@@ -196,6 +200,11 @@ class _TraceEvents:
     def _call(
         self, number: int, row: int, rank: int, seq: int, when: tuple[float, float, float]
     ) -> Iterator[Event]:
+        """Yield the slice of a collective on a rank, its wait for other ranks, and for a send or
+        receive the end of an arrow.
+
+        `when` is (joined, began, ended) in seconds, `seq` the number of the call on its stream.
+        """
         entry = self.step.spans.tape.entries[number]
         joined, begin, end = when
         members = tuple(entry.groups[row].tolist())
@@ -221,6 +230,7 @@ class _TraceEvents:
     def _slice(
         self, entry: TapeEntry, rank: int, members: tuple[int, ...], when: tuple[float, float]
     ) -> Event:
+        """The slice of an entry on a rank, with its layer, phase and micro-batch."""
         name = entry_title(entry, rank, members, several=self.several)
         arguments = {"phase": entry.phase, "layer": entry.layer, "micro batch": entry.micro_batch}
         made = self._event(name, "kernel", rank, entry.stream, *when)
@@ -233,6 +243,9 @@ class _TraceEvents:
     def _event(
         self, name: str, kind: str, rank: int, stream: str, begin: float, end: float
     ) -> Event:
+        """A slice of the trace ("ph": "X") on a stream of a rank; `begin` and `end` are in
+        seconds.
+        """
         return {
             "ph": "X",
             "cat": kind,
@@ -247,6 +260,9 @@ class _TraceEvents:
     def _collective_args(
         self, number: int, entry: TapeEntry, row: int, rank: int, seq: int, members: tuple[int, ...]
     ) -> Event:
+        """The arguments of a collective's slice, as Kineto has them, and its algorithm, size and
+        standalone time.
+        """
         lowered = self.step.spans.lowered
         coarse = lowered.coarse[number][int(lowered.class_of[number][row])]
         count = entry.nbytes // DTYPES[entry.dtype]

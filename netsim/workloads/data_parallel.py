@@ -280,12 +280,14 @@ class Zero(DataParallelism):
                 self._gather(bucket, (done,))
 
     def _scatter(self, bucket: Bucket, after: Deps) -> None:
+        """Reduce and scatter the gradients of a bucket after some entries."""
         nbytes = bucket.count * self.replica.setting.gradient_element
         self.reduced += self.replica.exchange(
             f"gradients {bucket.number}", "reduce_scatter", nbytes, after, expert=bucket.expert
         )
 
     def _gather(self, bucket: Bucket, after: Deps) -> None:
+        """Gather the updated weights of a bucket after some entries."""
         s = self.replica.setting
         with self.replica.tape.naming(""):  # whichever layer is about to run
             self.gathered[bucket.number] = self.replica.exchange(
@@ -399,6 +401,7 @@ class Fsdp(DataParallelism):
         return (self.copied[unit],)
 
     def _copy(self, name: str, unit: int, bytes_: int, after: Deps) -> int:
+        """Add a kernel that moves `bytes_` bytes for each element of a unit; return its entry."""
         seconds = self.replica.setting.roofline.stream_seconds(
             float(bytes_) * sum(self._padded(unit).values())
         )
@@ -406,6 +409,7 @@ class Fsdp(DataParallelism):
         return self.replica.tape.compute(name, ranks, seconds, after, moving=seconds)
 
     def _release(self, unit: int, kernel: int) -> None:
+        """Release the weights of a unit after a kernel; those of the outermost unit are kept."""
         self.copied.pop(unit, None)
         if self.gathered.pop(unit, None) is not None and unit not in self.root:
             self.freed.append(kernel)
@@ -424,6 +428,7 @@ class Fsdp(DataParallelism):
         return (self.freed[-AHEAD],)
 
     def _gather(self, unit: int) -> None:
+        """Gather the weights of a unit, unless they are on the GPU already."""
         if unit in self.gathered:
             return
         s = self.replica.setting
@@ -478,6 +483,9 @@ class Fsdp(DataParallelism):
         return OUTERMOST if unit in self.root else self.replica.layers[unit].name
 
     def _padded(self, unit: int) -> dict[bool, int]:
+        """The elements of a unit on one rank, dense (False) and experts' (True), padded so that all
+        ranks have equal parts.
+        """
         layers = self.root if unit in self.root else (unit,)
         held = self.replica.held(self.replica.layers[layer] for layer in layers)
         return {
@@ -488,10 +496,12 @@ class Fsdp(DataParallelism):
         }
 
     def _width(self, expert: bool) -> int:
+        """The number of ranks that share the weights."""
         members = int(self.replica.groups[expert].shape[1])
         return min(self.replica.setting.shard or members, members)
 
     def _inner(self, expert: bool) -> Ranks:
+        """The groups of ranks that share the weights of one copy of the model."""
         return self.replica.groups[expert].reshape(-1, self._width(expert))
 
     def _outer(self, expert: bool) -> Ranks:
@@ -669,6 +679,7 @@ class Ddp(DataParallelism):
         return super().finish()
 
     def _reduce_all(self, after: Deps) -> None:
+        """Put the gradients of all layers into buckets and reduce them."""
         for layer in reversed(range(len(self.replica.layers))):
             self._fill_buckets(layer, "", after)
 
@@ -694,6 +705,7 @@ class Ddp(DataParallelism):
             self.buckets.clear()
 
     def _reduce(self, after: Deps, *, expert: bool) -> None:
+        """Reduce the open bucket, of experts or of dense weights, and open a new one."""
         replica, s, counts = self.replica, self.replica.setting, self.filled[expert]
         bucket = Bucket(len(self.buckets), sum(counts), expert, layer=0)
         name = "gradients" if s.data == "allreduce" else f"bucket {bucket.number}"

@@ -189,6 +189,7 @@ def layers_of(model: Model) -> tuple[Layer, ...]:
 
 
 def _embedding(m: Transformer) -> Layer:
+    """The layer before the blocks: the tables of tokens, positions and segments."""
     tensors = [Tensor("tokens", m.vocabulary * m.hidden, "tp")]
     if m.positions:
         tensors.append(Tensor("positions", m.positions * m.hidden))
@@ -198,6 +199,7 @@ def _embedding(m: Transformer) -> Layer:
 
 
 def _head(m: Transformer) -> Layer:
+    """The layer after the blocks: norm and logits, or the pooler."""
     tensors: list[Tensor] = []
     if m.pooler:
         tensors += [Tensor("pooler", m.hidden * m.hidden), Tensor("pooler bias", m.hidden)]
@@ -209,6 +211,7 @@ def _head(m: Transformer) -> Layer:
 
 
 def _block(m: Transformer, number: int) -> Layer:
+    """The transformer block with a number."""
     moe = bool(m.experts) and number >= m.dense_layers
     mlp = _experts(m) if moe else _mlp(m, "mlp", m.ffn)
     attention = _latent_attention(m, m.latent) if m.latent else _attention(m)
@@ -217,6 +220,7 @@ def _block(m: Transformer, number: int) -> Layer:
 
 
 def _norm(m: Transformer, name: str, width: int) -> list[Tensor]:
+    """The tensors of a norm over `width` features."""
     return [Tensor(name, width), *([Tensor(f"{name} bias", width)] if m.norm_biases else [])]
 
 
@@ -231,6 +235,7 @@ def _linear(m: Transformer, name: str, inputs: int, outputs: int, *, row: bool) 
 
 
 def _attention(m: Transformer) -> list[Tensor]:
+    """The tensors of attention."""
     width = m.heads * m.head
     norms = [Tensor("q norm", m.head), Tensor("k norm", m.head)] if m.qk_norm else []
     return [
@@ -241,6 +246,7 @@ def _attention(m: Transformer) -> list[Tensor]:
 
 
 def _latent_attention(m: Transformer, latent: Latent) -> list[Tensor]:
+    """The tensors of multi-head latent attention."""
     queries = m.heads * (latent.nope + latent.rope)
     return [
         Tensor("q down", m.hidden * latent.q_rank),
@@ -254,6 +260,7 @@ def _latent_attention(m: Transformer, latent: Latent) -> list[Tensor]:
 
 
 def _mlp(m: Transformer, name: str, ffn: int) -> list[Tensor]:
+    """The tensors of an MLP with `ffn` features inside."""
     width = 2 * ffn if m.gated else ffn
     return [
         *_linear(m, f"{name} in", m.hidden, width, row=False),
@@ -262,6 +269,7 @@ def _mlp(m: Transformer, name: str, ffn: int) -> list[Tensor]:
 
 
 def _experts(m: Transformer) -> list[Tensor]:
+    """The tensors of a block's router, shared MLP and experts."""
     width = 2 * m.expert_ffn if m.gated else m.expert_ffn
     shared = _mlp(m, "shared", m.shared_ffn) if m.shared_ffn else []
     return [
@@ -307,6 +315,9 @@ def resnet50() -> LayerList:
 
 
 def _convolution(name: str, inputs: int, outputs: int, kernel: int, side: int) -> Layer:
+    """A convolution with `kernel` x `kernel` weights on images of `side` x `side` pixels of its
+    output, and its norm.
+    """
     weights = inputs * outputs * kernel * kernel
     flops = 2.0 * weights * side * side
     pixels = outputs * side * side
