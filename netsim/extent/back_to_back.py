@@ -21,10 +21,10 @@ from netsim.schedule.repeat import BackToBack
 
 Floats = NDArray[np.float64]
 
-# The relative error from operations that are not simulated if three are; it falls with the number
-# that are. The errors of 36 randomly drawn tasks are all below the one that is stated; with 0.02 in
-# its place, two of them are up to 1.2 times as large (`python -m tests.bench.rounds 160
-# operations`).
+# The relative error of the time if three operations are simulated and the others extrapolated; with
+# more simulated operations it is smaller. The errors of 36 randomly drawn tasks are all below the
+# one that is stated; with 0.02 in its place, two of them exceed it, by up to 1.2 times (`python -m
+# tests.bench.rounds 160 operations`).
 DRIFT = 0.029
 # The same error for ranks that end an operation at different times, as a factor of the square of
 # (last end - first end) / last end: ranks that end early get ahead of the others by a part of each
