@@ -153,7 +153,7 @@ class Forest:
     hops: tuple[Hop, ...]
 
 
-class Pipes:
+class TreeMoves:
     """The moves of one piece along every tree, from which the rows of all pieces are written.
 
     A move is a transfer along one hop or a local sum. It waits for the moves that bring its data,
@@ -193,7 +193,7 @@ class Pipes:
         self.waits.append(waits)
         return [number]
 
-    def collect(self, forest: Forest, parts: Parts, buffer: int) -> None:
+    def add_sums(self, forest: Forest, parts: Parts, buffer: int) -> None:
         """Add the moves that sum the data of all ranks up the trees to the outputs of the roots.
 
         Args:
@@ -225,7 +225,7 @@ class Pipes:
         for tree, root in enumerate(forest.roots):
             self.sums.setdefault(root, []).extend(ready.get((tree, root), []))
 
-    def spread(self, forest: Forest, parts: Parts, buffer: int) -> None:
+    def add_copies(self, forest: Forest, parts: Parts, buffer: int) -> None:
         """Add the moves that copy data down the trees, from `buffer` of the roots to all ranks'
         outputs.
         """
@@ -344,20 +344,20 @@ def chain(
     direction = -1 if collective.reducing else 1
     k = piece_count(collective.count, collective.element_bytes, chunks, chunk_bytes)
     bounds = edges(collective.count, k)[:, None]
-    pipes = Pipes(Lanes(collective).copy_local_data())
+    moves = TreeMoves(Lanes(collective).copy_local_data())
     line = ((root + direction * np.arange(n)) % n).tolist()
     forest = Forest((root,), (1,), tuple((0, *hop, 0, -1) for hop in pairwise(line)))
-    write, buffer = (pipes.collect, SCRATCH) if collective.reducing else (pipes.spread, IN)
+    write, buffer = (moves.add_sums, SCRATCH) if collective.reducing else (moves.add_copies, IN)
     write(forest, (bounds[:-1], bounds[:-1], np.diff(bounds, axis=0)), buffer)
-    return pipes.write()
+    return moves.write()
 
 
 def up_and_down(lanes: Lanes, forest: Forest, parts: Parts) -> Schedule:
     """The schedule that sums data up the trees and copies the sums down the same trees."""
-    pipes = Pipes(lanes)
-    pipes.collect(forest, parts, OUT)
-    pipes.spread(forest, parts, OUT)
-    return pipes.write()
+    moves = TreeMoves(lanes)
+    moves.add_sums(forest, parts, OUT)
+    moves.add_copies(forest, parts, OUT)
+    return moves.write()
 
 
 # **** Algorithms on the links of a cluster ****
@@ -380,7 +380,7 @@ def _schedule_along_trees(
     if links is not None and not isinstance(links, TreeLinks):
         raise CollectiveError("links", f"follow from the cluster; leave them out, got {links!r}")
     connections = links or mesh(n)
-    pipes = Pipes(Lanes(c).copy_local_data())
+    moves = TreeMoves(Lanes(c).copy_local_data())
     up = [find(connections.reversed_links)] if c.reducing and n > 1 else []
     down = [find(connections)] if (everywhere or not c.reducing) and n > 1 else []
     small = c.count * c.element_bytes // LEAST_PIECE
@@ -388,10 +388,10 @@ def _schedule_along_trees(
     pieces = pieces or max(1, min(small, MOST_PIECES, MOST_ROWS // max(1, hops)))
     for forest in up:
         buffer = OUT if everywhere else SCRATCH
-        pipes.collect(forest, _divided_pieces(c, forest, pieces), buffer)
+        moves.add_sums(forest, _divided_pieces(c, forest, pieces), buffer)
     for forest in down:
-        pipes.spread(forest, _divided_pieces(c, forest, pieces), OUT if everywhere else IN)
-    return pipes.write()
+        moves.add_copies(forest, _divided_pieces(c, forest, pieces), OUT if everywhere else IN)
+    return moves.write()
 
 
 def _divided_pieces(collective: Collective, forest: Forest, pieces: int) -> Parts:
