@@ -623,10 +623,17 @@ class AlgoFile(AlgorithmFile):
             tb, at = (keys.index(step.after[0]), step.after[1]) if step.after else (-1, -1)
             target = step.source if activity == "s" else step.target
             attributes = {
-                "s": number, "type": step.kind, "srcbuf": LETTERS[step.source[0]],
-                "srcoff": step.source[1], "dstbuf": LETTERS[target[0]], "dstoff": target[1],
-                "cnt": step.count, "depid": tb, "deps": at, "hasdep": int((key, number) in needed),
-            }  # fmt: skip
+                "s": number,
+                "type": step.kind,
+                "srcbuf": LETTERS[step.source[0]],
+                "srcoff": step.source[1],
+                "dstbuf": LETTERS[target[0]],
+                "dstoff": target[1],
+                "cnt": step.count,
+                "depid": tb,
+                "deps": at,
+                "hasdep": int((key, number) in needed),
+            }
             ElementTree.SubElement(block, "step", {k: str(v) for k, v in attributes.items()})
 
 
@@ -663,11 +670,18 @@ class PlanFile(AlgorithmFile):
                     self.scratch[key[0]] += step.count
         gpus = [self._gpu(rank) for rank in range(c.ranks)]
         plan = {
-            "name": self.name, "collective": self.names[c.name], "protocol": "Simple",
-            "inplace": c.in_place, "reuse_resources": False, "gpus": gpus,
-            "num_threads_per_block": 1024, "use_double_scratch_buffer": False,
-            "buffer_alignment": 16, "min_message_size": 0, "max_message_size": 2**64 - 1,
-        }  # fmt: skip
+            "name": self.name,
+            "collective": self.names[c.name],
+            "protocol": "Simple",
+            "inplace": c.in_place,
+            "reuse_resources": False,
+            "gpus": gpus,
+            "num_threads_per_block": 1024,
+            "use_double_scratch_buffer": False,
+            "buffer_alignment": 16,
+            "min_message_size": 0,
+            "max_message_size": 2**64 - 1,
+        }
         return json.dumps(plan, indent=1) + "\n"
 
     def _is_direct(self, row: int) -> bool:

@@ -550,12 +550,19 @@ def row_of_job(resolved: ResolvedJobs, size: int, engine: str) -> Row:
         columns["messages"] = len(took)
         columns |= {f"message_p{q}_us": float(np.percentile(took, q)) for q in (50, 99)}
     time_columns: dict[str, Any] = {
-        "alone_us": alone * 1e6, "slowdown": seconds / alone, "rows": len(ran.program),
-        "engine": choose(ran.program, engine), "neighbours": columns, "ranks": len(part.gpus),
-        "bound_by": bound_by(ran.program, ran.timeline), "nodes": len(different(hosts)),
-        "validated": not_validated("beside others"), "cell": cell.id, "axes": dict(cell.axes),
+        "alone_us": alone * 1e6,
+        "slowdown": seconds / alone,
+        "rows": len(ran.program),
+        "engine": choose(ran.program, engine),
+        "neighbours": columns,
+        "ranks": len(part.gpus),
+        "bound_by": bound_by(ran.program, ran.timeline),
+        "nodes": len(different(hosts)),
+        "validated": not_validated("beside others"),
+        "cell": cell.id,
+        "axes": dict(cell.axes),
         **of_samples(runs.samples[:, number] * 1e6, size),
-    }  # fmt: skip
+    }
     if not isinstance(job_cell, ResolvedCell):
         return replace(untimed(cell), step_time_us=seconds * 1e6, **time_columns)
     collective = job_cell.collective(size)
