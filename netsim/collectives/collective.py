@@ -1,6 +1,8 @@
 """The Collective: what every rank must hold before and after an operation; sizes and volumes.
 
-Values only; counts and offsets are in elements."""
+Counts and offsets are in elements, sizes in bytes. A Collective follows nccl-tests in what a count
+means and in how input and output share memory in place. It knows no algorithm and no schedule.
+"""
 
 from collections.abc import Callable, Sequence
 from operator import index
@@ -15,8 +17,12 @@ from netsim.schedule.schedule import IN, MULTICAST, OUT, SCRATCH, SWITCH_REDUCE,
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """An output range that must hold each origin's contribution exactly once, added up. Element
-    `offset + k` of the output is the sum over `origins` of their input `origin_offset + k`."""
+    """A range of a rank's output, and the ranks whose inputs must be summed in it.
+
+    Element `offset + k` of the output, for k in 0 … count - 1, must be the sum over `origins`
+    (ranks) of element `origin_offset + k` of their inputs, with each rank counted once. Offsets and
+    count are in elements.
+    """
 
     offset: int
     count: int
@@ -26,7 +32,13 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """What each rank (first axis) has for each rank (second axis), and where it lies."""
+    """The block of data that each rank (first axis) sends to each rank (second axis) of an
+    all-to-all.
+
+    - `count`: elements of each block.
+    - `in_offset`: where the block begins in the sender's input, in elements.
+    - `out_offset`: where the block begins in the receiver's output, in elements.
+    """
 
     count: NDArray[np.int64]
     in_offset: NDArray[np.int64]
@@ -35,9 +47,12 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class LocalData:
-    """Data that is output on the rank whose input it is: out of place it must be copied.
+    """Ranges of input data that belong to the output of the same rank; out of place they are
+    copied.
 
-    One entry of each column is a range: its rank, and where it lies, in elements."""
+    The four columns have one entry for each range: its rank, its offsets in the input and in the
+    output of that rank, and its length, in elements.
+    """
 
     rank: NDArray[np.int64]
     in_offset: NDArray[np.int64]
@@ -45,22 +60,19 @@ class LocalData:
     count: NDArray[np.int64]
 
 
-# The Collective: what every rank must hold before and after a collective operation.
-# Counts and offsets are in elements, sizes in bytes. It follows nccl-tests in what a count means
-# and in how input and output alias in place. It knows no algorithm and no schedule.
-
 NAMES = (
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "alltoallv",
     "gather", "scatter", "sendrecv", "p2p", "barrier",
 )  # fmt: skip
 REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce"})
 ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
-# nccl-tests measures the others "in place" as well, but neither verifies nor means it.
+# Collectives with an in-place variant. nccl-tests also prints "in place" columns for the other
+# collectives, but it does not verify them, and they share no memory.
 HAS_IN_PLACE = REDUCING | ROOTED | {"all_gather"}
 
 
 class CollectiveError(InputError, ValueError):
-    """A collective that cannot exist; `field` is the argument at fault."""
+    """The error for a collective that cannot exist; `field` is the name of the wrong argument."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -82,16 +94,16 @@ class Collective:
     - `element_bytes`: bytes of an element (4: float).
     - `root`: the root of a broadcast, reduce, gather or scatter.
     - `in_place`: whether input and output share memory, as nccl-tests defines it.
-    - `matrix`: for alltoallv, `matrix[s][d]` elements go from rank s to rank d; they lie in rank
-      order on both sides.
-    - `pairs`: for p2p, the (source, destination) of each message; each rank's blocks lie in the
-      order of its pairs.
+    - `matrix`: for alltoallv, `matrix[s][d]` elements go from rank s to rank d. In the input of s
+      the blocks lie in the order of d, in the output of d in the order of s.
+    - `pairs`: for p2p, the (source, destination) of each message. Messages that a rank sends lie in
+      its input, and those that it receives in its output, in the order of `pairs`.
 
     >>> collective = Collective("all_reduce", ranks=8, count=2**20, element_bytes=4)
     >>> collective.size_bytes, collective.bus_factor
     (4194304, 1.75)
 
-    What cannot exist raises a CollectiveError (an InputError), such as 0 ranks.
+    Impossible arguments, such as 0 ranks, raise a CollectiveError (an InputError).
     """
 
     name: str
@@ -112,10 +124,11 @@ class Collective:
 
     @property
     def printed_count(self) -> int:
-        """The elements that a table shows, as nccl-tests counts them.
+        """The number of elements in the "count" column of a table, as nccl-tests prints it.
 
-        Of an alltoallv, where pairs differ, the elements that the busiest rank sends or receives,
-        divided by the number of ranks: with equal blocks the count of an alltoall.
+        For alltoallv, whose blocks may differ: the elements that the busiest rank sends or
+        receives, divided by the number of ranks. With equal blocks this is the count of an
+        alltoall.
 
         >>> collective_of("alltoallv", 4, 1024).printed_count
         64
@@ -129,7 +142,7 @@ class Collective:
 
     @property
     def size_bytes(self) -> int:
-        """The size as nccl-tests prints it: the larger of what one rank sends and receives."""
+        """The size in bytes as nccl-tests prints it: the largest input or output of any rank."""
         uneven = self.name in ("alltoallv", "p2p")  # otherwise nobody has more than the root
         ends = range(self.ranks) if uneven else [self.root]
         largest = max(max(self.input_count(r), self.output_count(r)) for r in ends)
@@ -137,9 +150,7 @@ class Collective:
 
     @property
     def bus_factor(self) -> float:
-        """The factor by which nccl-tests multiplies the algorithm bandwidth to get the bus
-        bandwidth.
-        """
+        """The bus bandwidth divided by the algorithm bandwidth, as nccl-tests defines it."""
         if self.name == "all_reduce":
             return 2 * (self.ranks - 1) / self.ranks
         if self.name in ("broadcast", "reduce", "sendrecv", "p2p"):
@@ -148,18 +159,19 @@ class Collective:
 
     @property
     def reducing(self) -> bool:
-        """Whether contributions are added up."""
+        """Whether the collective sums the inputs of several ranks."""
         return self.name in REDUCING
 
     def input_count(self, rank: int) -> int:
-        """Elements in the input of a rank."""
+        """The number of elements in the input of a rank."""
         return self._extent(rank, 0)
 
     def output_count(self, rank: int) -> int:
-        """Elements in the output of a rank."""
+        """The number of elements in the output of a rank."""
         return self._extent(rank, 1)
 
     def _extent(self, rank: int, end: int) -> int:
+        """The elements in the input (`end` 0) or output (`end` 1) of a rank."""
         if self.name == "p2p":
             return self.count * sum(pair[end] == rank for pair in self.pairs)
         if self.name == "alltoallv":
@@ -168,8 +180,8 @@ class Collective:
         return self.count * (self.ranks if blocks == ALL else blocks)
 
     def location(self, rank: int, buffer: int) -> tuple[int, int]:
-        """Where a logical buffer of a rank lies: the number of the physical buffer, and the offset
-        in it in elements.
+        """The physical buffer that holds a rank's logical `buffer` (IN, OUT or SCRATCH), as (number
+        of the physical buffer, offset of the logical buffer in it in elements).
 
         In place, input and output share the larger of the two. The input of rank 2 of an
         all-gather, for instance, begins at element 2 * count of the output.
@@ -183,11 +195,11 @@ class Collective:
         return OUT, 0
 
     def expectations(self, rank: int) -> list[Expectation]:
-        """The ranges of a rank's output, each with the contributions that it must hold."""
+        """The ranges of a rank's output, each with the ranks whose inputs must be summed in it."""
         return EXPECTATIONS[self.name](self, rank)
 
     def blocks(self) -> Blocks:
-        """Counts and offsets of the block from each rank to each rank: alltoall, alltoallv."""
+        """The blocks from each rank to each rank, for alltoall and alltoallv."""
         if self.name == "alltoall":
             count = np.full((self.ranks, self.ranks), self.count, np.int64)
         else:
@@ -195,11 +207,13 @@ class Collective:
         return Blocks(count, np.cumsum(count, 1) - count, np.cumsum(count, 0) - count)
 
     def pair_offsets(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where the data of each p2p pair lies: in the source's input, in the target's output."""
+        """For each p2p pair, the offset of its message in the source's input and in the
+        destination's output, in elements: two arrays with an entry for each pair.
+        """
         return tuple(_occurrence([p[end] for p in self.pairs]) * self.count for end in (0, 1))  # type: ignore[return-value]
 
     def local_data(self) -> LocalData:
-        """The data that stays on its rank, without the empty ranges."""
+        """The non-empty ranges of data that stay on their rank."""
         if self.name == "alltoall":
             ranks = np.arange(self.ranks, dtype=np.int64)
             place = ranks * self.count
@@ -220,13 +234,15 @@ class Collective:
         return LocalData(*table[:, table[3] > 0])
 
 
-# Fields of a Collective that are whole numbers, and of what.
+# Fields of a Collective that must be whole numbers, with the unit that an error message names.
 WHOLE_NUMBERS = {"ranks": "ranks", "count": "elements", "element_bytes": "bytes", "root": "ranks"}
 MOST_BYTES = 2**62  # of all ranks together: offsets are 64-bit integers
 
 
 def _whole_number(name: str, value: object, unit: str) -> int:
-    """Return an integer (also of numpy) as one of Python; a CollectiveError for anything else."""
+    """`value` as a Python int, also from numpy's integers; anything else raises a
+    CollectiveError.
+    """
     if not isinstance(value, bool):
         try:
             return index(value)  # type: ignore[arg-type]
@@ -236,6 +252,7 @@ def _whole_number(name: str, value: object, unit: str) -> int:
 
 
 def _check(c: Collective) -> None:
+    """Raise a CollectiveError that names the argument unless all arguments are possible."""
     if c.name not in NAMES:
         expected = f"expected one of {', '.join(NAMES)}"
         raise CollectiveError("collective", f"{expected}, got {c.name!r}{suggest(c.name, NAMES)}")
@@ -260,6 +277,9 @@ def _check(c: Collective) -> None:
 
 
 def _check_matrix(c: Collective) -> None:
+    """Raise a CollectiveError unless an alltoallv, and nothing else, has a square matrix
+    of counts.
+    """
     if c.name != "alltoallv":
         if c.matrix:
             raise CollectiveError("matrix", f"only alltoallv has a matrix, not {c.name}")
@@ -271,6 +291,7 @@ def _check_matrix(c: Collective) -> None:
 
 
 def _occurrence(values: Sequence[int]) -> NDArray[np.int64]:
+    """How often each value occurred before, by position: [5, 7, 5] gives [0, 0, 1]."""
     seen: dict[int, int] = {}
     places = []
     for value in values:
@@ -279,8 +300,8 @@ def _occurrence(values: Sequence[int]) -> NDArray[np.int64]:
     return np.array(places, np.int64)
 
 
-# Blocks of `count` elements in the input and the output of a rank; ALL: one for each rank, 0: none.
-# The second of two numbers is that of the root.
+# By collective, the blocks of `count` elements of a rank: ((input of a rank, input of the root),
+# (output of a rank, output of the root)). ALL: a block for each rank; 0: none.
 ALL = -1
 BLOCKS: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
     "all_reduce": ((1, 1), (1, 1)),
@@ -297,14 +318,17 @@ BLOCKS: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
 
 
 def _everyone(c: Collective, origin_offset: int = 0) -> list[Expectation]:
+    """The whole output, which is the sum of all ranks' inputs from element `origin_offset` on."""
     return [Expectation(0, c.count, tuple(range(c.ranks)), origin_offset)]
 
 
 def _each_block(c: Collective) -> list[Expectation]:
+    """One block for each rank, which holds the input of that rank."""
     return [Expectation(r * c.count, c.count, (r,), 0) for r in range(c.ranks)]
 
 
 def _exchanged(c: Collective, rank: int) -> list[Expectation]:
+    """The blocks that a rank receives in an alltoall or alltoallv, by source."""
     blocks = c.blocks()
     columns = (blocks.out_offset, blocks.count, blocks.in_offset)
     offset, count, origin = (table[:, rank].tolist() for table in columns)
@@ -312,6 +336,7 @@ def _exchanged(c: Collective, rank: int) -> list[Expectation]:
 
 
 def _paired(c: Collective, rank: int) -> list[Expectation]:
+    """The messages that a rank receives in a p2p."""
     source, target = c.pair_offsets()
     received = [(k, s) for k, (s, d) in enumerate(c.pairs) if d == rank]
     return [Expectation(int(target[k]), c.count, (s,), int(source[k])) for k, s in received]
@@ -333,26 +358,29 @@ EXPECTATIONS: dict[str, Callable[[Collective, int], list[Expectation]]] = {
 }
 
 
-def _lone(c: Collective, rank: int) -> tuple[int, int, int]:
-    """The data that stays on its rank if there is only one rank."""
+def _local_if_alone(c: Collective, rank: int) -> tuple[int, int, int]:
+    """The local data (input offset, output offset, count) of a collective that moves data only
+    between different ranks: everything if there is a single rank, otherwise nothing.
+    """
     return 0, 0, c.count if c.ranks == 1 else 0
 
 
-# (input offset, output offset, count) of what stays on a rank.
+# By collective, a function that returns (input offset, output offset, count) of the data that stays
+# on a rank, in elements.
 LOCAL_DATA: dict[str, Callable[[Collective, int], tuple[int, int, int]]] = {
-    "all_reduce": _lone,
+    "all_reduce": _local_if_alone,
     "all_gather": lambda c, rank: (0, rank * c.count, c.count),
-    "reduce_scatter": _lone,
+    "reduce_scatter": _local_if_alone,
     "broadcast": lambda c, rank: (0, 0, c.count if rank == c.root else 0),
-    "reduce": _lone,
+    "reduce": _local_if_alone,
     "gather": lambda c, rank: (0, rank * c.count, c.count if rank == c.root else 0),
     "scatter": lambda c, rank: (rank * c.count, 0, c.count if rank == c.root else 0),
-    "sendrecv": _lone,
+    "sendrecv": _local_if_alone,
     "barrier": lambda c, rank: (0, 0, 0),
 }
 
 
-# These share the size among the ranks, in blocks of whole 16 bytes.
+# Collectives whose size nccl-tests divides among the ranks, in blocks of a multiple of 16 bytes.
 DIVIDED = frozenset({"all_gather", "reduce_scatter", "alltoall", "gather", "scatter"})
 ALIGNMENT = 16
 
@@ -370,10 +398,11 @@ def collective_of(
 ) -> Collective:
     """The collective that nccl-tests runs for a size of `size_bytes`.
 
-    As there, the size is rounded down to whole elements on every rank, and for some collectives to
-    blocks of 16 bytes, so `size_bytes` of the result may be less. For alltoallv, `matrix` holds
-    integer weights (all equal by default), and the busiest rank sends or receives the size. `name`,
-    `ranks`, `element_bytes`, `root`, `in_place` and `pairs` are those of Collective.
+    As in nccl-tests, the size is rounded down to whole elements on every rank, and for the
+    collectives of `DIVIDED` to blocks of 16 bytes, so `size_bytes` of the result may be less. For
+    alltoallv, `matrix` holds integer weights (all equal by default), which are scaled such that the
+    busiest rank sends or receives `size_bytes`. `name`, `ranks`, `element_bytes`, `root`,
+    `in_place` and `pairs` are those of Collective.
 
     >>> collective = collective_of("all_gather", ranks=8, size_bytes=1000)
     >>> collective.count, collective.size_bytes
@@ -397,7 +426,9 @@ def collective_of(
 
 
 def scaled(weights: Sequence[Sequence[int]], count: int) -> tuple[tuple[int, ...], ...]:
-    """Whole counts in proportion to weights, such that no row or column adds up to more."""
+    """The largest whole counts in proportion to `weights` such that every row and every column adds
+    up to at most `count`.
+    """
     rows = [[int(w) for w in row] for row in weights]
     busiest = max([sum(row) for row in rows] + [sum(column) for column in zip(*rows, strict=False)])
     if busiest == 0:
@@ -409,9 +440,10 @@ Bytes = NDArray[np.float64]
 
 
 def volumes(schedule: Schedule) -> tuple[Bytes, Bytes]:
-    """The bytes that each rank sends in a schedule, and those that it receives, by rank.
+    """The bytes that each rank sends in a schedule, and the bytes that each receives: two arrays by
+    rank.
 
-    A multicast leaves its sender once.
+    A multicast counts once for its sender.
 
     >>> from netsim import build
     >>> sent, received = volumes(build(Collective("all_reduce", ranks=4, count=1000), "ring"))

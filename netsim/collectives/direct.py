@@ -1,7 +1,10 @@
-"""Direct sends: everyone to everyone at once, pairs, gather and scatter, a parameter server.
+"""Algorithms without forwarding: total exchanges, pairs, gather, scatter, barrier, parameter
+server.
 
-What is to be summed up lands in a slot of its own for each sender and is added there by the
-receiver, one after the other: nothing else would order simultaneous arrivals."""
+Where a rank sums what several ranks send it, each sender writes to a scratch slot of its own at the
+receiver, which adds the slots to its output one after the other. Without slots, nothing would order
+additions of messages that arrive at the same time.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +22,8 @@ TO_SLOT = Style(src_buffer=IN, dst_buffer=SCRATCH)
 
 
 def all_gather(collective: Collective) -> Schedule:
-    """Everyone sends its block to all others."""
-    lanes = Lanes(collective).keep()
+    """All-gather: every rank sends its block to all other ranks at once."""
+    lanes = Lanes(collective).copy_local_data()
     n = collective.ranks
     block = collective.count
     piece = lanes.builder.pieces(np.full(n, block), 0, np.arange(n) * block)
@@ -29,8 +32,10 @@ def all_gather(collective: Collective) -> Schedule:
 
 
 def all_reduce(collective: Collective) -> Schedule:
-    """Everyone sends its whole input to all others, and adds up what it gets."""
-    lanes = Lanes(collective).keep()
+    """All-reduce: every rank sends its whole input to all other ranks, and sums what it
+    receives.
+    """
+    lanes = Lanes(collective).copy_local_data()
     n = collective.ranks
     count = collective.count
     zero = np.zeros(n, np.int64)
@@ -39,8 +44,10 @@ def all_reduce(collective: Collective) -> Schedule:
 
 
 def reduce_scatter(collective: Collective) -> Schedule:
-    """Everyone sends each block to its owner, who adds up what it gets."""
-    lanes = Lanes(collective).keep()
+    """Reduce-scatter: every rank sends each block to the rank that owns it, which sums the
+    blocks.
+    """
+    lanes = Lanes(collective).copy_local_data()
     n = collective.ranks
     block = collective.count
     exchange_and_add(lanes, np.arange(n) * block, np.zeros(n, np.int64), np.full(n, block))
@@ -48,7 +55,10 @@ def reduce_scatter(collective: Collective) -> Schedule:
 
 
 def everyone_else(n: int) -> tuple[Rows, Rows]:
-    """The ranks of all messages in a total exchange: first everyone to the next, and so on."""
+    """The source and the destination of each message when every rank sends to every other rank.
+
+    Messages are ordered by distance, then by source: with 3 ranks, 0→1, 1→2, 2→0, 0→2, 1→0, 2→1.
+    """
     src = np.tile(np.arange(n, dtype=np.int32), n - 1)
     dst = src + np.repeat(np.arange(1, n, dtype=np.int32), n)
     dst %= n
@@ -58,7 +68,15 @@ def everyone_else(n: int) -> tuple[Rows, Rows]:
 def send_to_all(
     lanes: Lanes, style: Style, pieces: Rows, step: int, after: Rows | None = None
 ) -> Rows:
-    """Append a total exchange, each after a row of its rank; row (s-1)·n + r goes to r + s."""
+    """Append one row from every rank to every other rank; return the rows in the order of
+    `everyone_else`.
+
+    Args:
+        style: the style of all rows.
+        pieces: the piece of each row.
+        step: the step number of all rows.
+        after: by rank, a row that must end before the rank's rows start.
+    """
     n = lanes.ranks
     src, dst = everyone_else(n)
     deps = [] if after is None else [(after[src], IN_ORDER)]
@@ -71,8 +89,16 @@ def send_to_all(
 def exchange_and_add(
     lanes: Lanes, source: Offsets, target: Offsets, count: Offsets, *, overwrites: bool = False
 ) -> Rows:
-    """Let rank q sum up `count[q]` elements at `source[q]` of all inputs at `target[q]` of OUT.
-    `overwrites`: the sums go where others' messages are read from. Returns the last row by rank."""
+    """Let every rank q sum a range of all ranks' inputs in its output; return the last row of each
+    rank.
+
+    Args:
+        source: by rank q, where its range begins in the inputs, in elements.
+        target: by rank q, where the sum begins in the output of q, in elements.
+        count: by rank q, the number of elements of its range.
+        overwrites: whether the sums overwrite inputs that other ranks receive (all-reduce in
+            place): a rank then starts to add when all messages of the first step have been sent.
+    """
     n = lanes.ranks
     builder = lanes.builder
     if n == 1:
@@ -96,7 +122,7 @@ def exchange_and_add(
             style, ranks, ranks, own_pieces, step=1, after=[arrived, (last, IN_ORDER), *blockers]
         )
         blockers = []
-    lanes.passed(ranks, last, 1)
+    lanes.set_last_rows(ranks, last, 1)
     lanes.wait(src, sent, IN_ORDER)
     return last
 
@@ -105,15 +131,21 @@ DIRECT = Style(src_buffer=IN, dst_buffer=OUT)
 
 
 def linear_shift(collective: Collective) -> Schedule:
-    """In step s everyone sends to the rank s after it, one message after the other."""
-    lanes = Lanes(collective).keep()
+    """All-to-all: in step s every rank sends to the rank at distance s, one message after the
+    other.
+    """
+    lanes = Lanes(collective).copy_local_data()
     exchange(lanes, *everyone_else(lanes.ranks), paired=False)
     return lanes.close()
 
 
 def pairwise(collective: Collective) -> Schedule:
-    """Step s, after the one before: r and r xor s exchange (n a power of 2), else r to r + s."""
-    lanes = Lanes(collective).keep()
+    """All-to-all in n - 1 steps, each of which waits for the step before.
+
+    In step s, rank r exchanges blocks with rank r xor s if the number of ranks n is a power of 2;
+    otherwise it sends to rank r + s and receives from rank r - s.
+    """
+    lanes = Lanes(collective).copy_local_data()
     src, dst = everyone_else(collective.ranks)
     if collective.ranks & (collective.ranks - 1) == 0:
         dst = src ^ (dst - src) % np.int32(collective.ranks)
@@ -122,7 +154,14 @@ def pairwise(collective: Collective) -> Schedule:
 
 
 def exchange(lanes: Lanes, src: Rows, dst: Rows, *, paired: bool) -> None:
-    """Row (s-1)·n + r is the message of rank r in step s."""
+    """Append the messages of an all-to-all: row (s - 1) · n + r is the message of rank r in step s.
+
+    Args:
+        src: the sender of each row.
+        dst: the receiver of each row.
+        paired: whether a rank's message also waits for the message that the rank received in the
+            step before; otherwise it waits only until its own message before has been sent.
+    """
     n = lanes.ranks
     blocks = lanes.collective.blocks()
     if n == 1:
@@ -141,14 +180,14 @@ def exchange(lanes: Lanes, src: Rows, dst: Rows, *, paired: bool) -> None:
         received[steps, dst.reshape(n - 1, n)] = pair_rows
         after.append((np.concatenate([np.full(n, -1, np.int32), received[:-1].ravel()]), ARRIVED))
     rows = lanes.builder.rows(DIRECT, src, dst, pieces, step=np.arange(len(src)) // n, after=after)
-    lanes.passed(np.arange(n), rows[-n:], n - 2)
+    lanes.set_last_rows(np.arange(n), rows[-n:], n - 2)
     last = slice(-n, None) if paired else slice(None)
     lanes.wait(dst[last], rows[last])
 
 
 def sendrecv(collective: Collective) -> Schedule:
-    """Everyone sends its data to the next rank at once, as nccl-tests does."""
-    lanes = Lanes(collective).keep()
+    """Sendrecv: every rank sends its input to the next rank, all at once, as nccl-tests does."""
+    lanes = Lanes(collective).copy_local_data()
     n = collective.ranks
     if n > 1:
         piece = lanes.builder.pieces(np.full(n, collective.count))
@@ -158,8 +197,8 @@ def sendrecv(collective: Collective) -> Schedule:
 
 
 def pairs(collective: Collective) -> Schedule:
-    """All pairs at once."""
-    lanes = Lanes(collective).keep()
+    """P2p: the messages of all pairs at once; those from a rank to itself are local copies."""
+    lanes = Lanes(collective).copy_local_data()
     ends = np.array(collective.pairs, np.int64).reshape(-1, 2)
     away = ends[:, 0] != ends[:, 1]
     source, target = (offsets[away] for offsets in collective.pair_offsets())
@@ -172,7 +211,9 @@ def pairs(collective: Collective) -> Schedule:
 
 
 def barrier(collective: Collective) -> Schedule:
-    """In round s everyone signals, without bytes, the rank 2^s on (Hensgen et al., 1988)."""
+    """Barrier: in round s every rank sends an empty message to the rank at distance 2^s
+    (dissemination, Hensgen et al., 1988).
+    """
     lanes = Lanes(collective)
     n = collective.ranks
     ranks = np.arange(n)
@@ -183,15 +224,16 @@ def barrier(collective: Collective) -> Schedule:
     return lanes.close()
 
 
-# Gather and scatter: linear, and along a binomial tree.
-# In the tree, ranks are counted from the root on. In the gather, v = d, 3d, 5d … hand the blocks of
-# their subtree to v - d, for d = 1, 2, 4 …; a scatter runs backwards. In between, blocks lie in
-# SCRATCH at their place in the root's buffer. Messages to the same root share its link.
+# Gather and scatter: linear, and along a binomial tree. In the tree, ranks are counted from the
+# root on: v = (rank - root) mod n. In the gather, for d = 1, 2, 4 …, the ranks v = d, 3d, 5d … send
+# the blocks of their subtree to v - d; a scatter runs backwards. On their way blocks lie in
+# SCRATCH, at the place that they have in the root's buffer. Messages that reach the same rank at
+# the same time share its links.
 
 
 def linear_gather(collective: Collective) -> Schedule:
-    """Everyone sends its block to the root at once."""
-    lanes = Lanes(collective).keep()
+    """Gather: every rank sends its block to the root at once."""
+    lanes = Lanes(collective).copy_local_data()
     others = np.delete(np.arange(collective.ranks), collective.root)
     block = collective.count
     piece = lanes.builder.pieces(np.full(len(others), block), 0, others * block)
@@ -201,8 +243,8 @@ def linear_gather(collective: Collective) -> Schedule:
 
 
 def linear_scatter(collective: Collective) -> Schedule:
-    """The root sends everyone its block, one after the other."""
-    lanes = Lanes(collective).keep()
+    """Scatter: the root sends every rank its block, one after the other."""
+    lanes = Lanes(collective).copy_local_data()
     n = collective.ranks
     root = collective.root
     block = collective.count
@@ -215,14 +257,14 @@ def linear_scatter(collective: Collective) -> Schedule:
     rows = lanes.builder.rows(
         style, root, others, pieces, step=np.arange(n - 1), after=[(before, IN_ORDER)]
     )
-    lanes.passed(np.full(len(rows[-1:]), root), rows[-1:], max(0, n - 2))
+    lanes.set_last_rows(np.full(len(rows[-1:]), root), rows[-1:], max(0, n - 2))
     lanes.wait(others, rows)
     return lanes.close()
 
 
 def binomial_gather(collective: Collective) -> Schedule:
-    """Blocks move up the tree, 1, 2, 4 … at a time."""
-    lanes = Lanes(collective).keep()
+    """Gather up a binomial tree: in step s, messages of up to 2^s blocks."""
+    lanes = Lanes(collective).copy_local_data()
     n = collective.ranks
     root = collective.root
     block = collective.count
@@ -239,8 +281,10 @@ def binomial_gather(collective: Collective) -> Schedule:
 
 
 def binomial_scatter(collective: Collective) -> Schedule:
-    """Blocks move down the tree, half of what is left at a time."""
-    lanes = Lanes(collective).keep()
+    """Scatter down a binomial tree: in every step a rank sends away half of the blocks that it
+    holds.
+    """
+    lanes = Lanes(collective).copy_local_data()
     n = collective.ranks
     root = collective.root
     block = collective.count
@@ -258,21 +302,25 @@ def binomial_scatter(collective: Collective) -> Schedule:
 
 
 def _rest(lanes: Lanes, rank: Ints, number: Ints, styles: Rows) -> list[MessagePart]:
-    """The `number` blocks from a rank's on, without its own."""
+    """Parts of messages with blocks rank + 1 … rank + number - 1 (mod n), for each entry
+    of `rank`.
+    """
     bounds = np.arange(lanes.ranks + 1) * lanes.collective.count
-    return range_parts(lanes, writing.wrapped(rank + 1, number - 1, lanes.ranks), bounds, styles)
+    return range_parts(lanes, writing.ranges_mod(rank + 1, number - 1, lanes.ranks), bounds, styles)
 
 
-# Parameter server: everyone pushes its data to a server, which adds up and hands out the sum.
-# With one server its link carries everything, which is what rings and trees were made to avoid;
-# with `sharded`, every rank is the server of a part of the data.
+# Parameter server: every rank sends its input to a server, which sums the inputs and sends the sum
+# to all. All data crosses the links of the one server, which rings and trees avoid; with `sharded`,
+# every rank is the server of a part of the data.
 
 
 def server_all_reduce(collective: Collective, *, root: int = 0, sharded: bool = False) -> Schedule:
-    """Push to the server `root`, or with `sharded` to all ranks as servers; then pull."""
+    """All-reduce by a parameter server: the rank `root`, or with `sharded` every rank for
+    its part.
+    """
     n = collective.ranks
     count = collective.count
-    lanes = Lanes(collective).keep()
+    lanes = Lanes(collective).copy_local_data()
     root = writing.rank_of("root", root, n)
     if not flag("sharded", sharded):
         others = ((root + distance) % n for distance in range(n - 1, 0, -1))

@@ -1,8 +1,7 @@
-"""A writer that writes only the first steps of long rings, and notes how many are left out.
+"""A writer that writes only the first steps of long rings, and notes how many it leaves out.
 
-Every lane is written, with its route to the next lane and all that they share, but only
-`STEPS_WRITTEN` steps of each ring. When the others end follows from these
-(`extent/max_plus.py`).
+The schedule has all lanes and the messages between them, but only `STEPS_WRITTEN` steps of each
+ring. `extent/max_plus.py` computes from these when the other steps end.
 """
 
 from __future__ import annotations
@@ -24,7 +23,13 @@ STEPS_WRITTEN = 3
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Rows that some lanes send to others; `ready`: not before these have what came before."""
+    """Messages from some lanes to others, one entry each.
+
+    - `lanes`: the sending lanes.
+    - `receiver`: the receiving lanes.
+    - `rows`: the row of each message.
+    - `ready`: whether a message waits until its receiver has received all earlier messages to it.
+    """
 
     lanes: Numbers
     receiver: Numbers
@@ -34,10 +39,13 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class RingSteps:
-    """The steps of rings after their first one.
+    """The steps of some rings after their first step.
 
-    `lanes` has a ring in each line, in the order in which lanes pass on. Of `steps` steps,
-    `written` are written; `rows` are those of the last of them."""
+    - `lanes`: a matrix with a line for each ring: its lanes, each of which sends to the next one.
+    - `rows`: in the same shape, the row of each lane in the last step that is written.
+    - `steps`: the number of steps of each ring after the first one.
+    - `written`: the number of these that are written.
+    """
 
     lanes: NDArray[np.int64]
     rows: Rows
@@ -47,9 +55,11 @@ class RingSteps:
 
 @dataclass
 class FirstSteps(RowWriter):
-    """What lanes do in the order of the algorithm, with few steps of each ring.
+    """The writer that writes the first steps of rings, and the calls that an algorithm has made.
 
-    `refused` says why steps cannot be left out, as a clause."""
+    `calls` has the messages and the ring steps in the order of the algorithm. `refused` is a clause
+    that says why steps cannot be left out, or empty.
+    """
 
     ranks: int = 0
     copies: list[tuple[Numbers, Rows]] = field(default_factory=list)
@@ -60,44 +70,46 @@ class FirstSteps(RowWriter):
 
     @property
     def rows(self) -> Rows:
-        """The rows of all messages and steps of rings."""
+        """The rows of all messages, and of the last written step of all rings."""
         return np.concatenate([call.rows.ravel() for call in self.calls])
 
     def begin(self, builder: Builder, channels: int) -> None:
-        """Note the number of ranks."""
+        """Store the number of ranks of the schedule."""
         self.ranks = builder.ranks
 
     def first_steps(self, styles: Rows, first: Rows, size: int) -> tuple[Rows, Rows]:
-        """The first steps of rings."""
+        """The styles and first pieces of the first `STEPS_WRITTEN` steps of rings."""
         self._rings.append((set(different(styles).tolist()), different(first), size))
         return styles[:STEPS_WRITTEN], first[:STEPS_WRITTEN]
 
     def rows_of_copies(self, ranks: Numbers, rows: Rows) -> None:
-        """Note copies of ranks for themselves."""
+        """Note the rows with which ranks copy data from their input to their output."""
         self.copies.append((ranks, rows))
 
     def rows_of_messages(
         self, sender: Numbers, receiver: Numbers, rows: Rows, *, ready: bool, plain: bool
     ) -> None:
-        """Note messages; only plain ones can be followed."""
+        """Note messages, and refuse to leave out steps if some message is not plain."""
         if not plain:
             self.refused = "messages of several parts, or that wait for the last to arrive"
         self.calls.append(Message(sender, receiver, rows, ready))
 
     def rows_of_steps(self, ring: NDArray[np.int64], rows: Rows, steps: int, written: int) -> None:
-        """Note the steps of rings."""
+        """Note the steps of rings after their first step."""
         self.calls.append(RingSteps(ring, rows.reshape(ring.shape), steps, written))
 
     def end(self, schedule: Schedule) -> None:
-        """Check that all steps of a ring move equally much in the same way."""
+        """Refuse to leave out steps unless all steps of a ring move equally many elements in the
+        same style.
+        """
         styles = schedule.styles
         counts = schedule.pieces.count
         for style_numbers, first, size in self._rings:
-            ways = {
+            plain_styles = {
                 replace(styles[number], src_buffer=0, dst_buffer=0, op=0, channel=0)
                 for number in style_numbers
             }
-            if len(ways) > 1:
+            if len(plain_styles) > 1:
                 self.refused = "steps of a ring differ"
             if any((counts[k : k + size] != counts[first[0]]).any() for k in first.tolist()):
                 self.refused = "chunks of a ring differ"

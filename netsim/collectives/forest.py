@@ -1,6 +1,7 @@
 """Algorithms along trees: packed into given links, searched over time, double binary trees, chains.
 
-Each tree carries a part of the data piece by piece: up to its root as sums, down from it, or both.
+Each tree carries a part of the data, divided into pieces: sums up to its root, copies down from it,
+or both.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from netsim.schedule import schedule
 from netsim.schedule.schedule import COPY, IN, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Schedule
 from netsim.topology.graph import Floats, Sides, Topology, flow, scipy_part
 
-# **** Links ****
+# **** Connections between ranks ****
 
 MOST_RANKS = 128  # ranks between which connections are listed
 MOST_CHANNELS = 8  # channels whose connections are listed
@@ -29,17 +30,19 @@ MOST_CHANNELS = 8  # channels whose connections are listed
 
 @dataclass(frozen=True)
 class TreeLinks:
-    """The connections between `ranks` that pass no other rank, as columns.
+    """The connections between `ranks` ranks: routes from one rank to another that cross no third
+    rank.
 
-    An algorithm with a parameter `links` gets those of its cluster.
+    An algorithm with a parameter `links` gets those of its cluster. All fields but `ranks` and
+    `rate` have one entry for each connection.
 
     Args:
-        src: source of each connection.
-        dst: destination of each connection.
-        channel: channel of each connection.
+        src: rank where the connection begins.
+        dst: rank where it ends.
+        channel: channel that uses it.
         latency: seconds.
-        over: links of each connection, with the fraction of the bytes on each.
-        rate: bytes per second of each link.
+        over: the links of the connection, as (number of the link, fraction of the bytes on it).
+        rate: by number of the link, its bytes per second.
     """
 
     ranks: int
@@ -53,35 +56,41 @@ class TreeLinks:
     def __repr__(self) -> str:
         return f"Links({self.ranks} ranks, {digest(vars(self)).hex()})"
 
-    def seconds(self, way: int) -> float:
-        """Return the seconds per byte of a connection that nothing else uses."""
-        return max(part / self.rate[link] for link, part in self.over[way])
+    def seconds(self, connection: int) -> float:
+        """The seconds per byte of a connection if nothing else uses its links."""
+        return max(part / self.rate[link] for link, part in self.over[connection])
 
     @property
-    def back(self) -> "TreeLinks":
-        """The same with every connection reversed; the object itself if that makes no
+    def reversed_links(self) -> "TreeLinks":
+        """These connections with source and destination exchanged; this object if that makes no
         difference.
         """
         load = np.bincount([link for over in self.over for link, _ in over], minlength=1)
-        like = [sorted((self.rate[k], load[k], part) for k, part in over) for over in self.over]
-        ends = (self.src, self.dst), (self.dst, self.src)
-        here, there = (sorted(zip(*both, like, strict=True)) for both in ends)
-        return self if there == here else replace(self, src=self.dst, dst=self.src)
+        kinds = [
+            sorted((self.rate[link], load[link], fraction) for link, fraction in over)
+            for over in self.over
+        ]
+        forward = sorted(zip(self.src, self.dst, kinds, strict=True))
+        backward = sorted(zip(self.dst, self.src, kinds, strict=True))
+        return self if forward == backward else replace(self, src=self.dst, dst=self.src)
 
 
 def mesh(ranks: int) -> TreeLinks:
-    """Return a link from every rank to every other: the links if the topology is not known."""
+    """Connections of equal rate from every rank to every other, for use without a topology."""
     src, dst = (tuple(one.tolist()) for one in np.nonzero(~np.eye(ranks, dtype=bool)))
-    ways = len(src)
-    over = tuple(((way, 1.0),) for way in range(ways))
-    return TreeLinks(ranks, src, dst, (0,) * ways, (0.0,) * ways, over, (1.0,) * ways)
+    connections = len(src)
+    over = tuple(((connection, 1.0),) for connection in range(connections))
+    return TreeLinks(
+        ranks, src, dst, (0,) * connections, (0.0,) * connections, over, (1.0,) * connections
+    )
 
 
 def links_of(topology: Topology, gpus: NDArray[np.int32]) -> TreeLinks:
-    """Return the connections between the GPUs of a topology.
+    """The connections between the GPUs of a topology.
 
-    A pair of GPUs has a connection for each distinct route that its channels take, without those
-    that cross another GPU.
+    A pair of GPUs has one connection for each distinct route that its channels take. Routes that
+    cross another GPU or a dead link are left out. `gpus` are the numbers of the GPUs in the
+    topology, by rank.
     """
     n = len(gpus)
     wires = topology.links
@@ -90,7 +99,7 @@ def links_of(topology: Topology, gpus: NDArray[np.int32]) -> TreeLinks:
         message = f"ways are listed between up to {MOST_RANKS} ranks, not {n}"
         raise CollectiveError("algorithm", message)
     src, dst = np.nonzero(~np.eye(n, dtype=bool))
-    connections: dict[tuple[Any, ...], tuple[int, float]] = {}
+    channel_and_latency: dict[tuple[Any, ...], tuple[int, float]] = {}
     for channel in range(MOST_CHANNELS if topology.router.per_channel else 1):
         routes = topology.routes(gpus[src], gpus[dst], np.full(len(src), channel, np.int32))
         through = np.isin(wires.head[routes.link], nodes)
@@ -103,33 +112,40 @@ def links_of(topology: Topology, gpus: NDArray[np.int32]) -> TreeLinks:
             draws = tuple(zip(link.tolist(), part.tolist(), strict=True))
             if not through[hops].any():
                 ends = int(src[pair]), int(dst[pair])
-                connections.setdefault((*ends, draws), (channel, seconds))
-    ways = [(*key, *value) for key, value in sorted(connections.items())]
-    if not ways and n > 1:
+                channel_and_latency.setdefault((*ends, draws), (channel, seconds))
+    connections = [(*key, *value) for key, value in sorted(channel_and_latency.items())]
+    if not connections and n > 1:
         raise CollectiveError("algorithm", "not all ranks are joined by links")
-    columns: Any = zip(*ways, strict=True) if ways else ((),) * 5
+    columns: Any = zip(*connections, strict=True) if connections else ((),) * 5
     sources, targets, overs, channels, latency = columns
     number: dict[int, int] = {}  # equal for equal links
-    drawn = [[(number.setdefault(k, len(number)), part) for k, part in way] for way in overs]
+    drawn = [
+        [(number.setdefault(k, len(number)), part) for k, part in connection]
+        for connection in overs
+    ]
     rate = np.minimum(wires.bandwidth, wires.bandwidth[wires.bandwidth < np.inf].sum())[[*number]]
     over = tuple(map(tuple, drawn))
     return TreeLinks(n, sources, targets, channels, latency, over, tuple(rate.tolist()))
 
 
-# **** Pipes ****
+# **** Trees, and the moves of data along them ****
 
 Hop = tuple[int, int, int, int, int]  # tree, from, to, channel, queue that it keeps to (-1: none)
 Place = tuple[int, int]  # a buffer, and where in it
 WHOLE, OWN = range(2)  # offset in all data, or in the block of the tree's root; then scratch slots
-# By piece (row) and tree (column): offset in all data, offset in the root's block, elements.
+# Ranges of data by piece (row) and tree (column): offset in all data, offset in the root's block,
+# and length, in elements.
 Parts = tuple[Ints, Ints, Ints]
 
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Trees from `roots` to all other ranks, which share links in proportion to their weights.
+    """Trees that each reach all ranks from a root.
 
-    A hop waits for the hop that brings its data, and for the hops before it in its queue.
+    - `roots`: by tree, its root.
+    - `weights`: by tree, its part of the data and its share of links, relative to the other trees.
+    - `hops`: the hops of all trees, parents before children. A hop waits for the hop that brings
+      its data, and for the hop before it in its queue.
     """
 
     roots: tuple[int, ...]
@@ -137,11 +153,11 @@ class Forest:
     hops: tuple[Hop, ...]
 
 
-class Pipes:
-    """The moves of one piece of every tree.
+class TreeMoves:
+    """The moves of one piece along every tree, from which the rows of all pieces are written.
 
-    Each move waits for some others, and for the same move of the piece before or the move before it
-    in its queue.
+    A move is a transfer along one hop or a local sum. It waits for the moves that bring its data,
+    and for the move before it in its queue; without a queue, for the same move of the piece before.
     """
 
     def __init__(self, lanes: Lanes) -> None:
@@ -154,7 +170,15 @@ class Pipes:
         self.queues: dict[int, int] = {}  # the last move in each
 
     def _move(self, op: int, hop: Hop, source: Place, target: Place, waits: list[int]) -> list[int]:
-        """Add a move; return its number as a list."""
+        """Add a move; return its number as a list of one.
+
+        Args:
+            op: COPY, REDUCE or REDUCE_INPUT.
+            hop: the hop along which the data moves; from a rank to itself for a local sum.
+            source: buffer and place in it that are read.
+            target: buffer and place in it that are written.
+            waits: numbers of the moves that must have arrived.
+        """
         tree, src, dst, channel, queue = hop
         kind = schedule.LOCAL_COPY if src == dst else schedule.TRANSFER
         share = float(self.weights[tree])
@@ -169,11 +193,14 @@ class Pipes:
         self.waits.append(waits)
         return [number]
 
-    def collect(self, forest: Forest, parts: Parts, buffer: int) -> None:
-        """Add the sums up the trees to the outputs of roots, by way of a buffer.
+    def add_sums(self, forest: Forest, parts: Parts, buffer: int) -> None:
+        """Add the moves that sum the data of all ranks up the trees to the outputs of the roots.
 
-        Contributions of second and further children go to scratch memory, from which their parent
-        adds them.
+        Args:
+            parts: the ranges of data by piece and tree.
+            buffer: where ranks between leaves and root keep partial sums. The first child adds to
+                its parent's partial sum directly; the others send to scratch slots, from which the
+                parent adds them.
         """
         self.parts.append(parts)
         self.weights += forest.weights
@@ -198,8 +225,10 @@ class Pipes:
         for tree, root in enumerate(forest.roots):
             self.sums.setdefault(root, []).extend(ready.get((tree, root), []))
 
-    def spread(self, forest: Forest, parts: Parts, buffer: int) -> None:
-        """Add the copies down the trees, from a buffer of the roots to the outputs of all ranks."""
+    def add_copies(self, forest: Forest, parts: Parts, buffer: int) -> None:
+        """Add the moves that copy data down the trees, from `buffer` of the roots to all ranks'
+        outputs.
+        """
         first = len(self.weights)
         self.parts.append(parts)
         self.weights += forest.weights
@@ -211,7 +240,9 @@ class Pipes:
             ready[tree, child] = self._move(COPY, hop, source, (OUT, WHOLE), waits)
 
     def write(self) -> Schedule:
-        """Write every move of every piece, and the end of all ranks."""
+        """Write the rows of every move for every piece, and the marks that end all ranks; return
+        the schedule.
+        """
         lanes, builder, width = self.lanes, self.lanes.builder, len(self.moves)
         if not width:
             return lanes.close()
@@ -245,13 +276,13 @@ class Pipes:
 
 
 # Double binary tree (Sanders, Speck and Träff 2009; NCCL: src/graph/trees.cc, ncclGetDtree):
-# pipelined all-reduce. Each of two trees sums half of the data to its root and copies the result
-# back, piece by piece. Inner ranks of one tree are leaves of the other (even n), so that both
-# directions of all links are used.
+# pipelined all-reduce. Each of two trees sums half of the data at its root and copies the result
+# back, piece by piece. With an even number of ranks, inner ranks of one tree are leaves of the
+# other, so that both directions of all links are used.
 
 
 def parents(n: int) -> Ints:
-    """Return the parent of each rank in the first tree: leaves are the odd ranks, 0 is the root."""
+    """The parent of each rank in the first tree, -1 for its root 0. Odd ranks are leaves."""
     rank = np.arange(n)
     bit = rank & -rank
     up = (rank ^ bit) | (bit << 1)
@@ -260,17 +291,19 @@ def parents(n: int) -> Ints:
     return up
 
 
-def twin_names(n: int) -> list[int]:
-    """Return the name of each rank in the second tree: mirrored, or shifted by one if n is odd."""
+def names_in_second_tree(n: int) -> list[int]:
+    """The rank that takes the place of each rank of the first tree in the second one: mirrored (n -
+    1 - rank) if n is even, otherwise the next rank.
+    """
     return [n - 1 - rank if n % 2 == 0 else (rank + 1) % n for rank in range(n)]
 
 
 def double_tree(n: int) -> Forest:
-    """Return both trees, hop by hop from their roots."""
+    """Both binary trees of n ranks, with hops ordered from the roots down."""
     hops = list[Hop]()
     reached = [0]
     children = dict[int, list[int]]()
-    rename = twin_names(n)
+    rename = names_in_second_tree(n)
     for rank, parent in enumerate(parents(n).tolist()):
         children.setdefault(parent, []).append(rank)
     for up in reached:
@@ -283,13 +316,15 @@ def double_tree(n: int) -> Forest:
 def double_tree_all_reduce(
     collective: Collective, *, chunks: int | None = None, chunk_bytes: int | str | None = None
 ) -> Schedule:
-    """Return an all-reduce: sums go up and results come down, in `chunks` pieces per tree."""
+    """The all-reduce by a double binary tree, with `chunks` pieces in each tree or pieces of
+    `chunk_bytes`.
+    """
     half = (collective.count + 1) // 2
     element = collective.element_bytes
     k = piece_count(half, element, chunks, chunk_bytes)
     bounds = edges(collective.count, 2 * k)
     offset, count = (part.reshape(2, k).T for part in (bounds[:-1], np.diff(bounds)))
-    lanes = Lanes(collective).keep()
+    lanes = Lanes(collective).copy_local_data()
     forest = double_tree(collective.ranks)
     return up_and_down(lanes, forest, (offset, offset, count))
 
@@ -297,63 +332,72 @@ def double_tree_all_reduce(
 def chain(
     collective: Collective, *, chunks: int | None = None, chunk_bytes: int | str | None = None
 ) -> Schedule:
-    """Return a broadcast or reduce along the ranks, in `chunks` pieces or pieces of `chunk_bytes`.
+    """The broadcast or reduce along a chain of all ranks, in `chunks` pieces or pieces of
+    `chunk_bytes`.
 
-    With k pieces on n ranks it takes (n-1)·α + (n-2+k)·S/(kB): a rank sends the next piece as soon
-    as the last one has left, so only the first piece pays the latency of every hop.
+    With k pieces on n ranks, latency α, bandwidth B and size S it takes (n-1)·α + (n-2+k)·S/(kB): a
+    rank sends the next piece as soon as the last one has left, so only the first piece pays the
+    latency of every hop.
     """
     n = collective.ranks
     root = collective.root
-    way = -1 if collective.reducing else 1
+    direction = -1 if collective.reducing else 1
     k = piece_count(collective.count, collective.element_bytes, chunks, chunk_bytes)
     bounds = edges(collective.count, k)[:, None]
-    pipes = Pipes(Lanes(collective).keep())
-    line = ((root + way * np.arange(n)) % n).tolist()
+    moves = TreeMoves(Lanes(collective).copy_local_data())
+    line = ((root + direction * np.arange(n)) % n).tolist()
     forest = Forest((root,), (1,), tuple((0, *hop, 0, -1) for hop in pairwise(line)))
-    write, buffer = (pipes.collect, SCRATCH) if collective.reducing else (pipes.spread, IN)
+    write, buffer = (moves.add_sums, SCRATCH) if collective.reducing else (moves.add_copies, IN)
     write(forest, (bounds[:-1], bounds[:-1], np.diff(bounds, axis=0)), buffer)
-    return pipes.write()
+    return moves.write()
 
 
 def up_and_down(lanes: Lanes, forest: Forest, parts: Parts) -> Schedule:
-    """Return the schedule of sums up the trees and copies down the same trees."""
-    pipes = Pipes(lanes)
-    pipes.collect(forest, parts, OUT)
-    pipes.spread(forest, parts, OUT)
-    return pipes.write()
+    """The schedule that sums data up the trees and copies the sums down the same trees."""
+    moves = TreeMoves(lanes)
+    moves.add_sums(forest, parts, OUT)
+    moves.add_copies(forest, parts, OUT)
+    return moves.write()
 
 
-# **** Algorithms of given links ****
+# **** Algorithms on the links of a cluster ****
 
 
-def _along(
+def _schedule_along_trees(
     c: Collective, links: TreeLinks | None, find: Callable[[TreeLinks], Forest], pieces: int
 ) -> Schedule:
-    """Return a collective along the trees that `find` makes for its links; sums use reversed trees.
+    """The schedule of a collective along trees; sums go up trees found for the reversed
+    connections.
 
-    With `pieces` of 0, the number of pieces follows from their least size and a limit on rows.
+    Args:
+        links: the connections of the cluster (None: a mesh).
+        find: returns the trees for some connections.
+        pieces: the number of pieces of each tree; 0: what `LEAST_PIECE`, `MOST_PIECES` and
+            `MOST_ROWS` allow.
     """
     n = c.ranks
     everywhere = c.name == "all_reduce"
     if links is not None and not isinstance(links, TreeLinks):
         raise CollectiveError("links", f"follow from the cluster; leave them out, got {links!r}")
     connections = links or mesh(n)
-    pipes = Pipes(Lanes(c).keep())
-    up = [find(connections.back)] if c.reducing and n > 1 else []
+    moves = TreeMoves(Lanes(c).copy_local_data())
+    up = [find(connections.reversed_links)] if c.reducing and n > 1 else []
     down = [find(connections)] if (everywhere or not c.reducing) and n > 1 else []
     small = c.count * c.element_bytes // LEAST_PIECE
     hops = sum(len(forest.hops) for forest in (*up, *down))
     pieces = pieces or max(1, min(small, MOST_PIECES, MOST_ROWS // max(1, hops)))
     for forest in up:
         buffer = OUT if everywhere else SCRATCH
-        pipes.collect(forest, _parts(c, forest, pieces), buffer)
+        moves.add_sums(forest, _divided_pieces(c, forest, pieces), buffer)
     for forest in down:
-        pipes.spread(forest, _parts(c, forest, pieces), OUT if everywhere else IN)
-    return pipes.write()
+        moves.add_copies(forest, _divided_pieces(c, forest, pieces), OUT if everywhere else IN)
+    return moves.write()
 
 
-def _parts(collective: Collective, forest: Forest, pieces: int) -> Parts:
-    """Divide every piece of a block among the trees of its root, in proportion to their weights."""
+def _divided_pieces(collective: Collective, forest: Forest, pieces: int) -> Parts:
+    """The ranges of data by piece and tree: every piece of a root's block is divided among the
+    trees of this root in proportion to their weights.
+    """
     n = collective.ranks
     everywhere = collective.name == "all_reduce"
     roots = np.array(forest.roots)
@@ -376,8 +420,10 @@ def packed(
     chunks: int | None = None,
     chunk_bytes: int | str | None = None,
 ) -> Schedule:
-    """Return a collective along trees that fill the links, in `chunks` pieces or pieces of
-    `chunk_bytes`.
+    """The schedule of a collective along trees that use the links fully ("forest").
+
+    The trees carry `chunks` pieces each, or pieces of `chunk_bytes`; by default the number of
+    pieces follows from the size.
     """
     n = collective.ranks
     chunking = (chunks, chunk_bytes)
@@ -386,12 +432,14 @@ def packed(
     if chunking != (None, None):
         pieces = piece_count(collective.count, size, *chunking)
     supply = tuple(int(r == collective.root or collective.name not in ROOTED) for r in range(n))
-    return _along(collective, links, lambda links: _trees(links, supply), pieces)
+    return _schedule_along_trees(
+        collective, links, lambda links: _packed_forest(links, supply), pieces
+    )
 
 
 def searched(collective: Collective, *, links: TreeLinks | None = None, seed: int = 0) -> Schedule:
-    """Return the best schedule of a few greedy searches over time, with random numbers from
-    `seed` on.
+    """The fastest schedule of `TRIES` greedy searches over time ("synth"); `seed` starts their
+    random numbers.
     """
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise CollectiveError("seed", f"expected a whole number from 0 up, got {seed!r}")
@@ -406,16 +454,16 @@ def searched(collective: Collective, *, links: TreeLinks | None = None, seed: in
         best = min(tries, key=lambda attempt: attempt[0])
         return Forest(tuple(range(n)) * parts, (1,) * n * parts, tuple(best[1]))
 
-    return _along(collective, links, find, 1)
+    return _schedule_along_trees(collective, links, find, 1)
 
 
 ON_LINKS: dict[str, Callable[..., Schedule]] = {"forest": packed, "synth": searched}
 
-# **** Packed trees ****
-# As in ForestColl (arXiv 2402.06787), by a theorem of Edmonds: roots can send to all ranks at a
-# rate if no cut is narrower than what the roots on its source side send together. The best rates of
-# connections that share links are the solution of a linear program, whose constraints (cuts) are
-# added one by one. Trees are then grown hop by hop, such that the rest suffices for all others.
+# **** Packed trees **** As in ForestColl (arXiv 2402.06787), by a theorem of Edmonds: trees from
+# the roots to all ranks with given rates exist if and only if every cut carries what the roots on
+# its source side send together. The best rates of connections that share links are the solution of
+# a linear program, whose constraints (cuts) are added one by one until no cut is too narrow. Trees
+# are then grown hop by hop, each hop such that the remaining rates suffice to complete all trees.
 
 EXACT = 16  # ranks up to which trees are always packed; of more it takes seconds
 MOST_PACKED = 64  # ranks up to which trees are packed at all; of more it would take minutes
@@ -431,9 +479,12 @@ UNITS = 2**26  # integer rate of all roots together in maximum flows
 Group = tuple[list[int], int, list[int]]  # equal trees: ranks reached, number, connections
 
 
-def _short(links: TreeLinks, supply: Ints, rates: Ints) -> list[Sides]:
-    """Return the cuts across which connections with integer rates carry less than the roots
+def _narrow_cuts(links: TreeLinks, supply: Ints, rates: Ints) -> list[Sides]:
+    """The cuts that are too narrow: connections carry less across them than the roots before them
     send.
+
+    A cut is an array that says for each rank whether it is on the source side. `supply` (by rank)
+    and `rates` (by connection) are integers in the same unit.
     """
     roots = np.flatnonzero(supply)
     n = links.ranks
@@ -442,25 +493,29 @@ def _short(links: TreeLinks, supply: Ints, rates: Ints) -> list[Sides]:
     return [side[:n] for value, side in flows if value < supply.sum()]
 
 
-def _best(links: TreeLinks, supply: Ints, cuts: Sequence[Sides]) -> Floats:
-    """Return rates of connections that maximize the rate of a root, if only these cuts limit it.
+def _highest_rates(links: TreeLinks, supply: Ints, cuts: Sequence[Sides]) -> Floats:
+    """The rates of connections that maximize the rate of a root if only the given cuts limit it.
 
-    Rates are relative to the fastest link; the last value is the rate of a root. The solution is a
-    corner of the linear program: few connections are used.
+    Rates are relative to the fastest link; the last entry of the result is the rate of a root. The
+    solution is a corner of the linear program, so few connections are used.
     """
-    ways = len(links.src)
+    connections = len(links.src)
     src = np.array(links.src)
     dst = np.array(links.dst)
-    draws = [(link, way, part) for way, over in enumerate(links.over) for link, part in over]
-    link, way, part = (np.array(column) for column in zip(*draws, strict=True))
+    draws = [
+        (link, connection, part)
+        for connection, over in enumerate(links.over)
+        for link, part in over
+    ]
+    link, connection, part = (np.array(column) for column in zip(*draws, strict=True))
     sparse = scipy_part("sparse")
     rate = np.array(links.rate) / _fastest(links)
-    use = sparse.csr_array((part, (link, way)), shape=(len(rate), ways))
+    use = sparse.csr_array((part, (link, connection)), shape=(len(rate), connections))
     over = np.array([np.where(cut[src] & ~cut[dst], -1.0, 0.0) for cut in cuts])
     wanted = np.array([[float(supply[cut].sum())] for cut in cuts])
     table = sparse.bmat([[use, None], [over, wanted]], format="csr")
     most = np.concatenate([rate, np.zeros(len(cuts))])
-    gain = np.r_[np.zeros(ways), -1.0]
+    gain = np.r_[np.zeros(connections), -1.0]
     corner: Floats = scipy_part("optimize").linprog(gain, A_ub=table, b_ub=most).x
     if not corner[-1] > 0:
         raise CollectiveError("algorithm", "not all ranks are joined by links")
@@ -468,14 +523,15 @@ def _best(links: TreeLinks, supply: Ints, cuts: Sequence[Sides]) -> Floats:
 
 
 def _fastest(links: TreeLinks) -> float:
-    """The rate of the fastest link that connections use."""
+    """The rate of the fastest link of any connection, in bytes per second."""
     return max(links.rate[link] for over in links.over for link, _ in over)
 
 
-def _rates(links: TreeLinks, supply: Ints) -> tuple[float, list[Floats]]:
-    """Return the best rate of a root, and choices of rates of connections that reach it.
+def _rate_choices(links: TreeLinks, supply: Ints) -> tuple[float, list[Floats]]:
+    """The highest rate of a root, and up to two choices of rates of connections that reach it.
 
-    The first choice uses all connections equally, if that reaches the rate; the last one uses few.
+    The first choice divides every link equally among its connections, and exists if that reaches
+    the highest rate; the last choice uses few connections. Rates are relative to the fastest link.
     """
     users = np.zeros(len(links.rate))
     rate = np.array(links.rate)
@@ -485,23 +541,25 @@ def _rates(links: TreeLinks, supply: Ints) -> tuple[float, list[Floats]]:
     equal = np.array([min(rate[over] / users[over]) for over in used]) / _fastest(links)
     cuts = [~one for one in np.eye(links.ranks, dtype=bool) if supply[~one].any()]
     while True:
-        corner = _best(links, supply, cuts)
+        corner = _highest_rates(links, supply, cuts)
         unit = corner[-1] * supply.sum() / UNITS * (1 - 1e-5)
         fitting = list[Floats]()
         for rates in (equal, corner[:-1]):
             capacity = np.minimum(rates / unit, UNITS).astype(np.int64)
-            new = _short(links, supply * (UNITS // supply.sum()), capacity)
+            new = _narrow_cuts(links, supply * (UNITS // supply.sum()), capacity)
             fitting += [] if new else [rates]
         if not new:
             return float(corner[-1]), fitting
         cuts += new
 
 
-def _packed(links: TreeLinks, supply: Ints) -> list[Group]:
-    """Return trees that fill the links, in the fewest groups of equal trees that lose least.
+def _packed_groups(links: TreeLinks, supply: Ints) -> list[Group]:
+    """Trees that fill the links, as groups of equal trees.
 
-    If all ranks are connected equally, the trees are known: a star from each root, or from a single
-    root over every other rank.
+    The number of trees of each root is the least one with which the trees lose least of the rate
+    (`LOSSES`, `MULTIPLES`). In a mesh the trees are known: a star from each root; with a single
+    root, a tree for every other rank, in which this rank is the only child of the root and the
+    parent of all others.
     """
     n = links.ranks
     roots = np.flatnonzero(supply).tolist()
@@ -511,66 +569,74 @@ def _packed(links: TreeLinks, supply: Ints) -> list[Group]:
             return [([root], 1, star) for root, star in enumerate(stars)]
         top = stars[roots[0]]
         below = [
-            [way for way in stars[links.dst[first]] if links.dst[way] != roots[0]] for first in top
+            [
+                connection
+                for connection in stars[links.dst[first]]
+                if links.dst[connection] != roots[0]
+            ]
+            for first in top
         ]
         return [(roots, 1, [first, *rest]) for first, rest in zip(top, below, strict=True)]
-    if n > EXACT and (host_trees := _by_hosts(links, supply)):
+    if n > EXACT and (host_trees := _two_level_trees(links, supply)):
         return host_trees
     if n > MOST_PACKED:
         message = f"forest packs trees for up to {MOST_PACKED} ranks, not {n}; synth takes more"
         raise CollectiveError("algorithm", message)
-    best, choices = _rates(links, supply)
+    best, choices = _rate_choices(links, supply)
     counts = sorted({*MULTIPLES, links.ranks - 1})
     for loss, trees, rates in product(LOSSES, counts, choices):
         capacity = np.minimum(rates / best * trees / (1 - loss), trees * supply.sum())
         free = capacity.astype(np.int64)
-        if not _short(links, supply * trees, free):
+        if not _narrow_cuts(links, supply * trees, free):
             break
     todo: list[Group] = [([root], trees, []) for root in roots]
     done: list[Group] = []
     while todo:
-        reached, width, ways = todo.pop()
+        reached, width, connections = todo.pop()
         while len(reached) < links.ranks:
-            way, most = _next(links, free, (reached, width, ways), todo)
+            connection, most = _next_connection(links, free, (reached, width, connections), todo)
             if most < width:
-                todo.append(([*reached], width - most, [*ways]))
+                todo.append(([*reached], width - most, [*connections]))
             width = most
-            free[way] = free[way] - most
-            reached.append(links.dst[way])
-            ways.append(way)
-        done.append((reached, width, ways))
+            free[connection] = free[connection] - most
+            reached.append(links.dst[connection])
+            connections.append(connection)
+        done.append((reached, width, connections))
     return done
 
 
-def _by_hosts(links: TreeLinks, supply: Ints) -> list[Group]:
-    """Return stars from each root to some ranks of every host, and from these to the others of the
-    host.
+def _two_level_trees(links: TreeLinks, supply: Ints) -> list[Group]:
+    """Trees of two levels: from each root to some ranks of every other host, and from these to the
+    rest of their host. Empty if such trees are not good enough.
 
-    They are the best mixture of stars to one, two and all ranks of a host. A host is a set of ranks
-    that the fastest connections join. The result is empty if not all ranks of a host are joined
-    like that, or if cuts around ranks and hosts show that more is possible.
+    The result is the best mixture of trees that reach one, two and all ranks of a host directly. A
+    host is a set of ranks that the fastest connections join. The result is empty if the hosts do
+    not form a partition of the ranks, or if the cuts around ranks and hosts allow a higher rate.
     """
     roots = np.flatnonzero(supply).tolist()
-    seconds = np.array([links.seconds(way) for way in range(len(links.src))])
+    seconds = np.array([links.seconds(connection) for connection in range(len(links.src))])
     slowest = np.lexsort((np.array(links.latency), seconds))[::-1].tolist()
-    way = {(links.src[k], links.dst[k]): k for k in slowest}  # the fastest of parallel ones
-    fast = [ends for ends, k in way.items() if seconds[k] <= seconds.min() * (1 + 1e-9)]
+    between = {(links.src[k], links.dst[k]): k for k in slowest}  # the fastest of parallel ones
+    fast = [ends for ends, k in between.items() if seconds[k] <= seconds.min() * (1 + 1e-9)]
     hosts = {tuple(sorted({r, *(b for a, b in fast if a == r)})) for r in range(links.ranks)}
-    if len(way) < links.ranks * (links.ranks - 1) or sum(map(len, hosts)) > links.ranks:
+    if len(between) < links.ranks * (links.ranks - 1) or sum(map(len, hosts)) > links.ranks:
         return []
 
     def star(root: int, several: int) -> list[int]:
+        """The connections of a tree from `root` that reaches `several` ranks of every other host
+        directly.
+        """
         (members,) = (host for host in hosts if root in host)
-        ways = [way[root, rank] for rank in members if rank != root]
+        connections = [between[root, rank] for rank in members if rank != root]
         here = members.index(root)
         for host in sorted(hosts - {members}):
-            near = [way[root, host[(here + k) % len(host)]] for k in range(len(host))]
+            near = [between[root, host[(here + k) % len(host)]] for k in range(len(host))]
             first = sorted(near, key=lambda k: float(seconds[k]))
             heads = [links.dst[k] for k in first[:several]]
             rest = [links.dst[k] for k in first[several:]]
-            ways += first[:several]
-            ways += [way[heads[k % several], rank] for k, rank in enumerate(rest)]
-        return ways
+            connections += first[:several]
+            connections += [between[heads[k % several], rank] for k, rank in enumerate(rest)]
+        return connections
 
     kinds = [[([root], 1, star(root, n)) for root in roots] for n in (1, 2, max(map(len, hosts)))]
     lasts = np.array([_seconds_per_byte(links, kind) for kind in kinds]).T
@@ -582,11 +648,14 @@ def _by_hosts(links: TreeLinks, supply: Ints) -> list[Group]:
     )
     widths = np.round(np.where(mixed < FEW, 0, mixed) * STARS).astype(int).tolist()
     trees = [
-        (r, w, ways) for w, kind in zip(widths, kinds, strict=True) if w for r, _, ways in kind
+        (r, w, connections)
+        for w, kind in zip(widths, kinds, strict=True)
+        if w
+        for r, _, connections in kind
     ]
     around = [np.isin(np.arange(links.ranks), one) for one in (*hosts, *np.arange(links.ranks))]
     cuts = [~one for one in around if supply[~one].any()]
-    rate = _best(links, supply, cuts)[-1] * _fastest(links)
+    rate = _highest_rates(links, supply, cuts)[-1] * _fastest(links)
     return (
         trees
         if _seconds_per_byte(links, trees).max() * rate <= sum(widths) * (1 + LOSSES[3])
@@ -595,50 +664,66 @@ def _by_hosts(links: TreeLinks, supply: Ints) -> list[Group]:
 
 
 def _seconds_per_byte(links: TreeLinks, groups: Sequence[Group]) -> Floats:
-    """The seconds per byte of each root on every link."""
+    """By link, the seconds that it needs for one byte of each tree."""
     load = np.zeros(len(links.rate))
-    for _, width, ways in groups:
-        for link, part in (one for way in ways for one in links.over[way]):
+    for _, width, connections in groups:
+        for link, part in (one for connection in connections for one in links.over[connection]):
             load[link] += width * part
     return load / links.rate
 
 
-def _next(links: TreeLinks, free: Ints, group: Group, others: list[Group]) -> tuple[int, int]:
-    """Return a connection out of what trees have reached, near their root, and how many trees
-    may use it.
+def _next_connection(
+    links: TreeLinks, free: Ints, group: Group, others: list[Group]
+) -> tuple[int, int]:
+    """The next connection of a group of equal trees, and how many of these trees may use it.
+
+    The connection leads from a rank that the trees have reached, the earliest first, to one that
+    they have not. The number of trees leaves enough of `free` to complete all other groups.
+
+    Args:
+        free: by connection, how many more trees it can carry.
+        group: the group that grows.
+        others: the groups that are not complete.
     """
     src = np.array(links.src)
     dst = np.array(links.dst)
     inside = np.isin(np.arange(links.ranks), group[0])
     for rank in group[0]:
-        for way in np.flatnonzero((src == rank) & ~inside[dst] & (free > 0)).tolist():
+        for connection in np.flatnonzero((src == rank) & ~inside[dst] & (free > 0)).tolist():
             hops: list[tuple[Any, Any, Any]] = [(src, dst, free)]
             for number, (reached, width, _) in enumerate(others, links.ranks):
                 lone = len(reached) == 1
                 widths = np.full(len(reached), width)
                 hops.append((rank, reached[0] if lone else number, width))
                 hops += [] if lone else [(np.full(len(reached), number), reached, widths)]
-            room = flow(hops, rank, links.dst[way])[0] - sum(width for _, width, _ in others)
+            room = flow(hops, rank, links.dst[connection])[0] - sum(width for _, width, _ in others)
             if room > 0:
-                return way, min(group[1], room, int(free[way]))
+                return connection, min(group[1], room, int(free[connection]))
     raise AssertionError("trees that fit have room to grow")
 
 
 @lru_cache(maxsize=64)
-def _trees(links: TreeLinks, supply: tuple[int, ...]) -> Forest:
-    """The packed trees of these roots."""
-    groups = sorted(_packed(links, np.array(supply)))
-    ways = [(tree, way) for tree, group in enumerate(groups) for way in group[2]]
-    hops = [(tree, links.src[way], links.dst[way], links.channel[way], -1) for tree, way in ways]
+def _packed_forest(links: TreeLinks, supply: tuple[int, ...]) -> Forest:
+    """The packed trees of some connections as a Forest; `supply` is 1 for ranks that are roots,
+    else 0.
+    """
+    groups = sorted(_packed_groups(links, np.array(supply)))
+    connections = [
+        (tree, connection) for tree, group in enumerate(groups) for connection in group[2]
+    ]
+    hops = [
+        (tree, links.src[connection], links.dst[connection], links.channel[connection], -1)
+        for tree, connection in connections
+    ]
     roots = tuple(group[0][0] for group in groups)
     weights = tuple(group[1] for group in groups)
     return Forest(roots, weights, tuple(hops))
 
 
-# **** Searched hops ****
-# As in TACOS (arXiv 2304.05301): time advances from event to event, and each free connection takes
-# a part that its source has and its destination lacks, that which fewest ranks have first. Run
-# backwards, a rank that spreads a block sums it.
+# **** Searched hops **** As in TACOS (arXiv 2304.05301): time advances from event to event, and
+# each free connection takes a part of the data that its source has and its destination lacks; of
+# several, the part that the fewest ranks have. A schedule that copies a block to all ranks becomes
+# one that sums it if it runs backwards.
 
 TRIES = 4
 MOST_PARTS = 8
@@ -648,17 +733,22 @@ MOST_SEARCHED = 1 << 13
 def _search_hops(
     links: TreeLinks, parts: int, nbytes: float, random: "np.random.Generator"
 ) -> tuple[float, list[Hop]]:
-    """Search once; return the seconds that the result takes, and the hops in order of their
-    start.
+    """One greedy search: the seconds until all ranks have all data, and the hops ordered by start
+    time.
+
+    Args:
+        parts: parts of each rank's block; each part has a tree of its own.
+        nbytes: bytes of a part.
+        random: breaks ties between connections and between parts.
     """
     src = np.array(links.src)
     dst = np.array(links.dst)
     hops = list[Hop]()
-    seconds = np.array([nbytes * links.seconds(way) for way in range(len(src))])
+    seconds = np.array([nbytes * links.seconds(connection) for connection in range(len(src))])
     users: dict[int, list[int]] = {}
-    for way, over in enumerate(links.over):
+    for connection, over in enumerate(links.over):
         for link, _ in over:
-            users.setdefault(link, []).append(way)
+            users.setdefault(link, []).append(connection)
     held = np.tile(np.eye(links.ranks, dtype=bool), parts)
     free = np.zeros(len(src))
     claimed = held.copy()
@@ -670,20 +760,28 @@ def _search_hops(
             _, rank, tree = heappop(events)
             held[rank, tree] = True
         able = random.permutation(np.flatnonzero(free <= now))
-        for way in able[np.argsort(seconds[able], kind="stable")].tolist():
-            wanted = np.flatnonzero(held[src[way]] & ~claimed[dst[way]])
-            if free[way] > now or not len(wanted):
+        for connection in able[np.argsort(seconds[able], kind="stable")].tolist():
+            wanted = np.flatnonzero(held[src[connection]] & ~claimed[dst[connection]])
+            if free[connection] > now or not len(wanted):
                 continue
             have = claimed[:, wanted].sum(axis=0) + random.random(len(wanted))
             tree = int(wanted[have.argmin()])
-            end = now + float(seconds[way])
-            claimed[dst[way], tree] = True
-            for link, _ in links.over[way]:
+            end = now + float(seconds[connection])
+            claimed[dst[connection], tree] = True
+            for link, _ in links.over[connection]:
                 free[users[link]] = np.maximum(free[users[link]], end)
             heappush(events, (end, 0, 0))
-            heappush(events, (end + links.latency[way], int(dst[way]), tree))
-            queue = links.over[way][0][0]
-            hops.append((tree, links.src[way], links.dst[way], links.channel[way], queue))
+            heappush(events, (end + links.latency[connection], int(dst[connection]), tree))
+            queue = links.over[connection][0][0]
+            hops.append(
+                (
+                    tree,
+                    links.src[connection],
+                    links.dst[connection],
+                    links.channel[connection],
+                    queue,
+                )
+            )
     if not claimed.all():
         raise CollectiveError("algorithm", "not all ranks are joined by links")
     return now, hops

@@ -1,8 +1,10 @@
 """Recursive halving and doubling, Bruck's algorithms, binomial trees: partners at powers of two.
 
 All-reduce is a reduce-scatter by halving and an all-gather by doubling (Rabenseifner, 2004). Among
-n ranks the largest power of two form the core; each of the others (the odd ones of the first
-pairs) first hands its data to its even neighbour, and gets its result from there in the end."""
+n ranks the core is the largest power of two of them. The n - size other ranks are the odd ranks 1,
+3, 5 …: each first sends its data to the rank before it, and receives its result from that rank at
+the end.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,20 +19,28 @@ from netsim.schedule.schedule import IN, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Sch
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """The ranks of the core, the outsiders, and the first block of each member (and the end)."""
+    """The ranks of the core, the ranks outside of it, and the blocks of each core rank.
+
+    - `members`: the ranks of the core.
+    - `extras`: the ranks outside; the first members of the core each act for the next rank too.
+    - `first`: by member, the first block that it is responsible for, and at the end the number of
+      blocks.
+
+    With 5 ranks: members 0, 2, 3, 4; extras 1; first 0, 2, 3, 4, 5.
+    """
 
     members: Ints
     extras: Ints
     first: Ints
 
     @property
-    def folded(self) -> NDArray[np.bool_]:
-        """For each member, whether it also represents an outsider."""
+    def acts_for_extra(self) -> NDArray[np.bool_]:
+        """For each member, whether it also acts for a rank outside of the core."""
         return np.diff(self.first) > 1
 
 
 def core_of(n: int) -> Core:
-    """The core of n ranks: a member and its outsider own neighbouring blocks."""
+    """The core of n ranks."""
     size = 1 << (n.bit_length() - 1)
     extras = n - size
     first = np.arange(size + 1) + np.minimum(np.arange(size + 1), extras)
@@ -38,8 +48,10 @@ def core_of(n: int) -> Core:
 
 
 def all_reduce(collective: Collective, *, writer: RowWriter | None = None) -> Schedule:
-    """Halve down to one chunk a member of the core, then double back: 2·log2(n) steps."""
-    lanes = Lanes(collective, writer=writer).keep()
+    """All-reduce: halve down to one chunk for each member of the core, then double back: 2·log2(n)
+    steps.
+    """
+    lanes = Lanes(collective, writer=writer).copy_local_data()
     core = core_of(collective.ranks)
     size = len(core.members)
     odd = len(core.extras)
@@ -52,8 +64,8 @@ def all_reduce(collective: Collective, *, writer: RowWriter | None = None) -> Sc
     for distance in distances:
         first = distance == size // 2
         member, partner, low = _partners(size, distance)
-        op = np.where(core.folded[partner] | (not first), REDUCE, REDUCE_INPUT)
-        styles = lanes.styles(np.where(core.folded | (not first), OUT, IN), OUT, op)
+        op = np.where(core.acts_for_extra[partner] | (not first), REDUCE, REDUCE_INPUT)
+        styles = lanes.styles(np.where(core.acts_for_extra | (not first), OUT, IN), OUT, op)
         piece = lanes.builder.pieces(bounds[low + distance] - bounds[low], bounds[low])
         parts = [MessagePart(styles, piece)]
         lanes.send(core.members[member], core.members[partner], parts, step, ready=True)
@@ -65,8 +77,10 @@ def all_reduce(collective: Collective, *, writer: RowWriter | None = None) -> Sc
 
 
 def all_gather(collective: Collective, *, writer: RowWriter | None = None) -> Schedule:
-    """Partners exchange all they have (recursive doubling): log2(n) steps."""
-    lanes = Lanes(collective, writer=writer).keep()
+    """All-gather: partners exchange all blocks that they have (recursive doubling), in log2(n)
+    steps.
+    """
+    lanes = Lanes(collective, writer=writer).copy_local_data()
     core = core_of(collective.ranks)
     n = collective.ranks
     block = collective.count
@@ -76,29 +90,33 @@ def all_gather(collective: Collective, *, writer: RowWriter | None = None) -> Sc
     outer = MessagePart(lanes.styles(np.full(odd, IN), OUT), own_block[core.extras])
     lanes.send(core.extras, core.members[:odd], [outer], 0)
     step = 1 if odd else 0
-    lanes.settle(lanes.copies, core.members[:odd])
+    lanes.wait_for_own_rows(lanes.copies, core.members[:odd])
     size = len(core.members)
     if size > 1:
         member, partner, _ = _partners(size, 1)
         both = lanes.builder.pieces(np.diff(bounds[core.first]), bounds[core.first[:-1]])
-        piece = np.where(core.folded, both, own_block[core.members])
-        parts = [MessagePart(lanes.styles(np.where(core.folded, OUT, IN), OUT), piece)]
+        piece = np.where(core.acts_for_extra, both, own_block[core.members])
+        parts = [MessagePart(lanes.styles(np.where(core.acts_for_extra, OUT, IN), OUT), piece)]
         lanes.send(core.members[member], core.members[partner], parts, step)
-    lanes.settle(lanes.copies)
+    lanes.wait_for_own_rows(lanes.copies)
     step = _double(
         lanes, core, bounds[core.first], [2 << k for k in range(size.bit_length() - 2)], step + 1
     )
     low = np.zeros(odd, np.int64)
     high = np.full(odd, n)
     styles = lanes.styles(np.full(odd, OUT), OUT)
-    parts = writing.range_parts(lanes, writing.around(low, high, core.extras), bounds, styles)
+    parts = writing.range_parts(
+        lanes, writing.without_block(low, high, core.extras), bounds, styles
+    )
     lanes.send(core.members[:odd], core.extras, parts, step)
     return lanes.close()
 
 
 def reduce_scatter(collective: Collective, *, writer: RowWriter | None = None) -> Schedule:
-    """Partners hand each other the half that is the other's (recursive halving): log2(n) steps."""
-    lanes = Lanes(collective, writer=writer).keep()
+    """Reduce-scatter: each of two partners sends the half of the blocks that the other one keeps
+    (recursive halving), in log2(n) steps.
+    """
+    lanes = Lanes(collective, writer=writer).copy_local_data()
     core = core_of(collective.ranks)
     n = collective.ranks
     odd = len(core.extras)
@@ -112,8 +130,8 @@ def reduce_scatter(collective: Collective, *, writer: RowWriter | None = None) -
         first = distance == size // 2
         member, partner, low = _partners(size, distance)
         blocks = (core.first[low], core.first[low + distance])
-        op = np.where(core.folded[partner] | (not first), REDUCE, REDUCE_INPUT)
-        source = np.where(core.folded | (not first), SCRATCH, IN)
+        op = np.where(core.acts_for_extra[partner] | (not first), REDUCE, REDUCE_INPUT)
+        source = np.where(core.acts_for_extra | (not first), SCRATCH, IN)
         parts = _summands(lanes, core.members[partner], *blocks, source, op)
         lanes.send(core.members[member], core.members[partner], parts, step, ready=True)
         step += 1
@@ -124,7 +142,9 @@ def reduce_scatter(collective: Collective, *, writer: RowWriter | None = None) -
 
 
 def _partners(size: int, distance: int) -> tuple[Ints, Ints, Ints]:
-    """Members, their partners, and the first member of the partner's half in a halving step."""
+    """All members by number, the partner of each at this distance, and the first member of the half
+    of blocks that the partner keeps in this halving step.
+    """
     member = np.arange(size)
     partner = member ^ distance
     return member, partner, partner & -distance
@@ -133,7 +153,11 @@ def _partners(size: int, distance: int) -> tuple[Ints, Ints, Ints]:
 def _double(
     lanes: Lanes, core: Core, bounds: NDArray[np.int64], distances: list[int], step: int
 ) -> int:
-    """Partners at growing distances copy to each other all that they have, in OUT."""
+    """Append the steps of a doubling; return the number of the next step.
+
+    In each step, partners at the next distance send each other all that they have in OUT. `bounds`
+    says where the data of each member begins, in elements.
+    """
     size = len(core.members)
     style = lanes.styles(np.full(size, OUT), OUT)
     for distance in distances:
@@ -148,11 +172,20 @@ def _double(
 def _summands(
     lanes: Lanes, receiver: Ints, low: Ints, high: Ints, source: Ints, op: Ints
 ) -> list[MessagePart]:
-    """Blocks low … high-1: the receiver's own is summed up in OUT, the rest in SCRATCH."""
+    """Parts of messages with blocks low … high - 1, which receivers sum: their own block in OUT,
+    the others in SCRATCH.
+
+    Args:
+        receiver: receiver of each message.
+        low: first block of each message.
+        high: the block after the last one.
+        source: buffer of each sender.
+        op: REDUCE or REDUCE_INPUT, by message.
+    """
     block = lanes.collective.count
     bounds = np.arange(lanes.ranks + 1) * block
     rest = writing.range_parts(
-        lanes, writing.around(low, high, receiver), bounds, lanes.styles(source, SCRATCH, op)
+        lanes, writing.without_block(low, high, receiver), bounds, lanes.styles(source, SCRATCH, op)
     )
     receiver_offset = bounds[receiver]
     piece = lanes.builder.pieces(
@@ -161,15 +194,17 @@ def _summands(
     return [*rest, MessagePart(lanes.styles(source, OUT, op), piece)]
 
 
-# Bruck's algorithms for any number of ranks (Bruck et al., 1997): ceil(log2 n) steps.
-# All-gather: in step s everyone sends all that it has, or what is still missing, to the rank 2^s
-# before it. All-to-all: a block that must go j ranks on moves 2^s ranks in each step s whose bit is
-# set in j. Blocks are put where they belong without rotating them first or last, in several parts.
+# Bruck's algorithms for any number of ranks (Bruck et al., 1997): ceil(log2 n) steps. All-gather:
+# in step s every rank sends all blocks that it has, or those that are still missing, to the rank
+# 2^s before it. All-to-all: a block whose destination is j ranks further moves by 2^s ranks in each
+# step s whose bit is set in j. Bruck rotates blocks locally before the first and after the last
+# step; here each block is sent to its final place instead, which divides messages into several
+# parts.
 
 
 def bruck_all_gather(collective: Collective) -> Schedule:
-    """The number of blocks that everyone has doubles every step."""
-    lanes = Lanes(collective).keep()
+    """All-gather after Bruck: the number of blocks on every rank doubles in each step."""
+    lanes = Lanes(collective).copy_local_data()
     n = collective.ranks
     block = collective.count
     ranks = np.arange(n)
@@ -179,17 +214,19 @@ def bruck_all_gather(collective: Collective) -> Schedule:
             own_block = lanes.builder.pieces(np.full(n, block), 0, bounds[:-1])
             parts = [MessagePart(lanes.styles(np.full(n, IN), OUT), own_block)]
         else:
-            ranges = writing.wrapped(ranks, min(1 << s, n - (1 << s)), n)
+            ranges = writing.ranges_mod(ranks, min(1 << s, n - (1 << s)), n)
             parts = writing.range_parts(lanes, ranges, bounds, lanes.styles(np.full(n, OUT), OUT))
         lanes.send(ranks, (ranks - (1 << s)) % n, parts, s)
         if s == 0:
-            lanes.settle(lanes.copies)
+            lanes.wait_for_own_rows(lanes.copies)
     return lanes.close()
 
 
 def bruck_alltoall(collective: Collective) -> Schedule:
-    """Few messages, but each block is sent up to log2(n) times: for small blocks."""
-    lanes = Lanes(collective).keep()
+    """All-to-all after Bruck: log2(n) messages a rank, but each block is sent up to log2(n) times;
+    good for small blocks.
+    """
+    lanes = Lanes(collective).copy_local_data()
     n = collective.ranks
     ranks = np.arange(n)
     blocks = collective.blocks()
@@ -201,7 +238,11 @@ def bruck_alltoall(collective: Collective) -> Schedule:
 
 
 def _moved(lanes: Lanes, blocks: Blocks, j: int, s: int) -> MessagePart:
-    """The blocks that must go j ranks on, moving by 2^s; in between they lie in scratch slots."""
+    """The part of all messages of step s with the blocks whose destination is j ranks after their
+    origin.
+
+    Between their first and last step, blocks lie in scratch slots.
+    """
     n = lanes.ranks
     done = j & ((1 << s) - 1)
     origin = (np.arange(n) - done) % n
@@ -215,22 +256,24 @@ def _moved(lanes: Lanes, blocks: Blocks, j: int, s: int) -> MessagePart:
     return MessagePart(np.full(n, style, np.int32), lanes.builder.pieces(count, source, target))
 
 
-# Binomial trees over whole buffers. Ranks are counted from the root on. In round s of a broadcast
-# every v < 2^s hands the data to v + 2^s; a reduce runs backwards. A rank's next message waits
-# until its last one has arrived, as with blocking sends, so that each of the ceil(log2 n) rounds
-# takes α + S/B.
+# Binomial trees over whole buffers. Ranks are counted from the root on: v = (rank - root) mod n. In
+# round s of a broadcast every v < 2^s sends the data to v + 2^s; a reduce runs backwards. In a
+# broadcast a rank's next message waits until its last one has arrived, as with blocking sends, so
+# that each of the ceil(log2 n) rounds takes α + S/B (latency plus size over bandwidth).
 
 
 def broadcast(collective: Collective, *, writer: RowWriter | None = None) -> Schedule:
-    """The ranks that have the data double every round."""
-    lanes = Lanes(collective, writer=writer).keep()
+    """Broadcast along a binomial tree: the number of ranks that have the data doubles
+    every round.
+    """
+    lanes = Lanes(collective, writer=writer).copy_local_data()
     _spread(lanes, collective.root, IN, 0)
     return lanes.close()
 
 
 def reduce(collective: Collective, *, writer: RowWriter | None = None) -> Schedule:
-    """The ranks that have partial sums halve every round."""
-    lanes = Lanes(collective, writer=writer).keep()
+    """Reduce along a binomial tree: the number of ranks with partial sums halves every round."""
+    lanes = Lanes(collective, writer=writer).copy_local_data()
     _collect(lanes, collective.root, SCRATCH)
     return lanes.close()
 
@@ -238,14 +281,17 @@ def reduce(collective: Collective, *, writer: RowWriter | None = None) -> Schedu
 def binomial_all_reduce(
     collective: Collective, *, root: int = 0, writer: RowWriter | None = None
 ) -> Schedule:
-    """A reduce to one root, then a broadcast from there."""
-    lanes = Lanes(collective, writer=writer).keep()
+    """All-reduce: a reduce to the rank `root`, then a broadcast from there, both along a binomial
+    tree.
+    """
+    lanes = Lanes(collective, writer=writer).copy_local_data()
     root = writing.rank_of("root", root, collective.ranks)
     _spread(lanes, root, OUT, _collect(lanes, root, OUT))
     return lanes.close()
 
 
 def _spread(lanes: Lanes, root: int, from_buffer: int, step: int) -> int:
+    """Append the rounds of a broadcast from `root`; return the number of the next step."""
     n = lanes.ranks
     piece = lanes.builder.pieces(lanes.collective.count)
     for s in range(writing.ceil_log2(n)):
@@ -260,7 +306,10 @@ def _spread(lanes: Lanes, root: int, from_buffer: int, step: int) -> int:
 
 
 def _collect(lanes: Lanes, root: int, elsewhere: int) -> int:
-    """Sum up into OUT at the root and into the buffer `elsewhere` on the others."""
+    """Append the rounds of a reduce; return the number of rounds.
+
+    The root sums in OUT, the other ranks in the buffer `elsewhere`.
+    """
     n = lanes.ranks
     rounds = writing.ceil_log2(lanes.ranks)
     piece = lanes.builder.pieces(lanes.collective.count)

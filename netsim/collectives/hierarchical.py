@@ -1,8 +1,9 @@
-"""Hierarchical algorithms: inside groups of consecutive ranks first, then across them.
+"""Hierarchical algorithms: first inside groups of consecutive ranks, then between the groups.
 
-All-reduce: reduce-scatter inside each group, all-reduce across, all-gather inside. Every rank of a
-group carries its part of the data across, on a ring with the ranks of the same place in the other
-groups; so each link between groups carries 2(g-1)/g of S/m only."""
+All-reduce of size S on g groups of m ranks: reduce-scatter inside each group, all-reduce between
+groups, all-gather inside each group. Between groups, the ranks with the same place in their groups
+form a ring, each for its m-th of the data; so each link between groups carries 2(g-1)/g · S/m.
+"""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -33,15 +34,19 @@ def all_reduce(
     groups: Sequence[Sequence[int]] | None = None,
     writer: RowWriter | None = None,
 ) -> Schedule:
-    """Rings inside groups of `node_size` consecutive ranks (or given `groups`) and across them."""
-    lanes = Lanes(collective, writer=writer).keep()
+    """All-reduce by rings inside groups and between them.
+
+    Groups are `node_size` consecutive ranks, or those of `groups`.
+    """
+    lanes = Lanes(collective, writer=writer).copy_local_data()
     inside = groups_of(collective.ranks, node_size, groups)
     g, m = inside.shape
     bounds = edges(collective.count, m * g)
     fine = lanes.builder.pieces(np.diff(bounds), bounds[:-1]).reshape(m, g)
     coarse = lanes.builder.pieces(np.tile(np.diff(bounds[::g]), g), np.tile(bounds[:-1:g], g))
     step = _rings(lanes, inside, [FIRST, *[SUM] * (m - 2)][: m - 1], coarse[0], 0, 0)
-    # The p-th of a group has summed up chunk p + 1: ring c consists of those that have chunk c.
+    # After the reduce-scatter the p-th rank of a group has the sum of chunk p + 1 (mod m), so ring
+    # c between the groups consists of the ranks that have chunk c.
     across = np.roll(inside, 1, 1).T
     sums = [ADD] * (g - 1) if m > 1 else [FIRST, *[SUM] * (g - 2)][: g - 1]
     step = _rings(lanes, across, sums + [HAND_ON] * (g - 1), fine[0, 0], 0, step)
@@ -57,19 +62,24 @@ def _rings(
     start: int,
     step: int,
 ) -> int:
+    """Append the steps of rings with `members` (a line for each ring); return the number of the
+    next step.
+
+    The arguments are those of `pass_around`; `phases` are the styles by step.
+    """
     styles = np.repeat(channel_styles(lanes, phases, 1), len(members), axis=1)
     first = np.full(len(phases), first_piece)
     return pass_around(lanes, members, styles, first, start, step=step, ready=ADD in phases)
 
 
-# Broadcast and reduce of large data in two halves (van de Geijn; Thakur et al., 2005).
-# A broadcast scatters the data down a binomial tree and gathers it everywhere around a ring; a
-# reduce scatters sums around a ring and gathers them up a binomial tree. Chunk v belongs to the
-# v-th rank from the root on.
+# Broadcast and reduce of large data in two halves (van de Geijn; Thakur et al., 2005). A broadcast
+# scatters the data down a binomial tree and then all-gathers it around a ring; a reduce
+# reduce-scatters around a ring and then gathers the sums up a binomial tree. Chunk v belongs to the
+# v-th rank, counted from the root on.
 
 
 def broadcast(collective: Collective) -> Schedule:
-    """Scatter along a binomial tree, then all-gather around a ring."""
+    """Broadcast: scatter along a binomial tree, then all-gather around a ring."""
     lanes = Lanes(collective)
     root = collective.root
     n = collective.ranks
@@ -93,8 +103,8 @@ def broadcast(collective: Collective) -> Schedule:
 
 
 def reduce(collective: Collective) -> Schedule:
-    """Reduce-scatter around a ring, then gather along a binomial tree."""
-    lanes = Lanes(collective).keep()
+    """Reduce: reduce-scatter around a ring, then gather along a binomial tree."""
+    lanes = Lanes(collective).copy_local_data()
     root = collective.root
     n = collective.ranks
     bounds = edges(collective.count, n)
@@ -116,10 +126,11 @@ def reduce(collective: Collective) -> Schedule:
     return lanes.close()
 
 
-# **** All-to-all ****
-# Blocks first go to the rank of the receiver's place in the own group. From there they cross, so
-# that between two groups there is one message a rank, not one a pair of ranks. What comes from one
-# group lies together in the output.
+# **** All-to-all **** The peers of a rank are the ranks with the same place in other groups. A
+# block first moves inside its group to the peer of its destination, where all blocks of the group
+# for this destination lie side by side in scratch. From there they cross as one message, which is
+# contiguous in the output too: between two groups there is one message a rank instead of one for
+# each pair of ranks.
 
 Offsets = NDArray[np.int64]
 STAGE = schedule.Style(schedule.LOCAL_COPY, 0, IN, SCRATCH)
@@ -129,10 +140,13 @@ CHECKED = 6  # of these
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Blocks on their way between g groups of m ranks: numbers of elements, and where they lie.
+    """Where the blocks of an all-to-all between g groups of m ranks lie, in elements.
 
-    Equal blocks (`block` elements) follow from formulas. Otherwise `tables` are counts, and places
-    in the input, in the output and in scratch, by source and destination rank."""
+    If all blocks have `block` elements, all offsets follow from formulas. Otherwise `tables` has
+    four matrices by source rank and destination rank: counts, offsets in the input, and offsets in
+    the output; the last one has the offsets in scratch by rank that keeps a block and by group and
+    place for which (see `scratch_offset`).
+    """
 
     g: int
     m: int
@@ -140,28 +154,32 @@ class Staging:
     tables: tuple[Offsets, Offsets, Offsets, Offsets] | None = None
 
     def count(self, rank: Ints, to: Ints) -> Offsets:
-        """The number of elements that a rank has for the rank `to`."""
+        """The number of elements that `rank` sends to the rank `to`."""
         if self.tables is None:
             return np.full(np.broadcast(rank, to).shape, self.block)
         return _long(self.tables[0][rank, to])
 
     def input_offset(self, rank: Ints, to: Ints) -> Offsets:
-        """Where these elements lie in the input of the rank."""
+        """Where the block of `rank` for the rank `to` begins in the input of `rank`."""
         return _long(to * self.block) if self.tables is None else _long(self.tables[1][rank, to])
 
     def output_offset(self, rank: Ints, to: Ints) -> Offsets:
-        """Where these elements must go in the output of the rank `to`."""
+        """Where the block of `rank` for the rank `to` begins in the output of `to`."""
         return _long(rank * self.block) if self.tables is None else _long(self.tables[2][rank, to])
 
-    def staged(self, rank: Ints, b: Ints, i: Ints | int) -> Offsets:
-        """Where a rank keeps the elements of its group's i-th rank for its peer in group b."""
+    def scratch_offset(self, rank: Ints, b: Ints, i: Ints | int) -> Offsets:
+        """Where the block of the i-th rank of a group for a rank in group b begins in scratch
+        memory.
+
+        `rank` is the rank of the sender's group that keeps the block: the peer of the destination.
+        """
         if self.tables is None:
             skipped = np.where(b > rank // self.m, self.m, 0)
             return _long((b * self.m + i - skipped) * self.block)
         return _long(self.tables[3][rank, b * self.m + i])
 
-    def crossing(self, rank: Ints, b: Ints) -> Offsets:
-        """What a rank's group has for its peer in group b."""
+    def count_between(self, rank: Ints, b: Ints) -> Offsets:
+        """The number of elements that a rank's group sends to the peer of this rank in group b."""
         if self.tables is None:
             return np.full(np.broadcast(rank, b).shape, self.m * self.block)
         group = rank // self.m * self.m
@@ -173,19 +191,24 @@ def _long(values: ArrayLike) -> Offsets:
     return np.asarray(values, np.int64)
 
 
-def _each_for(steps: Ints, ranks: Ints) -> tuple[Offsets, Offsets]:
-    """All of some ranks for each step: steps and ranks, one after the other."""
+def _pairs_of(steps: Ints, ranks: Ints) -> tuple[Offsets, Offsets]:
+    """All pairs of a step and a rank, as two columns: the ranks of the first step, then of the next
+    one.
+    """
     return _long(np.repeat(steps, len(ranks))), _long(np.tile(ranks, len(steps)))
 
 
 def alltoall(
     collective: Collective, *, node_size: int | None = None, writer: RowWriter | None = None
 ) -> Schedule:
-    """Groups are `node_size` consecutive ranks (default: up to 8)."""
-    lanes = Lanes(collective, writer=writer).keep()
+    """All-to-all through peers in groups of `node_size` consecutive ranks.
+
+    By default a group has the largest number of ranks up to 8 that divides the number of ranks.
+    """
+    lanes = Lanes(collective, writer=writer).copy_local_data()
     g, m = groups_of(collective.ranks, node_size).shape
     if isinstance(lanes.writer, TextbookSketch):  # a short description is all that it needs
-        _describe(lanes.writer, collective, g, m)
+        _note_hops(lanes.writer, collective, g, m)
         return lanes.close()
     if m == 1:
         exchange(lanes, *everyone_else(lanes.ranks), paired=False)
@@ -193,19 +216,26 @@ def alltoall(
     staging = _staging(collective, g, m)
     everyone = np.arange(g * m)
     ranks = everyone[lanes.writer.written(everyone)]
-    copies = _stage_own(lanes, staging, ranks)
-    _across(lanes, staging, ranks, copies, _inside(lanes, staging, ranks))
+    copies = _copy_own_blocks(lanes, staging, ranks)
+    _messages_between_groups(
+        lanes, staging, ranks, copies, _messages_inside_groups(lanes, staging, ranks)
+    )
     return lanes.close()
 
 
 def alltoallv(collective: Collective, *, node_size: int | None = None) -> Schedule:
-    """The same with blocks of any size, which is never folded."""
+    """All-to-all through peers with blocks of any size; it takes no writer, so it is always written
+    in full.
+    """
     return alltoall(collective, node_size=node_size)
 
 
-def _describe(sketch: TextbookSketch, collective: Collective, g: int, m: int) -> None:
-    """Note the hops inside groups, and those between groups at some distances (at all distances if
-    there are few). Hops at other distances only check the classes that follow from these."""
+def _note_hops(sketch: TextbookSketch, collective: Collective, g: int, m: int) -> None:
+    """Note in a sketch the hops of the all-to-all inside groups and between groups.
+
+    If there are many groups, hops between groups are noted at some distances only; those at other
+    distances only check the classes of equal lanes that follow.
+    """
     if m == 1:
         sketch.refused = "groups have one rank each"
         return
@@ -226,7 +256,12 @@ def _describe(sketch: TextbookSketch, collective: Collective, g: int, m: int) ->
 
 
 def distances(g: int, n: int) -> tuple[set[int], set[int]]:
-    """Distances between groups that are sketched, and those that check what was found so."""
+    """The distances between groups whose hops are noted in a sketch, and those whose hops only
+    check it.
+
+    Up to `MOST_HOPS` hops all distances are noted. Beyond that, five are noted, and `CHECKED`
+    random ones of the others check. `g`: number of groups; `n`: number of ranks.
+    """
     if g * n <= MOST_HOPS:
         return set(range(1, g)), set()
     sketched = {1, 2, 3, g // 2, g - 1}
@@ -236,6 +271,7 @@ def distances(g: int, n: int) -> tuple[set[int], set[int]]:
 
 
 def _staging(collective: Collective, g: int, m: int) -> Staging:
+    """Where the blocks of a collective lie on their way between g groups of m ranks."""
     if collective.name == "alltoall":
         return Staging(g, m, collective.count)
     blocks = collective.blocks()
@@ -247,21 +283,29 @@ def _staging(collective: Collective, g: int, m: int) -> Staging:
     return Staging(g, m, 0, (blocks.count, blocks.in_offset, blocks.out_offset, offset))
 
 
-def _stage_own(lanes: Lanes, s: Staging, ranks: Ints) -> Rows:
-    """Copy what a rank has for its own peers to where it crosses from: row by (u, rank)."""
-    u, rank = _each_for(np.arange(s.g - 1), ranks)
+def _copy_own_blocks(lanes: Lanes, s: Staging, ranks: Ints) -> Rows:
+    """Write the local copies of the blocks of `ranks` for their own peers into scratch; return
+    their rows.
+
+    Rows are ordered by the distance of the peer's group, then by rank.
+    """
+    u, rank = _pairs_of(np.arange(s.g - 1), ranks)
     group, place = np.divmod(rank, s.m)
     b = (group + u + 1) % s.g
     final = b * s.m + place
     piece = lanes.builder.pieces(
-        s.count(rank, final), s.input_offset(rank, final), s.staged(rank, b, place)
+        s.count(rank, final), s.input_offset(rank, final), s.scratch_offset(rank, b, place)
     )
     return lanes.builder.rows(lanes.writer.styles(lanes.builder, STAGE, rank), rank, rank, piece)
 
 
-def _inside(lanes: Lanes, s: Staging, ranks: Ints) -> Rows:
-    """Blocks for the peers of every other rank of the group go to that rank; row by (t, u, rank),
-    where t - 1 is the distance inside the group, u that between the groups."""
+def _messages_inside_groups(lanes: Lanes, s: Staging, ranks: Ints) -> Rows:
+    """Write the messages inside groups; return their rows as an array [t, u, number of the rank in
+    `ranks`].
+
+    In step t every rank sends to the rank at distance t + 1 in its group one block for each group:
+    u is the distance to that group (0: the own group, for which the block is at its destination).
+    """
     g = s.g
     m = s.m
     k = len(ranks)
@@ -272,7 +316,7 @@ def _inside(lanes: Lanes, s: Staging, ranks: Ints) -> Rows:
     to = group * m + (place + t + 1) % m
     b = (group + u) % g
     final = b * m + to % m
-    target = np.where(u == 0, s.output_offset(rank, final), s.staged(to, b, place))
+    target = np.where(u == 0, s.output_offset(rank, final), s.scratch_offset(to, b, place))
     piece = lanes.builder.pieces(s.count(rank, final), s.input_offset(rank, final), target)
     before = len(lanes.builder) + np.arange(-k, len(rank) - k)
     before[:k] = -1
@@ -285,13 +329,22 @@ def _inside(lanes: Lanes, s: Staging, ranks: Ints) -> Rows:
         step=t,
         after=[(before, IN_ORDER)],
     )
-    lanes.passed(ranks, rows[-k:], m - 2)
+    lanes.set_last_rows(ranks, rows[-k:], m - 2)
     lanes.wait(lanes.writer.representatives(to[u == 0]), rows[u == 0])
     return rows.reshape(shape)
 
 
-def _across(lanes: Lanes, s: Staging, ranks: Ints, copies: Rows, inside: Rows) -> None:
-    """What a group's ranks have for one rank of another group crosses in one message."""
+def _messages_between_groups(
+    lanes: Lanes, s: Staging, ranks: Ints, copies: Rows, inside: Rows
+) -> None:
+    """Write the messages between groups: each has all blocks of a group for one rank of another
+    group.
+
+    Args:
+        ranks: the ranks whose messages are written.
+        copies: rows of `_copy_own_blocks`.
+        inside: rows of `_messages_inside_groups`.
+    """
     g = s.g
     m = s.m
     k = len(ranks)
@@ -299,18 +352,18 @@ def _across(lanes: Lanes, s: Staging, ranks: Ints, copies: Rows, inside: Rows) -
         return
     number = np.full(g * m, -1)
     number[ranks] = np.arange(k)
-    u, rank = _each_for(np.arange(1, g), ranks)
+    u, rank = _pairs_of(np.arange(1, g), ranks)
     group, place = np.divmod(rank, m)
     b = (group + u) % g
     to = b * m + place
     piece = lanes.builder.pieces(
-        s.crossing(rank, b), s.staged(rank, b, 0), s.output_offset(group * m, to)
+        s.count_between(rank, b), s.scratch_offset(rank, b, 0), s.output_offset(group * m, to)
     )
     before = len(lanes.builder) + np.arange(-k, len(rank) - k)
     before[:k] = lanes.last[ranks]
-    staged = np.full(len(u), -1, np.int32)
-    staged[: len(copies)] = copies
-    after: list[tuple[Ints, schedule.Lag]] = [(before, IN_ORDER), (staged, IN_ORDER)]
+    scratch_offset = np.full(len(u), -1, np.int32)
+    scratch_offset[: len(copies)] = copies
+    after: list[tuple[Ints, schedule.Lag]] = [(before, IN_ORDER), (scratch_offset, IN_ORDER)]
     for t in range(m - 1):
         sender = number[lanes.writer.representatives(group * m + (place - t - 1) % m)]
         after.append((inside[t, u, sender], ARRIVED))
@@ -318,11 +371,17 @@ def _across(lanes: Lanes, s: Staging, ranks: Ints, copies: Rows, inside: Rows) -
     styles = lanes.writer.styles(lanes.builder, style, rank)
     rows = lanes.builder.rows(styles, rank, to, piece, step=m - 2 + u, after=after)
     lanes.last[ranks] = rows[-k:]
-    _arrive(lanes, s, ranks, rows.reshape(g - 1, k), number)
+    _wait_for_other_groups(lanes, s, ranks, rows.reshape(g - 1, k), number)
 
 
-def _arrive(lanes: Lanes, s: Staging, ranks: Ints, rows: Rows, number: Ints) -> None:
-    """Every rank waits for what crosses to it."""
+def _wait_for_other_groups(lanes: Lanes, s: Staging, ranks: Ints, rows: Rows, number: Ints) -> None:
+    """Let the end of every rank wait for all messages to it from other groups.
+
+    Args:
+        rows: the rows of the messages, by distance between groups - 1 and number of the sender in
+            `ranks`.
+        number: by rank, its number in `ranks`.
+    """
     if len(ranks) == s.g * s.m:
         for u in range(1, s.g):
             lanes.wait((ranks + u * s.m) % (s.g * s.m), rows[u - 1], ARRIVED, s.m - 3 + s.g)

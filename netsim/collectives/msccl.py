@@ -1,5 +1,5 @@
-"""Read algorithms in files of MSCCL (XML) and MSCCL++ (JSON execution plans), and write them
-from schedules.
+"""Read algorithms from files of MSCCL (XML) and MSCCL++ (JSON execution plans), and write schedules
+to such files.
 """
 
 import json
@@ -24,10 +24,10 @@ from netsim.collectives.plans import (
     STEPS,
     Block,
     BlockPlan,
+    Connection,
     Place,
     PlanOperation,
     Ref,
-    Way,
 )
 from netsim.collectives.writing import MOST_PARTS
 from netsim.schedule.schedule import (
@@ -68,20 +68,23 @@ Index = Annotated[int, Field(ge=0, le=MOST_PARTS)]  # of things, or how many
 
 
 def algorithm(name: str, text: str) -> BlockPlan:
-    """Return the algorithm in a file; errors name the line, or the GPU, block and step."""
+    """The algorithm in the file `name` with the content `text`.
+
+    Errors are CollectiveErrors that name the line, or the GPU, block and step.
+    """
     try:
         return (_plan if name.endswith(".json") else _algo)(name, text)
     except (ElementTree.ParseError, DefusedXmlException, ValueError) as error:
         raise CollectiveError("algorithm", f"{name}: {error}") from None
 
 
-# **** MSCCL's files, read ****
-# A block has at most one peer to send to and one to receive from. MSCCL divides chunks into slices,
-# and repeats a file for what exceeds its FIFOs; here a chunk moves undivided.
+# **** Reading files of MSCCL **** A block has at most one peer to send to and one to receive from.
+# MSCCL divides chunks into slices, and executes a file several times for data that exceeds its
+# FIFOs; here a chunk is one transfer of any size.
 
 
 def _algo(name: str, text: str) -> BlockPlan:
-    """Read MSCCL's XML."""
+    """The algorithm in an XML file of MSCCL."""
     root = fromstring(text)
     if root.tag != "algo" or root.get("coll") not in NAMES:
         got = f"<{root.tag} coll={root.get('coll')!r}>"
@@ -96,7 +99,7 @@ def _algo(name: str, text: str) -> BlockPlan:
             f"expected a proto of {', '.join(plans.WIRE)} and nchunksperloop from 1 up, "
             f"got {protocol!r} and {chunks}"
         )
-    ways = set[tuple[str, int, int, int]]()
+    used_connections = set[tuple[str, int, int, int]]()
     return BlockPlan(
         name,
         NAMES[root.get("coll", "")],
@@ -106,13 +109,15 @@ def _algo(name: str, text: str) -> BlockPlan:
         root.get("inplace") == "1",
         root.get("outofplace", "1") == "1",
         tuple(_number(gpu, "s_chunks", "0") for gpu in gpus),
-        tuple(_block(gpu, tb, len(gpus), ways) for gpu in gpus for tb in gpu.findall("tb")),
+        tuple(
+            _block(gpu, tb, len(gpus), used_connections) for gpu in gpus for tb in gpu.findall("tb")
+        ),
         ("tb", "step"),
     )
 
 
 def _number(node: ElementTree.Element, key: str, default: str = "") -> int:
-    """The attribute of an element as a number."""
+    """The attribute `key` of an XML element as a whole number."""
     text = node.get(key, default)
     if not text.lstrip("-").isdigit() or int(text) > MOST_PARTS:
         expected = f"expected a whole number up to {MOST_PARTS}"
@@ -124,9 +129,13 @@ def _block(
     gpu: ElementTree.Element,
     tb: ElementTree.Element,
     ranks: int,
-    ways: set[tuple[str, int, int, int]],
+    used_connections: set[tuple[str, int, int, int]],
 ) -> Block:
-    """Read a thread block; `ways` are the connections that earlier blocks use."""
+    """The thread block of a `tb` element.
+
+    `used_connections` are (direction, GPU, peer, channel) of earlier blocks; those of this block
+    are added. Two blocks with the same entry are refused.
+    """
     rank = _number(gpu, "id")
     number = _number(tb, "id")
     channel = _number(tb, "chan")
@@ -141,17 +150,25 @@ def _block(
     ):
         if not -1 <= peer < ranks or peer == rank or (used and peer < 0):
             raise ValueError(f"{where}: {name}: expected another GPU, got {peer}")
-        way = name, rank, peer, channel
-        if used and way in ways:
+        connection = name, rank, peer, channel
+        if used and connection in used_connections:
             raise ValueError(f"{where}: another block has {name} {peer} on channel {channel}")
-        ways.update([way] * used)
+        used_connections.update([connection] * used)
     return Block(rank, number, channel, ops)
 
 
 def _step(
     where: str, step: ElementTree.Element, rank: int, ends: Sequence[tuple[int, int]], channel: int
 ) -> PlanOperation:
-    """Read a step with what it reads and writes, including FIFOs."""
+    """The operation of a `step` element.
+
+    Args:
+        where: GPU and block, for error messages.
+        rank: the GPU.
+        ends: (sender, receiver) of the FIFO that the block sends to, and of the one it receives
+            from.
+        channel: channel of the block.
+    """
     where = f"{where}, step {step.get('s')}"
     kind = step.get("type", "")
     buffers = step.get("srcbuf", "i"), step.get("dstbuf", "o")
@@ -166,26 +183,26 @@ def _step(
     source, target = ((BUFFERS[b], chunk) for b, chunk in zip(buffers, chunks, strict=True))
     places = {"s": source, "d": target, "n": (plans.NEW_SCRATCH, 0)}
     memory = {letter: Ref((rank,), place, count) for letter, place in places.items()}
-    written, read = ({**memory, "f": Ref(ways, (plans.FIFO, channel), count)} for ways in ends)
+    written, read = ({**memory, "f": Ref(pair, (plans.FIFO, channel), count)} for pair in ends)
     sources = (read[letter] for letter in does.reads)
     targets = (written[letter] for letter in does.writes)
     after = _number(step, "depid"), _number(step, "deps")
     return PlanOperation(kind, does, tuple(sources), tuple(targets), (after,) * (after[0] >= 0))
 
 
-# **** Plans of MSCCL++, read ****
-# The keys of a file; unknown ones are ignored.
+# **** Reading plans of MSCCL++ **** The classes have the keys of a file as fields; unknown keys are
+# ignored.
 
 
 class _Keys(pydantic.BaseModel):
-    """The base of models of the file; unknown keys are ignored."""
+    """The base class of all parts of the file; it ignores unknown keys."""
 
     model_config = pydantic.ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
 class _Chunks(_Keys):
-    """Chunks that an operation reads or writes: in its own memory, in remote memory, or behind
-    a switch.
+    """Chunks that an operation reads or writes: in this GPU's memory (`type`), in remote memory
+    (`buffer_id`), or behind a switch (`switch_channel_id`).
     """
 
     type: Letter | None = None
@@ -221,7 +238,9 @@ class _Channel(_Keys):
 
 
 class _References(_Keys):
-    """Channels of a GPU, or remote memory, that a thread block uses."""
+    """The channels, or the remote buffers, of one kind that a thread block uses, as numbers in the
+    tables of its GPU.
+    """
 
     kind: Kind = Field(validation_alias=AliasChoices("channel_type", "access_channel_type"))
     ids: ListOf[Index] = Field(validation_alias=AliasChoices("channel_ids", "remote_buffer_ids"))
@@ -258,7 +277,7 @@ class _Plan(_Keys):
 
 
 def _plan(name: str, text: str) -> BlockPlan:
-    """Read MSCCL++'s JSON."""
+    """The algorithm in a JSON execution plan of MSCCL++."""
     try:
         plan = _Plan.model_validate_json(text)
     except pydantic.ValidationError:
@@ -280,11 +299,14 @@ def _plan(name: str, text: str) -> BlockPlan:
 
 
 class _Reader:
-    """What a GPU's thread blocks refer to: its channels, remote memory, its semaphores."""
+    """Reads the thread blocks of one GPU, whose operations refer to its channels, remote buffers
+    and semaphores by number.
+    """
 
     def __init__(self, gpu: _Gpu, ranks: int) -> None:
         self.gpu, self.ranks, self.where = gpu, range(ranks), f"gpu {gpu.id}"
-        # By kind: peers, and which of the channels to them; buffers that switches join.
+        # By kind of channel, its entries. Memory and port: (peer, number of this channel among
+        # those to this peer). Switch: (buffer, ranks that the switch joins).
         self.channels: Tables = {kind: [] for kind in (plans.MEMORY, plans.PORT, "switch")}
         for channel in gpu.channels:
             table = self.channels[channel.channel_type]
@@ -300,13 +322,13 @@ class _Reader:
                 table.append((BUFFERS[channel.buffer_type], members))
 
     def _entry(self, number: int, table: Sequence[Any]) -> Any:
-        """Return an entry of a table, or refuse its number."""
+        """The entry of a table with this number; a ValueError if there is none."""
         if number >= len(table):
             raise ValueError(f"{self.where}: expected one of {len(table)} entries, got {number}")
         return table[number]
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the thread blocks."""
+        """Yield the thread blocks of the GPU in the order of the file."""
         gpu = self.gpu
         memory = [(self._entry(m.rank, self.ranks), BUFFERS[m.type]) for m in gpu.remote_buffers]
         starts = tuple(semaphore.get("init_value", 0) for semaphore in gpu.semaphores)
@@ -328,7 +350,12 @@ class _Reader:
             yield Block(gpu.id, block.id, block.id, tuple(ops), starts)
 
     def _operation(self, op: _Op, own_channels: Tables, remote_memory: Tables) -> PlanOperation:
-        """Read an operation."""
+        """The operation `op` of a thread block.
+
+        Args:
+            own_channels: by kind, the entries of the block's channels.
+            remote_memory: by kind of channel, (rank, buffer) of the block's remote buffers.
+        """
         does = OPERATIONS[op.name]
         if op.name == plans.PIPELINE:
             inner = tuple(self._operation(item, own_channels, remote_memory) for item in op.ops)
@@ -338,27 +365,30 @@ class _Reader:
         memory = remote_memory[op.channel_type]
         sources = tuple(self._ref(item, switches, memory) for item in op.src_buff)
         targets = tuple(self._ref(item, switches, memory) for item in op.dst_buff)
-        ways = list[Way]()
+        connections = list[Connection]()
         for item in op.channel_ids if op.channel_type in (plans.MEMORY, plans.PORT) else ():
             peer, number = self._entry(item, own_channels[op.channel_type])
             ends = (peer, self.gpu.id) if op.name.endswith("wait") else (self.gpu.id, peer)
-            ways.append((op.channel_type, *ends, number))
+            connections.append((op.channel_type, *ends, number))
         me = self.gpu.id
         if does.action == "barrier":
-            ways = [(plans.BARRIER, me, me, op.barrier_id)]
+            connections = [(plans.BARRIER, me, me, op.barrier_id)]
         for item in op.semaphore_ids:
             self._entry(item, self.gpu.semaphores)
-            ways.append((plans.SEMAPHORE, me, me, item))
+            connections.append((plans.SEMAPHORE, me, me, item))
         parts = op.tbg_info.get("tbg_size", 1)
         part = self._entry(op.tbg_info.get("tb_id", 0), range(parts)), parts
         blocks = op.num_threadblocks
-        operation = PlanOperation(op.name, does, sources, targets, (), tuple(ways), blocks, part)
-        problem = _wrong(operation, op.channel_type == plans.PORT)
+        operation = PlanOperation(
+            op.name, does, sources, targets, (), tuple(connections), blocks, part
+        )
+        problem = _broken_rule(operation, op.channel_type == plans.PORT)
         if problem:
             raise ValueError(f"{self.where}: {op.name}: expected {problem}")
         return operation
 
     def _ref(self, chunks: _Chunks, switches: Sequence[Any], memory: Sequence[Any]) -> Ref:
+        """The chunks that an operation names: of this GPU, of remote memory, or behind a switch."""
         if chunks.switch_channel_id is not None:
             buffer, ranks = self._entry(chunks.switch_channel_id, switches)
             return Ref(ranks, (buffer, chunks.index), chunks.size)
@@ -370,8 +400,11 @@ class _Reader:
         return Ref((self.gpu.id,), (BUFFERS[chunks.type], chunks.index), chunks.size)
 
 
-def _wrong(op: PlanOperation, ports: bool) -> str:
-    """What is expected of the sources and targets of an operation; "" if they are as expected."""
+def _broken_rule(op: PlanOperation, ports: bool) -> str:
+    """The rule that the sources and targets of an operation break, in words; "" if they break none.
+
+    `ports` says whether the operation uses channels of kind port.
+    """
     ends, does, moves = (op.sources, op.targets), op.does, op.does.action == "copy"
     if not does.reads:
         return ""
@@ -384,17 +417,25 @@ def _wrong(op: PlanOperation, ports: bool) -> str:
     switched = [letters[0] in "wP" for letters in (does.reads, does.writes)]
     if [end[0].switched for end in ends] != switched:
         return "switch_channel_id in the operations of a switch, and there only"
-    return "a channel for each target" * (ports and moves and len(op.ways) != len(ends[1]))
+    return "a channel for each target" * (ports and moves and len(op.connections) != len(ends[1]))
 
 
-# **** Written ****
-# One block for all that a GPU sends to a peer on a channel, one for what it receives, one for its
-# copies. A step waits for one other step; for further ones, `nop` steps wait before it.
+# **** Writing files **** A GPU has one block for all that it sends to a peer on a channel, one for
+# all that it receives from a peer on a channel, and one for its local copies. A step waits for at
+# most one step of another block; if it must wait for more, `nop` steps before it wait for the
+# others.
 
 
 @dataclass(frozen=True, slots=True)
 class FileStep:
-    """A step of a thread block: its row, and a step of another block that it waits for."""
+    """A step of a thread block.
+
+    - `row`: the row of the schedule that it belongs to.
+    - `kind`: MSCCL's step type (s, r, rrc, cpy, re or nop).
+    - `source`, `target`: (buffer, first chunk) that it reads and writes.
+    - `count`: number of chunks.
+    - `after`: the step of another block that it waits for, as (key of the block, number).
+    """
 
     row: int
     kind: str
@@ -405,9 +446,9 @@ class FileStep:
 
 
 class AlgorithmFile:
-    """The thread blocks and steps of a schedule while they are written.
+    """The thread blocks and steps of a schedule, from which its file is written.
 
-    Sizes are in chunks: the largest size of which all pieces of the schedule are multiples.
+    A chunk has the largest number of elements that divides all sizes and offsets of the schedule.
     """
 
     tool: str
@@ -443,7 +484,9 @@ class AlgorithmFile:
             self._add(row)
 
     def _add(self, row: int) -> None:
-        """Add the steps of a row: one on each side of a transfer, one or two of a copy."""
+        """Add the steps of a row: for a transfer one on each GPU, for a local copy or sum one or
+        two.
+        """
         s = self.schedule
         piece = int(self.schedule.piece[row])
         style = s.styles[int(s.style[row])]
@@ -467,7 +510,9 @@ class AlgorithmFile:
         self._step(block, row, kind, source, target, count)
 
     def _place(self, rank: int, buffer: int, offset: int, piece: int) -> Place:
-        """The buffer and chunk of an element; scratch memory grows as needed."""
+        """(buffer, chunk) of an element of a buffer; for scratch memory, note that the rank needs
+        the chunks of `piece` from there on.
+        """
         chunk = offset // self.chunk
         if buffer == SCRATCH:
             last = chunk + int(self.schedule.pieces.count[piece]) // self.chunk
@@ -477,8 +522,8 @@ class AlgorithmFile:
     def _step(
         self, key: Key, row: int, kind: str, source: Place, target: Place, count: int
     ) -> None:
-        """Add a step to a block, after the steps of other blocks on this GPU that its row waits
-        for.
+        """Add a step to a block. It waits for those steps of other blocks on the same GPU whose
+        rows its row waits for.
         """
         rank = key[0]
         block = self.blocks.setdefault(key, [])
@@ -494,11 +539,10 @@ class AlgorithmFile:
         self.steps[row, rank] = key, len(block) - 1
 
     def waits(self, row: int) -> list[tuple[int, bool]]:
-        """Return the rows that a row waits for, each with whether it waits for their arrival.
+        """The rows that a row waits for, each with True if it waits until their data has arrived at
+        the receiver, or False if it waits only until they have ended.
 
-        True: until their data has arrived at the receiver. False: only until they have ended.
-
-        Marks move no data and are replaced by the rows that they wait for.
+        Marks move no data; they are replaced by the rows that they wait for.
         """
         awaited: list[tuple[int, bool]] = []
         for earlier, lag in self.schedule.dependencies(row):
@@ -508,24 +552,24 @@ class AlgorithmFile:
         return awaited
 
     def sizes(self, rank: int) -> dict[str, int]:
-        """Return the chunks of input, output and scratch memory of a rank, by letter."""
+        """The number of chunks of a rank's input, output and scratch memory, by letter i, o, s."""
         c = self.collective
         counts = c.input_count(rank), c.output_count(rank), self.scratch[rank] * self.chunk
         return {letter: count // self.chunk for letter, count in zip("ios", counts, strict=True)}
 
-    def of(self, rank: int) -> list[Key]:
-        """Return the blocks of a GPU in the order of their numbers."""
+    def blocks_of(self, rank: int) -> list[Key]:
+        """The keys of a GPU's blocks in the order of the blocks' numbers."""
         return [key for key in self.blocks if key[0] == rank]
 
 
 class AlgoFile(AlgorithmFile):
-    """An algorithm in MSCCL's XML."""
+    """The XML file of MSCCL for a schedule."""
 
     tool = "MSCCL"
     names = MSCCL_NAMES
 
     def text(self) -> str:
-        """Return the contents of the file."""
+        """The content of the file."""
         c = self.collective
         sizes = [self.sizes(rank) for rank in range(self.collective.ranks)]
         root = ElementTree.Element(
@@ -549,15 +593,15 @@ class AlgoFile(AlgorithmFile):
         for rank in range(c.ranks):
             about = {f"{letter}_chunks": str(size) for letter, size in sizes[rank].items()}
             gpu = ElementTree.SubElement(root, "gpu", {"id": str(rank), **about})
-            for key in self.of(rank):
+            for key in self.blocks_of(rank):
                 self._block(gpu, key, needed)
         ElementTree.indent(root)
         return ElementTree.tostring(root, encoding="unicode") + "\n"
 
     def beyond_limits(self) -> str:
-        """Return what exceeds the limits of RCCL's reader, in words; "" if nothing does."""
+        """The numbers that exceed the limits of RCCL's reader, in words; "" if none does."""
         steps = max(map(len, self.blocks.values()), default=0)
-        blocks = max(len(self.of(rank)) for rank in range(self.collective.ranks))
+        blocks = max(len(self.blocks_of(rank)) for rank in range(self.collective.ranks))
         counts = (
             (steps, MOST_STEPS, "steps in a thread block"),
             (blocks, MOST_BLOCKS, "thread blocks on a GPU"),
@@ -567,35 +611,45 @@ class AlgoFile(AlgorithmFile):
         )
 
     def _block(self, gpu: ElementTree.Element, key: Key, needed: Container[object]) -> None:
-        """Write a thread block; `needed` are steps that others wait for."""
-        rank, way, peer, channel = key
-        keys = self.of(rank)
-        ends = [str(peer if way == letter else -1) for letter in "sr"]
+        """Append the element of a thread block to that of its GPU; `needed` are all steps, as (key
+        of the block, number), that steps of other blocks wait for.
+        """
+        rank, activity, peer, channel = key
+        keys = self.blocks_of(rank)
+        ends = [str(peer if activity == letter else -1) for letter in "sr"]
         about = {"id": str(keys.index(key)), "send": ends[0], "recv": ends[1], "chan": str(channel)}
         block = ElementTree.SubElement(gpu, "tb", about)
         for number, step in enumerate(self.blocks[key]):
             tb, at = (keys.index(step.after[0]), step.after[1]) if step.after else (-1, -1)
-            target = step.source if way == "s" else step.target
+            target = step.source if activity == "s" else step.target
             attributes = {
-                "s": number, "type": step.kind, "srcbuf": LETTERS[step.source[0]],
-                "srcoff": step.source[1], "dstbuf": LETTERS[target[0]], "dstoff": target[1],
-                "cnt": step.count, "depid": tb, "deps": at, "hasdep": int((key, number) in needed),
-            }  # fmt: skip
+                "s": number,
+                "type": step.kind,
+                "srcbuf": LETTERS[step.source[0]],
+                "srcoff": step.source[1],
+                "dstbuf": LETTERS[target[0]],
+                "dstoff": target[1],
+                "cnt": step.count,
+                "depid": tb,
+                "deps": at,
+                "hasdep": int((key, number) in needed),
+            }
             ElementTree.SubElement(block, "step", {k: str(v) for k, v in attributes.items()})
 
 
-# Data is put directly where it belongs. If it is summed there, or must wait for something at the
-# receiver, it is put into scratch memory of the receiver, which takes it from there. Blocks of a
-# GPU wait for each other by semaphores, one per pair: the k-th acquire takes the k-th release.
+# A transfer is a put to its final place. If the receiver must sum it, or must first wait for
+# something that the sender does not notice, it is a put to the receiver's scratch memory, from
+# which the receiver copies or sums it. Blocks of a GPU wait for each other by semaphores, one for
+# each pair of blocks: the k-th acquire takes the k-th release.
 
 SIGNAL = {"channel_ids": [0], "channel_type": plans.MEMORY}
-# MSCCL++'s names of the collectives, by ours: `allreduce` of `all_reduce`.
+# MSCCL++'s names of the collectives, by netsim's: `allreduce` for `all_reduce`.
 PLAN_NAMES = {collective: collective.replace("_", "") for collective in KINDS.values()}
 
 
 class PlanFile(AlgorithmFile):
-    """An execution plan of MSCCL++; `longest` is the number of operations of its longest thread
-    block.
+    """The execution plan of MSCCL++ for a schedule; `longest` is the number of operations of its
+    longest thread block, once `text` has been called.
     """
 
     tool = "MSCCL++"
@@ -603,7 +657,7 @@ class PlanFile(AlgorithmFile):
     longest = 0
 
     def text(self) -> str:
-        """Return the contents of the file."""
+        """The content of the file."""
         c = self.collective
         self.needed: dict[tuple[Key, Key], list[int]] = {}  # by two blocks: steps waited for
         self.staged: dict[int, int] = {}  # by row the chunk of scratch memory that it goes through
@@ -616,17 +670,23 @@ class PlanFile(AlgorithmFile):
                     self.scratch[key[0]] += step.count
         gpus = [self._gpu(rank) for rank in range(c.ranks)]
         plan = {
-            "name": self.name, "collective": self.names[c.name], "protocol": "Simple",
-            "inplace": c.in_place, "reuse_resources": False, "gpus": gpus,
-            "num_threads_per_block": 1024, "use_double_scratch_buffer": False,
-            "buffer_alignment": 16, "min_message_size": 0, "max_message_size": 2**64 - 1,
-        }  # fmt: skip
+            "name": self.name,
+            "collective": self.names[c.name],
+            "protocol": "Simple",
+            "inplace": c.in_place,
+            "reuse_resources": False,
+            "gpus": gpus,
+            "num_threads_per_block": 1024,
+            "use_double_scratch_buffer": False,
+            "buffer_alignment": 16,
+            "min_message_size": 0,
+            "max_message_size": 2**64 - 1,
+        }
         return json.dumps(plan, indent=1) + "\n"
 
     def _is_direct(self, row: int) -> bool:
-        """Return whether the source of a row notices by itself all that the row waits for.
-
-        That is what has arrived at the source, or what it has sent.
+        """Whether the sender of a row knows by itself that all rows which the row waits for are
+        done: it has received them, or sent them and need not wait for their arrival.
         """
         src, ends = int(self.schedule.src[row]), (self.schedule.src, self.schedule.dst)
         return all(
@@ -635,13 +695,13 @@ class PlanFile(AlgorithmFile):
         )
 
     def _gpu(self, rank: int) -> Json:
-        """The entry of a GPU."""
-        keys = self.of(rank)
+        """The JSON object of a GPU."""
+        keys = self.blocks_of(rank)
         sizes = self.sizes(rank)
         pairs = [pair for pair in self.needed if pair[0][0] == rank]
         peers = sorted({key[2:] for key in keys if key[1] != "l"})
         places = {
-            key: sorted({self._landing(peer)[0] for peer in self.blocks[key]}) for key in keys
+            key: sorted({self._arrival_place(peer)[0] for peer in self.blocks[key]}) for key in keys
         }
         remote = sorted(
             {(key[2], buffer) for key in keys if key[1] == "s" for buffer in places[key]}
@@ -673,12 +733,20 @@ class PlanFile(AlgorithmFile):
             "semaphores": [{"init_value": 0}] * len(pairs),
         }
 
-    def _landing(self, step: FileStep) -> Place:
-        """Where at the receiver the data of a step arrives."""
+    def _arrival_place(self, step: FileStep) -> Place:
+        """(buffer, chunk) at the receiver where the data of a step arrives."""
         return (SCRATCH, self.staged[step.row]) if step.row in self.staged else step.target
 
     def _ops(self, key: Key, pairs: list[tuple[Key, Key]], places: list[int]) -> list[Json]:
-        """The operations of a block, with `nop` around signals, which synchronizes its threads."""
+        """The operations of a block as JSON, with `nop` (a barrier of the block's threads) around
+        each transfer.
+
+        Args:
+            key: key of the block.
+            pairs: pairs of blocks (releasing, acquiring) of this GPU; the position is the
+                semaphore.
+            places: buffers of the peer that the block writes to.
+        """
         ops = list[Json]()
         acquired = Counter[Key]()
         nop = {"name": "nop"}
@@ -696,7 +764,7 @@ class PlanFile(AlgorithmFile):
             if step.kind == "nop":
                 continue
             ops += [{"name": "wait", **SIGNAL}] * (key[1] == "r")
-            ops += [nop, *self._work(step, places), nop]
+            ops += [nop, *self._ops_of_step(step, places), nop]
             ops += [{"name": "signal", **SIGNAL}] * (key[1] == "s")
             ids = [k for k, steps in released_steps.items() if number in steps]
             ops += [{"name": "sem_release", "semaphore_ids": ids}] * bool(ids)
@@ -704,9 +772,11 @@ class PlanFile(AlgorithmFile):
         self.longest = max(self.longest, len(shown))
         return shown
 
-    def _work(self, step: FileStep, places: list[int]) -> list[Json]:
-        """The operations that do a step."""
-        landing = self._landing(step)
+    def _ops_of_step(self, step: FileStep, places: list[int]) -> list[Json]:
+        """The operations that move the data of a step, as JSON: none if source and target are the
+        same.
+        """
+        landing = self._arrival_place(step)
         into = _chunk(step.target, step.count)
         if step.kind == "s":
             there = {"buffer_id": places.index(landing[0]), "index": landing[1]}
@@ -720,11 +790,11 @@ class PlanFile(AlgorithmFile):
 
 
 def _op(name: str, step: FileStep, sources: list[Place], into: Json) -> Json:
-    """An operation on some sources and one target."""
+    """The JSON object of an operation that reads `sources` and writes the chunks `into`."""
     chunks = [_chunk(place, step.count) for place in sources]
     return {"name": name, "src_buff": chunks, "dst_buff": [into]}
 
 
 def _chunk(place: Place, count: int) -> Json:
-    """Some chunks of a buffer."""
+    """The JSON object of `count` chunks from a place on."""
     return {"type": LETTERS[place[0]], "index": place[1], "size": count}

@@ -1,9 +1,9 @@
-"""Plans of thread blocks, as files of MSCCL and MSCCL++ describe them, and the rows of their
-schedules.
+"""The programs of thread blocks that files of MSCCL and MSCCL++ contain, and their schedules.
 
-Each block has operations in order, on its own and remote memory. Operations of MSCCL send to FIFOs
-of the receiver. Operations of MSCCL++ put and get, signal over channels, or send packets whose
-flags say that they have arrived. A chunk moves undivided, except in pipelines.
+Each thread block executes its operations in order. Operations of MSCCL send to FIFOs of the
+receiver. Operations of MSCCL++ put to and get from remote memory, signal over channels, or send
+packets (LL) whose flags tell the receiver that they have arrived. A chunk is one transfer, except
+in pipelines.
 """
 
 from collections import Counter
@@ -45,7 +45,7 @@ NEW_SCRATCH = -2  # in place of a buffer: scratch memory that is not used yet
 PIPELINE = "pipeline"
 SEMAPHORE = "semaphore"
 BARRIER = "barrier"
-# kinds of channels; puts over a port are made by a proxy
+# Kinds of channels of MSCCL++: GPUs write to memory directly; a CPU proxy makes the puts of a port.
 MEMORY = "memory"
 PORT = "port"
 WIRE = {"Simple": 1.0, "LL": 2.0, "LL128": 16 / 15}  # bytes on the wire per byte of data
@@ -55,7 +55,7 @@ NO_MEMORY_PASS = (Use("hbm", "src", 1e-9),)  # sums in registers need no pass ov
 ONE_BUFFER = ("all_reduce", "all_gather", "broadcast", "alltoall")  # may run in one buffer
 
 Place = tuple[int, int]  # a buffer, and a chunk of it; FIFO and a channel
-Way = tuple[str, int, int, int]  # kind, sender, receiver, and which of theirs
+Connection = tuple[str, int, int, int]  # kind, sender, receiver, and which of theirs
 Counts = NDArray[np.int64]
 Rows = NDArray[np.int32]
 NOTHING: Rows = np.zeros(0, np.int32)
@@ -67,11 +67,12 @@ class OperationKind(NamedTuple):
 
     Args:
         action: name of its function in `ACTIONS`.
-        reads: a letter for each source, the last for all further ones. m: memory, p: packets, w:
-            memory of a group over a switch, P: packets over it. In MSCCL s and d: source and
-            destination of a step, f: the FIFO of its peer, n: unused scratch memory.
-        writes: a letter for each target.
-        then: actions that follow.
+        reads: a letter for each source; the last letter holds for all further sources. m: memory,
+            p: packets, w: memory of a group of GPUs behind a switch, P: packets of such a group. In
+            MSCCL s and d: source and destination of a step, f: the FIFO from its peer, n: unused
+            scratch memory.
+        writes: a letter for each target, as in `reads`; f: the FIFO to its peer.
+        then: names in `ACTIONS` of actions that follow, such as a signal after a put.
     """
 
     action: str
@@ -81,7 +82,9 @@ class OperationKind(NamedTuple):
 
 
 def _operations(tool: str) -> dict[str, OperationKind]:
-    """Read the kinds of operations of a tool from operations.csv."""
+    """The kinds of operations of a tool ("MSCCL" or "MSCCL++") by name, read from
+    operations.csv.
+    """
     return {
         row["name"]: OperationKind(
             row["does"], row["reads"], row["writes"], tuple(row["then"].split())
@@ -97,7 +100,13 @@ OPERATIONS = _operations("MSCCL++")
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """Chunks of a buffer: of one GPU, or of all GPUs that a switch joins; or of a FIFO."""
+    """A reference to chunks that an operation reads or writes.
+
+    - `ranks`: the GPU that has them; all GPUs that a switch joins; or sender and receiver of a
+      FIFO.
+    - `place`: buffer and first chunk; for a FIFO, FIFO and the channel.
+    - `count`: number of chunks.
+    """
 
     ranks: tuple[int, ...]
     place: Place
@@ -110,11 +119,15 @@ class Ref:
 
     @property
     def switched(self) -> bool:
-        """Whether the chunks belong to a group of GPUs behind a switch."""
+        """Whether the chunks belong to a group of GPUs behind a switch (multicast, sums in the
+        switch).
+        """
         return len(self.ranks) > 1 and not self.in_fifo
 
     def packets(self, letters: str, k: int) -> bool:
-        """Return whether they are packets, as the k-th end of an operation with these letters."""
+        """Whether the chunks are packets; `letters` are an operation's `reads` or `writes`, k the
+        position of this reference among its sources or targets.
+        """
         return letters[min(k, len(letters) - 1)] in "pP"
 
 
@@ -123,13 +136,18 @@ class PlanOperation:
     """One operation of a thread block.
 
     Args:
-        after: steps of other blocks of its GPU, by block and number.
-        ways: channels from here (of `wait`: to here), semaphores, or a barrier.
-        blocks: blocks that take part in a barrier.
-        part: number and count if several blocks share the operation.
+        name: its name in the file.
+        does: what it does and accesses.
+        sources: the chunks that it reads.
+        targets: the chunks that it writes.
+        after: operations of other blocks of the same GPU that it waits for, as (block, number).
+        connections: channels from this GPU that it uses (of `wait`: to it), semaphores,
+            or a barrier.
+        blocks: number of blocks that take part in a barrier.
+        part: (number, count) if `count` blocks share the operation.
         inner: operations of a pipeline.
-        sizes: of a pipeline: bytes of a turn, chunks in all.
-        window: part of the chunks that a turn of a pipeline processes.
+        sizes: of a pipeline: bytes of one iteration, number of chunks of all iterations.
+        window: of an operation in a pipeline: first and last element (exclusive) of its iteration.
     """
 
     name: str
@@ -137,7 +155,7 @@ class PlanOperation:
     sources: tuple[Ref, ...] = ()
     targets: tuple[Ref, ...] = ()
     after: tuple[tuple[int, int], ...] = ()
-    ways: tuple[Way, ...] = ()
+    connections: tuple[Connection, ...] = ()
     blocks: int = 1
     part: tuple[int, int] = (0, 1)
     inner: tuple["PlanOperation", ...] = ()
@@ -147,7 +165,9 @@ class PlanOperation:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A thread block: its GPU, its operations, and the initial values of the GPU's semaphores."""
+    """A thread block: its GPU, number, channel and operations, and the initial values of its GPU's
+    semaphores.
+    """
 
     gpu: int
     number: int
@@ -158,7 +178,14 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """The contents of a file; called with a collective, it returns the schedule."""
+    """The contents of a file; called with a collective, it returns the schedule.
+
+    - `chunks`: number of chunks of the larger one of input and output.
+    - `protocol`: Simple, LL or LL128.
+    - `in_place`, `out_of_place`: whether the file is for calls in place, or out of place.
+    - `scratch`: by GPU, the number of chunks of its scratch memory.
+    - `words`: what the file calls blocks and operations, for messages.
+    """
 
     name: str
     collective: str
@@ -172,23 +199,25 @@ class BlockPlan:
     words: tuple[str, str]  # the file's words for blocks and operations
 
     def __call__(self, collective: Collective) -> schedule.Schedule:
-        """Return the schedule of a collective."""
-        return self._machine(collective).all()
+        """Return the schedule of a collective; a CollectiveError if the file is for another one."""
+        return self._writer(collective).write_schedule()
 
     def place_of(self, row: int, collective: Collective) -> str:
-        """Return the operation that wrote a row; "" for a copy before all operations."""
-        machine = self._machine(collective)
-        machine.all()
-        places_before = [(block, at) for first, block, at in machine.places if first <= row]
-        return machine.where(*places_before[-1]) if places_before else ""
+        """The operation that wrote a row, in words ("gpu 0, tb 1, step 2"); "" for a copy before
+        all operations.
+        """
+        writer = self._writer(collective)
+        writer.write_schedule()
+        places_before = [(block, at) for first, block, at in writer.places if first <= row]
+        return writer.where(*places_before[-1]) if places_before else ""
 
-    def _machine(self, collective: Collective) -> "_Machine":
-        """The state with which the rows of a collective are written."""
+    def _writer(self, collective: Collective) -> "_PlanWriter":
+        """A new writer for the rows of a collective, which must be the one that the file is for."""
         if (self.collective, self.ranks) != (collective.name, collective.ranks):
             got = f"{collective.name} on {collective.ranks}"
             message = f"{self.name} is {self.collective} on {self.ranks} GPUs, this is {got}"
             raise CollectiveError("algorithm", message)
-        return _Machine(self, collective)
+        return _PlanWriter(self, collective)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,15 +235,15 @@ def _in_scratch(start: int, count: Counts) -> _Span:
 
 
 @dataclass
-class _Turn:
-    """The progress of a block.
+class _BlockProgress:
+    """How far a thread block has come.
 
     Args:
-        before: rows that the next operation waits for.
+        before: rows that the block's next operation waits for.
         at: number of the next operation.
-        flying: rows that have written remotely and may not have arrived.
-        recent: by channel, the last put, if nothing has followed it.
-        passed: barriers that the block has passed.
+        flying: rows that have written to remote memory and may not have arrived.
+        recent: by channel, the last put, if no other operation has followed it.
+        passed: by barrier, how often the block has passed it.
     """
 
     block: Block
@@ -223,13 +252,16 @@ class _Turn:
     at: int = 0
     flying: list[Rows] = field(default_factory=list)
     recent: dict[object, Rows] = field(default_factory=dict)
-    passed: Counter[Way] = field(default_factory=Counter)  # barriers
+    passed: Counter[Connection] = field(default_factory=Counter)  # barriers
 
 
 class _Source(NamedTuple):
-    """The data that an operation reads: where it is, and the rows that bring it.
+    """The data of one source of an operation.
 
-    `fetched` is set if it was copied here for this operation.
+    - `rank`: the GPU that has the data.
+    - `span`: where it is there.
+    - `arrived`: the rows that bring it.
+    - `fetched`: whether it was copied to this GPU for this operation only.
     """
 
     rank: int
@@ -240,20 +272,29 @@ class _Source(NamedTuple):
 
 @dataclass
 class _Fifo:
-    """A FIFO: where its memory starts, the messages sent, and the rows that have emptied it."""
+    """The FIFO of a connection.
+
+    - `start`: where its slots begin in the receiver's scratch memory, in elements.
+    - `sent`: by message, its rows and where it is.
+    - `taken`: by message, rows after which its slot is free again.
+    """
 
     start: int
     sent: list[tuple[Rows, _Span]] = field(default_factory=list)
     taken: list[Rows] = field(default_factory=list)
 
     def free(self) -> list[Rows]:
-        """Return the rows that made room for the next message."""
+        """The rows that made the slot of the next message free; empty for the first `SLOTS`
+        messages.
+        """
         at = len(self.sent) - SLOTS
         return self.taken[at : at + 1] if at >= 0 else []
 
 
-class _Machine:
-    """Writes the rows of a plan: blocks advance in turn until none can."""
+class _PlanWriter:
+    """The writer of a plan's rows: executes one operation of each block in turn until all
+    are done.
+    """
 
     def __init__(self, plan: BlockPlan, collective: Collective) -> None:
         self.plan = plan
@@ -263,12 +304,15 @@ class _Machine:
         self.block_chunks = plan.chunks // blocks  # chunks of a block
         if self.block_chunks * blocks != plan.chunks:
             raise self._error(f"expected a multiple of {blocks} chunks a loop, got {plan.chunks}")
-        # Edges and sizes of the chunks of a block, and the size of the largest, in elements.
+        # Where the chunks of a rank's block begin (and the last one ends), the size of each chunk,
+        # and the size of the largest, in elements.
         self.edges = edges(collective.count, self.block_chunks)
         self.chunk_sizes = np.diff(self.edges)
         self.unit = int(self.chunk_sizes.max())
-        # A file for calls in place has one buffer. A file for other calls expects that its input
-        # does not change, so for calls in place the input is copied.
+        # A file that is only for calls in place uses one buffer as input and output. For calls out
+        # of place the input is first copied to the output. A file that is only for calls out of
+        # place relies on an input that does not change. For calls in place the input is first
+        # copied to scratch memory.
         self.has_one_buffer = not plan.out_of_place and not collective.in_place
         self.copies_input = not plan.in_place and collective.in_place
         if self.has_one_buffer and collective.name not in ONE_BUFFER:
@@ -281,203 +325,234 @@ class _Machine:
         self.fifos: dict[tuple[object, ...], _Fifo] = {}
         ops = [op for block in plan.blocks for op in block.ops]
         self.slot_size = max((one.count for op in ops for one in op.targets), default=0) * self.unit
-        self.tokens: dict[Way, list[Token]] = {}  # signals, and releases of semaphores
-        self.taken: Counter[Way] = Counter()
-        self.posted: dict[Way, Rows] = {}  # the last rows given to a proxy
-        self.barriers: dict[tuple[Way, int], dict[int, Token]] = {}
+        self.tokens: dict[Connection, list[Token]] = {}  # signals, and releases of semaphores
+        self.taken: Counter[Connection] = Counter()
+        self.posted: dict[Connection, Rows] = {}  # the last rows given to a proxy
+        self.barriers: dict[tuple[Connection, int], dict[int, Token]] = {}
         self.flags: dict[
             int, ChunkSegments[int]
         ] = {}  # by rank the row of the packets in its scratch
 
     def _error(self, message: str) -> CollectiveError:
-        """An error that names the file."""
+        """A CollectiveError whose message names the file."""
         return CollectiveError("algorithm", f"{self.plan.name}: {message}")
 
     def where(self, block: Block, at: int) -> str:
-        """Return an operation of a block in words."""
+        """An operation of a block in words, such as "gpu 0, tb 1, step 2"."""
         name, step = self.plan.words
         return f"gpu {block.gpu}, {name} {block.number}, {step} {at}"
 
-    def all(self) -> schedule.Schedule:
-        """Return the schedule; a rank ends when its blocks have ended."""
+    def write_schedule(self) -> schedule.Schedule:
+        """Execute all operations; return the schedule. A rank ends when all its blocks
+        have ended.
+        """
         copies_of_ranks = [self._copy_of_input(rank) for rank in range(self.collective.ranks)]
-        turns = [
-            _Turn(block, self._expanded(block), copies_of_ranks[block.gpu])
+        block_progress = [
+            _BlockProgress(block, self._expanded(block), copies_of_ranks[block.gpu])
             for block in self.plan.blocks
         ]
-        waiting = [turn for turn in turns if turn.ops]
+        waiting = [progress for progress in block_progress if progress.ops]
         while waiting:
-            if not sum(self._advance(turn) for turn in waiting):
+            if not sum(self._advance(progress) for progress in waiting):
                 where = self.where(waiting[0].block, waiting[0].at)
                 raise self._error(f"{where} waits for what never comes")
-            waiting = [turn for turn in waiting if turn.at < len(turn.ops)]
+            waiting = [progress for progress in waiting if progress.at < len(progress.ops)]
         for rank, copies in enumerate(copies_of_ranks):
-            last = [rows for turn in turns if turn.block.gpu == rank for rows in turn.before]
+            last = [
+                rows
+                for progress in block_progress
+                if progress.block.gpu == rank
+                for rows in progress.before
+            ]
             waits = np.concatenate([NOTHING, *copies, *last])
             self.builder.marks(rank, joins=([0, len(waits)], waits, IN_ORDER))
         return self.builder.finish()
 
     def _expanded(self, block: Block) -> list[PlanOperation]:
-        """The operations of a block; those of pipelines are repeated for each part of their
-        chunks.
+        """The operations of a block in order; those of a pipeline are repeated for each of its
+        iterations.
         """
         expanded: list[PlanOperation] = []
         for op in block.ops:
-            elements_per_turn = max(1, op.sizes[0] // int(self.collective.element_bytes))
+            elements_per_iteration = max(1, op.sizes[0] // int(self.collective.element_bytes))
             all_elements = op.sizes[1] * self.unit
-            at_most("unit_size", all_elements // elements_per_turn, MOST_PARTS)
-            turns = range(0, all_elements, elements_per_turn)
+            at_most("unit_size", all_elements // elements_per_iteration, MOST_PARTS)
+            iterations = range(0, all_elements, elements_per_iteration)
             expanded += [
-                replace(inner_operation, window=(at, at + elements_per_turn))
-                for at in turns
+                replace(inner_operation, window=(at, at + elements_per_iteration))
+                for at in iterations
                 for inner_operation in op.inner
             ]
             expanded += [op] * (op.name != PIPELINE)
         return expanded
 
-    def _advance(self, turn: _Turn) -> bool:
+    def _advance(self, progress: _BlockProgress) -> bool:
         """Write the rows of a block's next operation; return False if it must wait for another
         block.
         """
-        op = turn.ops[turn.at]
-        at = turn.at
+        op = progress.ops[progress.at]
+        at = progress.at
         first = len(self.builder)
-        before = turn.before
-        me = turn.block.gpu
+        before = progress.before
+        me = progress.block.gpu
         awaited = [self.done.get((me, *step)) for step in op.after]
         if None in awaited:
             return False
-        turn.before = [*before, *(rows for rows_of_step in awaited for rows in rows_of_step or ())]
-        if not ACTIONS[op.does.action](self, turn, op):
-            turn.before = before
+        progress.before = [
+            *before,
+            *(rows for rows_of_step in awaited for rows in rows_of_step or ()),
+        ]
+        if not ACTIONS[op.does.action](self, progress, op):
+            progress.before = before
             return False
-        self.done[me, turn.block.number, at] = turn.before
-        self.places += [(first, turn.block, at)] * (len(self.builder) > first)
-        turn.at += 1
+        self.done[me, progress.block.number, at] = progress.before
+        self.places += [(first, progress.block, at)] * (len(self.builder) > first)
+        progress.at += 1
         return True
 
-    # **** What orders ****
+    # **** Order: signals, semaphores, barriers ****
 
-    def _signal(self, turn: _Turn, op: PlanOperation) -> bool:
-        """Signal peers that earlier writes have arrived (relaxed signals do not wait for that).
+    def _signal(self, progress: _BlockProgress, op: PlanOperation) -> bool:
+        """Signal peers that all earlier writes of this block have arrived; return True.
 
-        A signal right after a put needs no row: it arrives with the data, like a flag behind it.
+        Relaxed signals (`rlx…`) do not wait for earlier writes. A signal right after a put needs no
+        row of its own: it arrives with the data.
         """
-        fence = [] if op.name.startswith("rlx") else self._fence(turn)
-        for way in op.ways:
-            rows = turn.recent.get(way, turn.recent.get(way[:3]))
+        fence = [] if op.name.startswith("rlx") else self._fence(progress)
+        for connection in op.connections:
+            rows = progress.recent.get(connection, progress.recent.get(connection[:3]))
             if rows is None:
-                waits = [*turn.before, self.posted.get(way, NOTHING)]
-                style = Style(TRANSFER, COPY, SCRATCH, SCRATCH, channel=turn.block.channel)
+                waits = [*progress.before, self.posted.get(connection, NOTHING)]
+                style = Style(TRANSFER, COPY, SCRATCH, SCRATCH, channel=progress.block.channel)
                 empty = _Span(SCRATCH, *np.zeros((2, 1), np.int64))
-                rows = self._rows(style, *way[1:3], (empty, empty, None), waits)
-            self._tokens_of(turn, way).append(([], [rows, *fence]))
+                rows = self._rows(style, *connection[1:3], (empty, empty, None), waits)
+            self._signals_of(progress, connection).append(([], [rows, *fence]))
         return True
 
-    def _fence(self, turn: _Turn) -> list[Rows]:
-        """One mark that waits until everything that a block wrote remotely has arrived."""
-        if sum(map(len, turn.flying)) > 1:
-            turn.flying = [self._mark(turn.block.gpu, [], turn.flying)]
-        return turn.flying
+    def _fence(self, progress: _BlockProgress) -> list[Rows]:
+        """Rows after which everything that a block wrote to remote memory has arrived: at
+        most one.
+        """
+        if sum(map(len, progress.flying)) > 1:
+            progress.flying = [self._mark(progress.block.gpu, [], progress.flying)]
+        return progress.flying
 
     def _mark(self, rank: int, before: list[Rows], arrived: list[Rows], lag: Lag = ARRIVED) -> Rows:
-        """A mark that waits until some rows have ended and others have arrived."""
+        """Write a mark on a GPU that waits for rows; return it as an array of one.
+
+        Args:
+            before: rows that must have ended.
+            arrived: rows that must have ended, plus `lag`; by default, that must have arrived.
+        """
         parts = [np.unique(np.concatenate([NOTHING, *rows])) for rows in (before, arrived)]
         lags = [self.builder.lag(IN_ORDER), self.builder.lag(lag)]
         kinds = np.repeat(np.array(lags, np.int16), [len(part) for part in parts])
         waits = np.concatenate(parts)
         return self.builder.marks(rank, joins=([0, len(waits)], waits, kinds))
 
-    def _wait(self, turn: _Turn, op: PlanOperation) -> bool:
-        """Wait for a signal on each channel; return False if one has not been sent.
+    def _wait(self, progress: _BlockProgress, op: PlanOperation) -> bool:
+        """Wait for the next signal of each connection; return False if one of them has not been
+        sent.
 
         Acquiring a semaphore also waits until this block's own remote writes have arrived.
         """
         tokens = [
-            token for way in op.ways for token in self._tokens_of(turn, way)[self.taken[way] :][:1]
+            token
+            for connection in op.connections
+            for token in self._signals_of(progress, connection)[self.taken[connection] :][:1]
         ]
-        if len(tokens) < len(op.ways):
+        if len(tokens) < len(op.connections):
             return False
         if op.does.action == "acquire":
-            tokens = [*tokens, ([], turn.flying)]
-            turn.flying = []
-        self.taken.update(op.ways)
-        self._meet(turn, tokens)
+            tokens = [*tokens, ([], progress.flying)]
+            progress.flying = []
+        self.taken.update(op.connections)
+        self._wait_for_signals(progress, tokens)
         return True
 
-    def _tokens_of(self, turn: _Turn, way: Way) -> list[Token]:
-        """All signals of a channel; a semaphore begins with some that wait for nothing."""
-        begin = turn.block.semaphores[way[3]] if way[0] == SEMAPHORE else 0
-        return self.tokens.setdefault(way, [([], [])] * begin)
+    def _signals_of(self, progress: _BlockProgress, connection: Connection) -> list[Token]:
+        """All signals of a connection so far. A semaphore begins with its initial number of
+        signals, which wait for nothing.
+        """
+        begin = progress.block.semaphores[connection[3]] if connection[0] == SEMAPHORE else 0
+        return self.tokens.setdefault(connection, [([], [])] * begin)
 
-    def _meet(self, turn: _Turn, tokens: Sequence[Token]) -> None:
-        """Continue when the rows of some signals have ended or arrived."""
+    def _wait_for_signals(self, progress: _BlockProgress, tokens: Sequence[Token]) -> None:
+        """Let the block's next operation wait for the rows of some signals."""
         finished, arrived = ([rows for token in tokens for rows in token[k]] for k in (0, 1))
-        turn.before = [self._mark(turn.block.gpu, [*turn.before, *finished], arrived)]
-        turn.recent = {}
+        progress.before = [self._mark(progress.block.gpu, [*progress.before, *finished], arrived)]
+        progress.recent = {}
 
-    def _flush(self, turn: _Turn, op: PlanOperation) -> bool:
-        """Wait until proxies have sent what they were given."""
-        turn.before = [*turn.before, *(self.posted.get(way, NOTHING) for way in op.ways)]
+    def _flush(self, progress: _BlockProgress, op: PlanOperation) -> bool:
+        """Let the block's next operation wait until proxies have sent all puts of some ports;
+        return True.
+        """
+        progress.before = [
+            *progress.before,
+            *(self.posted.get(connection, NOTHING) for connection in op.connections),
+        ]
         return True
 
-    def _release(self, turn: _Turn, op: PlanOperation) -> bool:
-        """Release semaphores."""
-        for way in op.ways:
-            self._tokens_of(turn, way).append((turn.before, turn.flying))
+    def _release(self, progress: _BlockProgress, op: PlanOperation) -> bool:
+        """Release semaphores, after all that the block has done so far; return True."""
+        for connection in op.connections:
+            self._signals_of(progress, connection).append((progress.before, progress.flying))
         return True
 
-    def _barrier(self, turn: _Turn, op: PlanOperation) -> bool:
-        """Pass a barrier when its last block has reached it."""
-        (way,) = op.ways
-        tokens_by_block = self.barriers.setdefault((way, turn.passed[way]), {})
-        tokens_by_block.setdefault(turn.block.number, (turn.before, turn.flying))
+    def _barrier(self, progress: _BlockProgress, op: PlanOperation) -> bool:
+        """Pass a barrier once its last block has reached it; return False before that."""
+        (connection,) = op.connections
+        tokens_by_block = self.barriers.setdefault((connection, progress.passed[connection]), {})
+        tokens_by_block.setdefault(progress.block.number, (progress.before, progress.flying))
         if len(tokens_by_block) < op.blocks:
             return False
-        self._meet(turn, list(tokens_by_block.values()))
-        turn.flying = []
-        turn.passed[way] += 1
+        self._wait_for_signals(progress, list(tokens_by_block.values()))
+        progress.flying = []
+        progress.passed[connection] += 1
         return True
 
-    # **** What moves ****
+    # **** Data: copies and sums ****
 
-    def _data(self, turn: _Turn, op: PlanOperation) -> bool:
-        """Write the rows of an operation on data.
+    def _move_data(self, progress: _BlockProgress, op: PlanOperation) -> bool:
+        """Write the rows of an operation that copies or sums data.
 
-        Return False if its sources are not sent yet, or a FIFO has no room. Later operations wait
-        for puts to be issued and for gets to be answered.
+        Return False if some of its sources have not been sent yet, or a FIFO has no free slot. The
+        block's next operation waits until this one's rows have ended; until the answer has come
+        where data was read from another GPU; for nothing where a proxy makes the puts.
         """
-        arrived = self._arrived(turn, op)
+        arrived = self._arrival_rows(progress, op)
         if arrived is None:
             return False
-        me = turn.block.gpu
-        turn.recent = {}
+        me = progress.block.gpu
+        progress.recent = {}
         adds = op.does.action == "sum"
-        sources = self._gathered(turn, op, arrived)
+        sources = self._fetched_sources(progress, op, arrived)
         if adds:
-            sources = [self._summed(turn, op, sources)]
-        rows_before = turn.before
+            sources = [self._write_sum(progress, op, sources)]
+        rows_before = progress.before
         sources *= len(op.targets) // len(sources)
         written = [
-            (source.rank == me, self._moved(turn, op, k, source))
+            (source.rank == me, self._write_copy(progress, op, k, source))
             for k, source in enumerate(sources)
             if k or not adds
         ]
-        if written and not (op.ways and op.ways[0][0] == PORT):
+        if written and not (op.connections and op.connections[0][0] == PORT):
             local_rows = [rows for is_local, rows in written if is_local]
             fetch_rows = [rows for is_local, rows in written if not is_local]
-            turn.before = local_rows
+            progress.before = local_rows
             if fetch_rows:
-                turn.before = [self._mark(me, local_rows, fetch_rows, ANSWERED)]
+                progress.before = [self._mark(me, local_rows, fetch_rows, ANSWERED)]
         for ref in op.sources:
             if ref.in_fifo:
                 self._fifo(ref).taken += rows_before
         for follow_up in op.does.then:
-            ACTIONS[follow_up](self, turn, op)
+            ACTIONS[follow_up](self, progress, op)
         return True
 
-    def _arrived(self, turn: _Turn, op: PlanOperation) -> list[Rows] | None:
-        """The rows that bring each source; None if some are not sent yet or a FIFO has no room."""
+    def _arrival_rows(self, progress: _BlockProgress, op: PlanOperation) -> list[Rows] | None:
+        """By source, the rows that bring it; None if one has not been sent yet or a FIFO has no
+        free slot.
+        """
         fifos = [self._fifo(ref) for ref in op.targets if ref.in_fifo]
         if any(len(fifo.taken) <= len(fifo.sent) - SLOTS for fifo in fifos):
             return None
@@ -485,51 +560,62 @@ class _Machine:
         for k, ref in enumerate(op.sources):
             rows: Rows | None = NOTHING
             if ref.in_fifo:
-                rows = self._message(turn, ref)
+                rows = self._rows_of_next_message(progress, ref)
             elif ref.packets(op.does.reads, k):
-                rows = self._flagged(turn.block.gpu, self._part(op, ref))
+                rows = self._rows_of_packets(progress.block.gpu, self._processed_span(op, ref))
             if rows is None:
                 return None
             arrivals.append(rows)
         return arrivals
 
-    def _message(self, turn: _Turn, ref: Ref) -> Rows | None:
-        """The rows of the next message of a FIFO; None if there is none yet."""
+    def _rows_of_next_message(self, progress: _BlockProgress, ref: Ref) -> Rows | None:
+        """The rows that bring the next message of a FIFO; None if it has not been sent yet."""
         fifo = self._fifo(ref)
         if len(fifo.sent) <= len(fifo.taken):
             return None
         rows, message = fifo.sent[len(fifo.taken)]
         if len(message.count) != ref.count:
-            where = f"gpu {turn.block.gpu}, tb {turn.block.number} receives {ref.count} chunks"
+            where = (
+                f"gpu {progress.block.gpu}, tb {progress.block.number} receives {ref.count} chunks"
+            )
             raise self._error(f"{where}, but gpu {ref.ranks[0]} sends {len(message.count)}")
         return rows
 
-    def _flagged(self, rank: int, span: _Span) -> Rows | None:
-        """The rows that bring packets into scratch memory; None if some are not sent yet."""
+    def _rows_of_packets(self, rank: int, span: _Span) -> Rows | None:
+        """The rows that bring the packets of a span of scratch memory; None if some are not sent
+        yet.
+        """
         flags = self.flags.get(rank, ChunkSegments(-1))
         ends = zip(span.offset.tolist(), span.count.tolist(), strict=True)
         rows_of_packets = [row for at, count in ends for _, _, row in flags.read(at, at + count)]
         return None if -1 in rows_of_packets else np.unique(np.array(rows_of_packets, np.int32))
 
-    def _flag(self, ranks: Sequence[int], target: _Span, rows: Rows) -> None:
-        """Record which rows bring packets into scratch memory."""
+    def _record_packets(self, ranks: Sequence[int], target: _Span, rows: Rows) -> None:
+        """Record that `rows` bring packets into the span `target` of the scratch memory of some
+        GPUs.
+        """
         columns = target.offset.tolist(), target.count.tolist(), rows.tolist()
         for rank, (at, count, row) in product(ranks, zip(*columns, strict=True)):
             self.flags.setdefault(rank, ChunkSegments(-1)).write(
                 [(at, at + count, row)] * (count > 0)
             )
 
-    def _moved(self, turn: _Turn, op: PlanOperation, k: int, source: _Source) -> Rows:
-        """Write the copy to a target: memory of a GPU, of a group behind a switch, or a FIFO."""
+    def _write_copy(
+        self, progress: _BlockProgress, op: PlanOperation, k: int, source: _Source
+    ) -> Rows:
+        """Write the copy from a source to the k-th target of an operation; return its rows.
+
+        The target is memory of one GPU, memory of a group of GPUs behind a switch, or a FIFO.
+        """
         ref = op.targets[k]
-        me = turn.block.gpu
-        ways = op.ways
-        target = self._part(op, ref, op.sources[min(k, len(op.sources) - 1)])
+        me = progress.block.gpu
+        connections = op.connections
+        target = self._processed_span(op, ref, op.sources[min(k, len(op.sources) - 1)])
         packets = ref.packets(op.does.writes, k)
         fifo = ref.in_fifo
-        port = ways[k] if ways and ways[0][0] == PORT else None
-        waits = [*turn.before, self.posted.get(port, NOTHING) if port else NOTHING]
-        ranks, dst, kind = self._reached(ref, me, op.sources[0], source.rank)
+        port = connections[k] if connections and connections[0][0] == PORT else None
+        waits = [*progress.before, self.posted.get(port, NOTHING) if port else NOTHING]
+        ranks, dst, kind = self._destination(ref, me, op.sources[0], source.rank)
         if fifo:
             waits += self._fifo(ref).free()
         protocol = "LL" if packets and kind != LOCAL_COPY else "Simple"
@@ -538,7 +624,7 @@ class _Machine:
             COPY,
             source.span.buffer,
             target.buffer,
-            channel=turn.block.channel,
+            channel=progress.block.channel,
             wire=WIRE[self.plan.protocol if fifo else protocol],
         )
         spans = source.span, target, None
@@ -546,21 +632,27 @@ class _Machine:
         if fifo:
             self._fifo(ref).sent.append((rows, target))
         elif packets:
-            self._flag(ranks, target, rows)
+            self._record_packets(ranks, target, rows)
         elif ranks != (me,):
-            turn.flying = [*turn.flying, rows]
+            progress.flying = [*progress.flying, rows]
         if port:
             self.posted[port] = rows
         if kind != MULTICAST:
-            turn.recent[port or (MEMORY, me, dst)] = rows
+            progress.recent[port or (MEMORY, me, dst)] = rows
         return rows
 
-    def _reached(
+    def _destination(
         self, ref: Ref, me: int, first_source: Ref, source: int
     ) -> tuple[tuple[int, ...], int, int]:
-        """The ranks that a copy reaches, their number as a destination, and the kind of row.
+        """The destination of a copy to `ref`: the GPUs that it reaches, their number as destination
+        of a row (of a group, for a multicast), and the kind of row.
 
-        A multicast does not overwrite a GPU's own packets with themselves.
+        A multicast of a GPU's own packets to the same place does not reach this GPU itself.
+
+        Args:
+            me: the GPU of the block.
+            first_source: the first source of the operation.
+            source: the GPU that has the data.
         """
         if ref.switched:
             is_in_place = (first_source.ranks, first_source.place) == ((me,), ref.place)
@@ -573,17 +665,21 @@ class _Machine:
         rank = ref.ranks[-1]
         return (rank,), rank, LOCAL_COPY if rank == source else TRANSFER
 
-    def _gathered(self, turn: _Turn, op: PlanOperation, arrived: Sequence[Rows]) -> list[_Source]:
-        """The sources of an operation; remote ones that it sums, and sums of a switch, are
-        fetched first.
+    def _fetched_sources(
+        self, progress: _BlockProgress, op: PlanOperation, arrived: Sequence[Rows]
+    ) -> list[_Source]:
+        """All sources of an operation, each with the place of its data and the rows that bring it.
+
+        Remote data that is to be summed, and sums that a switch makes, are first fetched into
+        scratch memory. `arrived` are the rows that bring each source.
         """
-        me = turn.block.gpu
+        me = progress.block.gpu
         gathered = list[_Source]()
         fetched = list[Rows]()
         adds = op.does.action == "sum"
         size_of = op.sources[0] if adds else None
         for ref, arrived_rows in zip(op.sources, arrived, strict=True):
-            span = self._part(op, ref, size_of)
+            span = self._processed_span(op, ref, size_of)
             is_remote = ref.ranks != (me,) and not ref.in_fifo
             if not (ref.switched or (adds and is_remote)):
                 gathered.append(_Source(ref.ranks[-1], span, arrived_rows))
@@ -591,24 +687,29 @@ class _Machine:
             to = _in_scratch(self._scratch(me, int(span.count.sum())), span.count)
             kind = SWITCH_REDUCE if ref.switched else TRANSFER
             src = self.builder.group(ref.ranks) if ref.switched else ref.ranks[0]
-            style = Style(kind, COPY, span.buffer, SCRATCH, channel=turn.block.channel)
-            fetched.append(self._rows(style, src, me, (span, to, None), turn.before))
+            style = Style(kind, COPY, span.buffer, SCRATCH, channel=progress.block.channel)
+            fetched.append(self._rows(style, src, me, (span, to, None), progress.before))
             gathered.append(_Source(me, to, arrived_rows, fetched=True))
         if fetched:
-            turn.before = [self._mark(me, turn.before, fetched, ANSWERED)]
+            progress.before = [self._mark(me, progress.before, fetched, ANSWERED)]
         return gathered
 
-    def _summed(self, turn: _Turn, op: PlanOperation, addends: list[_Source]) -> _Source:
-        """Sum the sources into the first target in order of arrival: what is there first, a
-        message last.
+    def _write_sum(
+        self, progress: _BlockProgress, op: PlanOperation, addends: list[_Source]
+    ) -> _Source:
+        """Write the rows that sum all addends in the operation's first target; return the sum as a
+        source.
+
+        The target's own contents come first if it is one of the sources, and a message of a FIFO
+        last.
         """
-        me = turn.block.gpu
+        me = progress.block.gpu
         target_ref = op.targets[0]
         fused = op.sources[0].in_fifo
         ordered = sorted(
             zip(op.sources, addends, strict=True), key=lambda a: (a[0] != target_ref, a[0].in_fifo)
         )
-        target = self._part(op, target_ref, op.sources[0])
+        target = self._processed_span(op, target_ref, op.sources[0])
         (first, *more) = [addend for _, addend in ordered]
         target_is_source = target_ref in op.sources
         own_input = first.span if fused and more and first.span.buffer == IN else None
@@ -622,23 +723,26 @@ class _Machine:
             uses = NO_MEMORY_PASS if begins or addend.fetched else ()
             style = Style(LOCAL_COPY, operation, addend.span.buffer, target.buffer, uses=uses)
             spans = addend.span, target, own_input
-            turn.before = [self._rows(style, me, me, spans, turn.before, addend.arrived)]
+            progress.before = [self._rows(style, me, me, spans, progress.before, addend.arrived)]
             operation = REDUCE
             own_input = None
         return _Source(me, target, NOTHING)
 
-    # **** Where it is ****
+    # **** Places in memory ****
 
     def _fifo(self, ref: Ref) -> _Fifo:
-        """The FIFO between two GPUs on a channel."""
+        """The FIFO that a reference names: one for each sender, receiver and channel."""
         key = ref.ranks, ref.place
         if key not in self.fifos:
             self.fifos[key] = _Fifo(self._scratch(ref.ranks[1], SLOTS * self.slot_size))
         return self.fifos[key]
 
-    def _part(self, op: PlanOperation, ref: Ref, size_of: Ref | None = None) -> _Span:
-        """The part of some chunks that an operation processes; `size_of` are chunks that
-        determine their size.
+    def _processed_span(self, op: PlanOperation, ref: Ref, size_of: Ref | None = None) -> _Span:
+        """The elements of some chunks that an operation processes: its part if several blocks share
+        it, and the window of its iteration in a pipeline.
+
+        `size_of` names chunks with the same number of elements, if those of `ref` have no size of
+        their own.
         """
         complete = self._complete_span(
             ref, None if size_of in (None, ref) else self._complete_span(size_of).count
@@ -657,7 +761,9 @@ class _Machine:
         )
 
     def _complete_span(self, ref: Ref, sizes: Counts | None = None) -> _Span:
-        """All of some chunks; `sizes` are the sizes of the data that they receive."""
+        """All elements of some chunks. `sizes` are the elements of each chunk that is written
+        there; None if the chunks are read.
+        """
         if ref.in_fifo:
             fifo = self._fifo(ref)
             if sizes is None:
@@ -669,29 +775,42 @@ class _Machine:
         return span
 
     def _copy_of_input(self, rank: int) -> list[Rows]:
-        """Write the copy of a rank's input if the file has no input buffer of its own."""
+        """Write the copy of a rank's input that a file for the other kind of call needs; return its
+        rows.
+
+        The copy goes to the output (file for calls in place) or to scratch memory (for calls out of
+        place).
+        """
         c = self.collective
         count = c.input_count(rank) if self.has_one_buffer or self.copies_input else 0
         if not count:
             return []
         to, at = (
-            (OUT, self._home(rank)) if self.has_one_buffer else (SCRATCH, self.input_copy_at[rank])
+            (OUT, self._in_place_offset(rank))
+            if self.has_one_buffer
+            else (SCRATCH, self.input_copy_at[rank])
         )
         self.scratch_used[rank] += count * self.copies_input
         piece = self.builder.pieces(count, 0, at)
         return [self.builder.rows(Style(LOCAL_COPY, COPY, IN, to), rank, rank, piece)]
 
-    def _home(self, rank: int) -> int:
-        """Where in its output a rank's input is in place."""
+    def _in_place_offset(self, rank: int) -> int:
+        """Where a rank's input begins in its output when a collective is in place, in elements."""
         return rank * self.collective.count if self.collective.name == "all_gather" else 0
 
     def _scratch(self, rank: int, count: int) -> int:
-        """Reserve this number of elements of a rank's scratch memory."""
+        """Reserve `count` elements of a rank's scratch memory; return the offset of the
+        first one.
+        """
         self.scratch_used[rank] += count
         return self.scratch_used[rank] - count
 
     def _span(self, rank: int, place: Place, count: int, sizes: Counts | None = None) -> _Span:
-        """Chunks of a buffer; `sizes` are the sizes of the data that scratch memory receives."""
+        """The elements of `count` chunks from `place` (buffer, first chunk) on.
+
+        `sizes` are the elements of each chunk that is written to scratch memory; None if it is
+        read. Chunks of input and output have fixed sizes.
+        """
         buffer, first = place
         chunks = np.arange(first, first + count)
         if buffer == SCRATCH:
@@ -708,7 +827,7 @@ class _Machine:
         offset = block * self.collective.count + self.edges[within]
         if buffer == IN and self.has_one_buffer:
             buffer = OUT
-            offset = offset + self._home(rank)
+            offset = offset + self._in_place_offset(rank)
         elif buffer == IN and self.copies_input:
             buffer = SCRATCH
             offset = offset + self.input_copy_at[rank]
@@ -723,7 +842,15 @@ class _Machine:
         after: Sequence[Rows],
         arrived: Rows | None = None,
     ) -> Rows:
-        """Write the rows of a step, which all wait for the same rows."""
+        """Write a row for each range of some spans, all with the same dependencies; return the
+        rows.
+
+        Args:
+            spans: the ranges that are read, those that are written, and for REDUCE_INPUT those of
+                the receiver's own input.
+            after: rows that must have ended.
+            arrived: rows that must have arrived.
+        """
         waits = np.concatenate([NOTHING, *after])
         lags = np.full(len(waits), self.builder.lag(IN_ORDER), np.int16)
         if arrived is not None:
@@ -741,15 +868,15 @@ class _Machine:
         return self.builder.rows(style, src, dst, piece, joins=joins)
 
 
-ACTIONS: dict[str, Callable[[_Machine, _Turn, PlanOperation], bool]] = {
-    "nop": lambda machine, turn, op: True,
-    "signal": _Machine._signal,
-    "wait": _Machine._wait,
-    "flush": _Machine._flush,
-    "barrier": _Machine._barrier,
-    "acquire": _Machine._wait,
-    "release": _Machine._release,
-    "copy": _Machine._data,
-    "sum": _Machine._data,
-    "load": _Machine._data,
+ACTIONS: dict[str, Callable[[_PlanWriter, _BlockProgress, PlanOperation], bool]] = {
+    "nop": lambda writer, progress, op: True,
+    "signal": _PlanWriter._signal,
+    "wait": _PlanWriter._wait,
+    "flush": _PlanWriter._flush,
+    "barrier": _PlanWriter._barrier,
+    "acquire": _PlanWriter._wait,
+    "release": _PlanWriter._release,
+    "copy": _PlanWriter._move_data,
+    "sum": _PlanWriter._move_data,
+    "load": _PlanWriter._move_data,
 }

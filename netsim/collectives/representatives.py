@@ -17,35 +17,47 @@ from netsim.schedule.schedule import Style
 
 @dataclass(frozen=True)
 class RepresentativeWriter(RowWriter):
-    """Wants the rows of representatives: `first` is the representative of each lane, `count` the
-    size of its class. What waits for a lane that is not written waits for its representative."""
+    """Writes the rows of one lane of each class of equal lanes, its representative.
+
+    - `fold`: the representatives of ranks, links and NICs.
+    - `first`: by lane, its representative.
+    - `count`: by representative, the number of lanes in its class.
+
+    A row that would wait for a lane without rows waits for the representative of this lane.
+    """
 
     fold: Fold
     first: Rows
     count: Rows
 
     def begin(self, builder: Builder, channels: int) -> None:
-        """Note the representatives of ranks, links and NICs in the schedule."""
+        """Give the schedule the representatives of ranks, links and NICs."""
         builder.fold = self.fold
 
     def written(self, lanes: Numbers) -> NDArray[np.int64]:
-        """The lanes that represent themselves."""
+        """The positions in `lanes` of lanes that are their own representative."""
         return np.flatnonzero(self.first[lanes] == lanes)
 
     def representatives(self, lanes: Numbers) -> Numbers:
-        """The representative of each of some lanes."""
+        """The representative of each lane."""
         return self.first[lanes]
 
     def styles(self, builder: Builder, styles: Style | Rows, lanes: Numbers) -> Rows:
-        """The same styles with as many copies as the class of each lane has members."""
+        """The numbers of styles like `styles` whose `copies` is the size of the class of
+        each lane.
+        """
         return styles_with_copies(builder, styles, self.count[lanes])
 
     def styles_of_copies(self, builder: Builder, style: Style, ranks: Numbers) -> Rows:
-        """The same style with as many copies as the class of each rank has members."""
+        """The numbers of styles like `style` whose `copies` is the size of the class of
+        each rank.
+        """
         return styles_with_copies(builder, style, self.fold.ranks.count[ranks])
 
     def part(self, builder: Builder, part: MessagePart, sender: Numbers) -> MessagePart:
-        """The part without the messages of lanes that are not written."""
+        """The part of messages that is left if only representatives send; `sender` is the lane of
+        each message.
+        """
         style = part.style
         which = EVERY if part.which is None else part.which
         written_places = self.written(sender[which])
@@ -63,7 +75,7 @@ class RepresentativeWriter(RowWriter):
 
 
 def styles_with_copies(builder: Builder, styles: Style | Rows, copies: Rows) -> Rows:
-    """The numbers of the same styles for rows that each represent a number of `copies`."""
+    """The numbers of styles that equal `styles` except for their `copies`, by row."""
     if isinstance(styles, Style):
         styles = np.full(len(copies), builder.style(styles), np.int32)
     table = builder.styles

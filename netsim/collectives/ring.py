@@ -1,7 +1,7 @@
-"""Ring algorithms, in which every chunk travels around; and algorithms for tori.
+"""Ring algorithms, in which every chunk travels around the ranks, and algorithms for tori.
 
-All-reduce is a reduce-scatter followed by an all-gather (Patarasuk and Yuan, 2009). There may be
-several rings at once: the channels of one communicator, or the groups of a hierarchical algorithm.
+All-reduce is a reduce-scatter followed by an all-gather (Patarasuk and Yuan, 2009). Several rings
+may run at once: the channels of one communicator, or the groups of a hierarchical algorithm.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,12 +23,12 @@ from netsim.schedule.schedule import ARRIVED, COPY, IN, OUT, REDUCE_INPUT, SCRAT
 def all_reduce(
     collective: Collective, *, channels: int = 1, writer: RowWriter | None = None
 ) -> Schedule:
-    """Return the ring all-reduce: chunks travel around once as sums and once as results, 2(n-1)
-    steps.
+    """The schedule of a ring all-reduce: every chunk travels around once while it is summed and
+    once as result, in 2(n-1) steps.
     """
     n = collective.ranks
     k = channel_count(channels)
-    lanes = Lanes(collective, k, writer).keep()
+    lanes = Lanes(collective, k, writer).copy_local_data()
     bounds = edges(collective.count, k * n)
     first = lanes.builder.pieces(np.diff(bounds), bounds[:-1])[0]
     phases = [(IN, OUT, REDUCE_INPUT), *[(OUT, OUT, REDUCE_INPUT)] * (n - 2)]
@@ -41,10 +41,10 @@ def all_reduce(
 def all_gather(
     collective: Collective, *, channels: int = 1, writer: RowWriter | None = None
 ) -> Schedule:
-    """Return the ring all-gather: every block travels around once, n-1 steps."""
+    """The schedule of a ring all-gather: every block travels around once, in n-1 steps."""
     n = collective.ranks
     k = channel_count(channels)
-    lanes = Lanes(collective, k, writer).keep()
+    lanes = Lanes(collective, k, writer).copy_local_data()
     part, offset, count = _block_offsets(collective, k)
     first = lanes.builder.pieces(count, part, offset)[0]
     later = lanes.builder.pieces(count, offset)[0]
@@ -57,10 +57,12 @@ def all_gather(
 def reduce_scatter(
     collective: Collective, *, channels: int = 1, writer: RowWriter | None = None
 ) -> Schedule:
-    """Return the ring reduce-scatter: block c starts after its owner and ends there, n-1 steps."""
+    """The schedule of a ring reduce-scatter: block c starts at the rank after its owner and ends at
+    its owner, after n-1 steps.
+    """
     n = collective.ranks
     k = channel_count(channels)
-    lanes = Lanes(collective, k, writer).keep()
+    lanes = Lanes(collective, k, writer).copy_local_data()
     part, offset, count = _block_offsets(collective, k)
     inner = lanes.builder.pieces(count, offset)[0]
     final = lanes.builder.pieces(count, offset, part, offset)[0]
@@ -73,8 +75,8 @@ def reduce_scatter(
 
 
 def _block_offsets(c: Collective, k: int) -> tuple[NDArray[np.int64], ...]:
-    """Return for every channel's part of every block: its offset in the block, in all blocks,
-    its size.
+    """For every channel's part of every block, its offset in the block, its offset in all blocks,
+    and its size, in elements: three arrays, ordered by channel, then by block.
     """
     bounds = edges(c.count, k)
     part, block = np.meshgrid(bounds[:-1], np.arange(c.ranks) * c.count, indexing="ij")
@@ -83,8 +85,9 @@ def _block_offsets(c: Collective, k: int) -> tuple[NDArray[np.int64], ...]:
 
 
 def channel_styles(lanes: Lanes, phases: list[tuple[int, int, int]], channels: int) -> Rows:
-    """Return the style of each step (source buffer, destination buffer, operation) on each
-    channel.
+    """The numbers of the styles of each step (row) on each channel (column).
+
+    `phases` has (source buffer, destination buffer, operation) of each step.
     """
     numbers = range(channels)
     styles = {
@@ -103,13 +106,22 @@ def pass_around(
     channels: int = 1,
     ready: bool = False,
 ) -> int:
-    """Append the steps of several rings of length L at once; returns the step after the last.
+    """Append the steps of several rings of length L at once; return the number of the next step.
 
     At step t the p-th member of ring i sends chunk c = (p + start - t) mod L, which is piece
     `first_piece[t]` + i·L + c, in style `styles[t, i]` (or `styles[t, i·L + p]` if styles has a
-    column for each member). An example: in the first phase of an all-reduce on 4 ranks, start = 0;
-    at step 0 rank p sends chunk p, at step 1 chunk p - 1, which it has just received. With
-    `channels`, the ranks of a single ring are in one ring on each channel."""
+    column for each member). For example, in the first phase of an all-reduce on 4 ranks start is 0:
+    at step 0 rank p sends chunk p, at step 1 chunk p - 1, which it has just received.
+
+    Args:
+        members: the ranks of each ring, one line for each; or the ranks of one ring.
+        styles: the styles by step.
+        first_piece: by step, the piece of chunk 0 of the first ring.
+        start: the offset in the formula above.
+        step: number of the first step.
+        channels: if more than 1, the single ring of `members` runs on each of that many channels.
+        ready: whether the first step waits until the receiver has received all earlier messages.
+    """
     ring = np.tile(np.asarray(members, np.int32), (channels, 1))
     steps = len(styles)
     (rings, length) = ring.shape
@@ -128,7 +140,7 @@ def pass_around(
         :, lanes_here if styles.shape[1] == rings * length else lanes_here // length
     ]
     pieces = _ring_pieces(first, lanes_here, length, start)
-    places = _Places(lanes, lane, after, lanes_here)
+    places = _WrittenPlaces(lanes, lane, after, lanes_here)
     part = MessagePart(step_styles[0], pieces[0])
     head = lanes.send(
         places.src, places.dst, [part], step, channel=channel[lanes_here], ready=ready
@@ -136,13 +148,15 @@ def pass_around(
     tail = _ring_rows(lanes, places, step_styles[1:], pieces[1:], head, step + 1)
     if steps > 1:
         lanes.writer.rows_of_steps(lane.reshape(ring.shape), tail, steps - 1, len(styles) - 1)
-        lanes.passed(places.lanes, tail, step + steps - 1)
+        lanes.set_last_rows(places.lanes, tail, step + steps - 1)
         lanes.wait(places.next, tail)
     return step + steps
 
 
-class _Places:
-    """The positions of rings that are written: their lanes, the next ones and the ones before."""
+class _WrittenPlaces:
+    """The positions on rings whose rows are written: their lanes, the lanes after them, and the
+    positions before them.
+    """
 
     def __init__(self, lanes: Lanes, lane: Ints, after: Ints, lanes_here: Ints) -> None:
         writer = lanes.writer
@@ -160,7 +174,10 @@ class _Places:
 
 
 def _ring_pieces(first: Rows, lanes_here: Ints, length: int, start: int) -> Rows:
-    """The piece that each position sends in each step."""
+    """The piece that each position sends in each step, as an array [step, position].
+
+    `first` is, by step, the piece of chunk 0 of the first ring; `lanes_here` are the positions.
+    """
     place = lanes_here.astype(np.int32)
     ring = place // np.int32(length) * np.int32(length)
     chunk: Rows = (place - ring + start) - np.arange(len(first), dtype=np.int32)[:, None]
@@ -171,9 +188,13 @@ def _ring_pieces(first: Rows, lanes_here: Ints, length: int, start: int) -> Rows
 
 
 def _ring_rows(
-    lanes: Lanes, places: _Places, styles: Rows, pieces: Rows, head: Rows, step: int
+    lanes: Lanes, places: _WrittenPlaces, styles: Rows, pieces: Rows, head: Rows, step: int
 ) -> Rows:
-    """Write all steps but the first: each row waits for two rows of the step before."""
+    """Write all steps but the first; return the rows of the last step, by position.
+
+    A row waits until the row that its lane received in the step before has arrived, and until the
+    row that its lane sent in the step before has ended. `head` are the rows of the first step.
+    """
     steps, width = styles.shape
     place = np.arange(width, dtype=np.int32)
     base = np.int32(head[0]) + np.arange(steps, dtype=np.int32) * np.int32(width)
@@ -191,22 +212,25 @@ def _ring_rows(
     return rows[len(rows) - width :]
 
 
-# **** Tori ****
-# Rings in one dimension after the other, rings through all ranks, and swings. Ranks are numbered as
-# on the grid, the last dimension fastest. Every algorithm is a plan of a reduce-scatter: which rank
-# sends which range of blocks to which rank, step by step. An all-gather is the same backwards, an
-# all-reduce both. The data is divided among ports, which begin in different dimensions or travel in
-# opposite directions, so that all links of a torus are used at once.
+# **** Tori **** bucket: rings in one dimension after the other. multi-ring: rings through all
+# ranks. swing: partners on alternating sides. Ranks are numbered as on the grid, the last dimension
+# fastest. Every algorithm is a plan of a reduce-scatter: which rank sends which range of blocks to
+# which rank, step by step. An all-gather executes the plan backwards, an all-reduce first forwards
+# and then backwards. The data is divided among ports, which begin in different dimensions or travel
+# in opposite directions, so that all links of a torus are used at once.
 
 MOST_PORTS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class RingStep:
-    """A step in which every rank r sends `to[r]` its blocks at places `low[r]` to `low[r] + size -
-    1`.
+    """A step in which every rank sends some blocks to another rank.
 
-    `summed`: the sender has received parts of these blocks before; `adds`: the receiver has.
+    - `to`: by rank, the rank that it sends to.
+    - `low`: by rank, the place of its first block.
+    - `size`: number of blocks, at consecutive places.
+    - `summed`: whether the sender already holds partial sums of these blocks.
+    - `adds`: whether the receiver already holds partial sums of these blocks.
     """
 
     to: Ints
@@ -218,7 +242,9 @@ class RingStep:
 
 @dataclass(frozen=True, slots=True)
 class RingPlan:
-    """The steps of a reduce-scatter; in the end rank `owner[p]` has the block at place p."""
+    """The steps of a reduce-scatter. Places number the blocks such that each message has
+    consecutive ones; at the end rank `owner[p]` has the sum of the block at place p.
+    """
 
     owner: Ints
     steps: Sequence[RingStep]
@@ -228,7 +254,7 @@ Planner = Callable[[int, Sequence[int] | None, int | None], list[RingPlan]]
 
 
 def extents_of(ranks: int, dims: Sequence[int] | None) -> tuple[int, ...]:
-    """Return the extents of the torus of all ranks; by default a ring."""
+    """The extents of a torus of all ranks, by dimension: `dims`, or by default a ring."""
     if dims is None:
         return (ranks,)
     if not isinstance(dims, list | tuple) or not dims:
@@ -240,9 +266,9 @@ def extents_of(ranks: int, dims: Sequence[int] | None) -> tuple[int, ...]:
     return extents
 
 
-def _turns(extents: Sequence[int], ports: int | None) -> Iterator[tuple[list[int], int]]:
-    """Yield the order of dimensions of each port, and the direction in which it travels (1 or
-    -1).
+def _port_orders(extents: Sequence[int], ports: int | None) -> Iterator[tuple[list[int], int]]:
+    """Yield for each port the order in which it uses the dimensions, and its direction (1
+    or -1).
     """
     used = [axis for axis, extent in enumerate(extents) if extent > 1]
     count = 2 * max(1, len(used)) if ports is None else positive("ports", ports)
@@ -252,16 +278,26 @@ def _turns(extents: Sequence[int], ports: int | None) -> Iterator[tuple[list[int
 
 
 def bucket(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[RingPlan]:
-    """Return plans of rings along one dimension after the other, on the remaining part of the
-    data.
+    """The plans of rings along one dimension after the other, by port.
+
+    Each dimension divides the blocks that the dimension before has left to a rank.
     """
     extents = extents_of(ranks, dims)
     at = np.array(np.unravel_index(np.arange(ranks), extents)).reshape(len(extents), ranks)
-    return [_rings(at, extents, order, way) for order, way in _turns(extents, ports)]
+    return [
+        _rings(at, extents, order, direction) for order, direction in _port_orders(extents, ports)
+    ]
 
 
-def _rings(at: Ints, extents: Sequence[int], order: list[int], way: int) -> RingPlan:
-    """Rings along the dimensions in an order; `at` are the coordinates of ranks."""
+def _rings(at: Ints, extents: Sequence[int], order: list[int], direction: int) -> RingPlan:
+    """The plan of rings along the dimensions in an order.
+
+    Args:
+        at: coordinates of the ranks, by dimension and rank.
+        extents: number of ranks in each dimension.
+        order: the dimensions in the order of their use.
+        direction: 1 or -1: the direction of all rings.
+    """
     ranks = at.shape[1]
     steps = []
     number = np.zeros(extents, np.int64)
@@ -273,18 +309,18 @@ def _rings(at: Ints, extents: Sequence[int], order: list[int], way: int) -> Ring
         place = at[axis]
         size //= k
         there = at.copy()
-        there[axis] = (place + way) % k
+        there[axis] = (place + direction) % k
         to = number[tuple(there)]
         for t in range(k - 1):
-            chunk = (place - way * (1 + t)) % k
+            chunk = (place - direction * (1 + t)) % k
             steps.append(RingStep(to, low + chunk * size, size, stage > 0 or t > 0, stage > 0))
         low = low + place * size
     return RingPlan(np.argsort(low), steps)
 
 
 def multi_ring(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[RingPlan]:
-    """Return plans of rings through all ranks that share no link, in both directions (Bae and
-    Bose).
+    """The plans of rings through all ranks in both directions, by port; no two rings share a link
+    in one direction (Bae and Bose).
     """
     extents = tuple(extent for extent in extents_of(ranks, dims) if extent > 1) or (1,)
     cycles = _cycles(extents)
@@ -298,7 +334,9 @@ def multi_ring(ranks: int, dims: Sequence[int] | None, ports: int | None) -> lis
 
 
 def _cycles(extents: tuple[int, ...]) -> list[Ints]:
-    """The ranks of each cycle through a torus of one or two dimensions."""
+    """Cycles through all ranks of a torus of one or two dimensions that share no link: the rank at
+    each place of each cycle.
+    """
     ranks = prod(extents)
     if len(extents) == 1:
         return [np.arange(ranks)]
@@ -318,8 +356,8 @@ def _cycles(extents: tuple[int, ...]) -> list[Ints]:
 
 
 def swing(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[RingPlan]:
-    """Return plans with partners at distances 1, 1, 3, 5, 11, … on alternating sides (De Sensi
-    et al. 2024).
+    """The plans with partners at distances 1, 1, 3, 5, 11, … on alternating sides, by port (De
+    Sensi et al. 2024).
     """
     extents = extents_of(ranks, dims)
     if any(extent & (extent - 1) for extent in extents):
@@ -328,30 +366,40 @@ def swing(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[Rin
         raise CollectiveError(parameter, f"swing takes powers of two, got {grid}; bucket takes any")
     at = np.array(np.unravel_index(np.arange(ranks), extents)).reshape(len(extents), ranks)
     return [
-        _halved([_partner(at, extents, axis, s, way) for axis, s in _swings(extents, order)])
-        for order, way in _turns(extents, ports)
+        _halving_plan(
+            [_partner(at, extents, axis, s, direction) for axis, s in _swings(extents, order)]
+        )
+        for order, direction in _port_orders(extents, ports)
     ]
 
 
 def _swings(extents: Sequence[int], order: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield the dimension of each step, and how many steps this dimension had before."""
+    """Yield for each step its dimension, and the number of earlier steps in this dimension."""
     for s in range(max(extents).bit_length()):
         for axis in order:
             if extents[axis] >> (s + 1):
                 yield axis, s
 
 
-def _partner(at: Ints, extents: Sequence[int], axis: int, s: int, way: int) -> Ints:
-    """The partner of each rank in step s of a dimension."""
+def _partner(at: Ints, extents: Sequence[int], axis: int, s: int, direction: int) -> Ints:
+    """The partner of each rank in step s of the dimension `axis`; `direction` is 1 or -1, the first
+    direction.
+    """
     distance = (1 - (-2) ** (s + 1)) // 3
     there = at.copy()
-    there[axis] = (at[axis] + way * np.where(at[axis] % 2, -distance, distance)) % extents[axis]
+    there[axis] = (at[axis] + direction * np.where(at[axis] % 2, -distance, distance)) % extents[
+        axis
+    ]
     partner: Ints = np.ravel_multi_index(tuple(there), tuple(extents))
     return partner
 
 
-def _halved(partners: list[Ints]) -> RingPlan:
-    """The plan in which partners exchange the half that later steps of the other one reach."""
+def _halving_plan(partners: list[Ints]) -> RingPlan:
+    """The plan of a reduce-scatter from the partner of each rank by step.
+
+    In each step a rank keeps the half of its blocks that belong to ranks which it reaches in later
+    steps, and sends the other half, which its partner reaches.
+    """
     ranks = 1 << len(partners)
     reach = [np.arange(ranks)]  # by step, the least rank that the later steps of a rank reach
     for partner in reversed(partners):
@@ -367,10 +415,12 @@ def _halved(partners: list[Ints]) -> RingPlan:
 
 @dataclass(frozen=True)
 class _Port:
-    """What one port sends of the data.
+    """Makes the messages of one port of an algorithm for tori.
 
-    Sums are in OUT; sums of a reduce-scatter for other ranks are in SCRATCH, at their place in the
-    input. Blocks of an all-reduce are numbered by their places, so that a message is one piece.
+    The `port`-th of `ports` equal parts of the data is sent as `plan` says. Ranks keep sums in OUT;
+    in a reduce-scatter, sums of other ranks' blocks are in SCRATCH, at the offset that the block
+    has in the input. In an all-reduce, blocks are numbered by place, so that a message is one
+    piece.
     """
 
     lanes: Lanes
@@ -379,7 +429,7 @@ class _Port:
     ports: int
 
     def message(self, hop: RingStep, op: int) -> Iterator[MessagePart]:
-        """The message of a step of an all-reduce."""
+        """The message of a step of an all-reduce: one part."""
         n = self.lanes.ranks
         bounds = edges(self.lanes.collective.count, n * self.ports)[self.port * n :]
         low, high = bounds[hop.low], bounds[hop.low + hop.size]
@@ -387,7 +437,9 @@ class _Port:
         yield self._part(source, OUT, op, self.lanes.builder.pieces(high - low, low))
 
     def blocks(self, hop: RingStep, op: int) -> Iterator[MessagePart]:
-        """The message of a step block by block, as blocks are not adjacent."""
+        """The message of a step of a reduce-scatter or all-gather: one part for each block, as the
+        blocks are not adjacent in memory.
+        """
         size = self.lanes.collective.count
         n = self.lanes.ranks
         first, end = edges(size, self.ports)[self.port : self.port + 2]
@@ -415,18 +467,23 @@ PLANNERS: dict[str, Planner] = {"bucket": bucket, "multi-ring": multi_ring, "swi
 
 
 def on_tori(name: str) -> dict[str, Callable[..., Schedule]]:
-    """Return all algorithms for tori of a collective, by name."""
-    return {algorithm: _by(planner, name) for algorithm, planner in PLANNERS.items()}
+    """The algorithms for tori of a collective (all_reduce, all_gather or reduce_scatter),
+    by name.
+    """
+    return {
+        algorithm: _algorithm_of_planner(planner, name) for algorithm, planner in PLANNERS.items()
+    }
 
 
-def _by(planner: Planner, name: str) -> Callable[..., Schedule]:
-    """Return one of the three collectives whose plan a planner makes."""
+def _algorithm_of_planner(planner: Planner, name: str) -> Callable[..., Schedule]:
+    """The algorithm that builds the collective `name` from the plans of `planner`."""
 
     def all_ports(
         collective: Collective, *, dims: Sequence[int] | None = None, ports: int | None = None
     ) -> Schedule:
+        """The schedule of the plans of all ports."""
         ranks, plans = np.arange(collective.ranks), planner(collective.ranks, dims, ports)
-        lanes = Lanes(collective, len(plans)).keep()
+        lanes = Lanes(collective, len(plans)).copy_local_data()
         for port, plan in enumerate(plans):
             one_port = _Port(lanes, plan, port, len(plans))
             parts = one_port.message if name == "all_reduce" else one_port.blocks

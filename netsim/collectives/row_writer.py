@@ -1,14 +1,14 @@
-"""Who decides which rows of a textbook algorithm are written.
+"""Row writers decide which rows of a textbook algorithm are written.
 
-An algorithm is written once, for lanes: what one rank does on one channel (number channel * ranks +
-rank). It tells a `RowWriter` each message that lanes send, and writes the rows of those lanes that
-the writer wants. It does not ask which writer it has:
+An algorithm is written once, in terms of lanes: lane channel * ranks + rank is what one rank does
+on one channel. The algorithm tells a `RowWriter` each message that lanes send, and writes the rows
+of those lanes that the writer selects. It is the same code for every writer:
 
-- `RowWriter` wants every row.
-- `TextbookSketch` (`sketch.py`) wants none; it notes who sends to whom, from which equal lanes
-  follow.
-- `RepresentativeWriter` (`representatives.py`) wants one lane of each class of equal ones.
-- `FirstSteps` (`first_steps.py`) wants the first few steps of each ring.
+- `RowWriter` selects every row.
+- `TextbookSketch` (`sketch.py`) selects none; it notes who sends to whom, from which classes of
+  equal lanes follow.
+- `RepresentativeWriter` (`representatives.py`) selects one lane of each class of equal lanes.
+- `FirstSteps` (`first_steps.py`) selects the first few steps of each ring.
 """
 
 from __future__ import annotations
@@ -29,9 +29,12 @@ EVERY = slice(None)
 
 @dataclass(frozen=True, slots=True)
 class MessagePart:
-    """One contiguous part of the messages of some lanes: its style and its piece, by message.
+    """One contiguous part of each of several messages.
 
-    `which` are the messages that have such a part, as places; None: all of them."""
+    - `style`: the style of all parts, or the number of the style of each.
+    - `piece`: the number of the piece of each part.
+    - `which`: positions of the messages that have such a part; None: all messages.
+    """
 
     style: Style | Rows
     piece: Rows
@@ -39,70 +42,95 @@ class MessagePart:
 
 
 class RowWriter:
-    """Wants every row. Other writers override what differs."""
+    """Selects every row. Subclasses select fewer rows, or take notes."""
 
     def begin(self, builder: Builder, channels: int) -> None:
-        """Called before an algorithm writes anything."""
+        """Called once before an algorithm writes anything, with its number of channels."""
 
     def end(self, schedule: Schedule) -> None:
-        """Called with the finished schedule."""
+        """Called once with the finished schedule."""
 
-    # **** Which rows are written ****
+    # **** Selecting rows ****
 
     def written(self, lanes: Numbers) -> Numbers | slice:
-        """Which of some lanes are written, as places in `lanes`."""
+        """The positions in `lanes` of the lanes whose rows are written."""
         return EVERY
 
     def representatives(self, lanes: Numbers) -> Numbers:
-        """The lane that is written in place of each of some lanes."""
+        """By lane, the lane whose rows are written in its place."""
         return lanes
 
     def marked_ranks(self, ranks: int) -> Numbers:
-        """The ranks that get a mark when they are done."""
+        """The ranks that get a mark at the end of the schedule."""
         return np.arange(ranks)
 
     def styles(self, builder: Builder, styles: Style | Rows, lanes: Numbers) -> Style | Rows:
-        """The styles of rows of some lanes, each of which may represent others."""
+        """The styles of rows that lanes write, changed such that each row counts for all lanes that
+        its lane represents.
+        """
         return styles
 
     def styles_of_copies(self, builder: Builder, style: Style, ranks: Numbers) -> Style | Rows:
-        """The styles of copies that ranks make for themselves."""
+        """The same as `styles` for copies from a rank's input to its output."""
         return style
 
     def part(self, builder: Builder, part: MessagePart, sender: Numbers) -> MessagePart:
-        """What is written of a part of the messages of some lanes."""
+        """The rows that are written of a part of messages; `sender` is the lane of each message."""
         return part
 
     def first_steps(self, styles: Rows, first: Rows, size: int) -> tuple[Rows, Rows]:
-        """The steps that are written of rings of `size` lanes together: their styles and first
-        pieces, by step."""
+        """The styles and the first pieces of those steps of rings that are written, by step.
+
+        `styles` and `first` are those of all steps, `size` the number of lanes of all rings
+        together.
+        """
         return styles, first
 
-    # **** What an algorithm tells ****
+    # **** What an algorithm reports ****
 
     def distinguish(self, lanes: Numbers, values: Numbers, rows: int = 0) -> None:
-        """Lanes do or wait for something else, in `rows` rows each; those with different values
-        are not equal."""
+        """Called when some lanes do something that is not a message, such as a local copy, in
+        `rows` rows for each lane. Lanes with different entries in `values` are not equal.
+        """
 
     def message(
         self, builder: Builder, src: Numbers, dst: Numbers, parts: Sequence[MessagePart]
     ) -> None:
-        """Each of some lanes sends a message to one of others."""
+        """Called when each lane of `src` sends a message to the lane of `dst` at the same
+        position.
+        """
 
     def rings(self, src: Numbers, dst: Numbers, styles: Rows, first: Rows, length: int) -> None:
-        """In rings of some length everyone passes on what it has, in `len(styles)` steps."""
+        """Called before the steps of rings are written.
+
+        Args:
+            src: the lanes of all rings, ring by ring.
+            dst: the lane after each of them.
+            styles: the numbers of styles by step, and by ring or lane.
+            first: by step, the piece of chunk 0 of the first ring.
+            length: number of lanes in each ring.
+        """
 
     def rows_of_copies(self, ranks: Numbers, rows: Rows) -> None:
-        """The rows of copies that ranks made for themselves, beside all else."""
+        """Called with the rows of copies from the input to the output of `ranks`."""
 
     def rows_of_messages(
         self, sender: Numbers, receiver: Numbers, rows: Rows, *, ready: bool, plain: bool
     ) -> None:
-        """The rows of messages from lanes to others.
+        """Called with the rows of messages from lanes to other lanes.
 
-        `ready`: not before the receiver has what was sent to it before. `plain`: messages of one
-        part, which wait for no arrival at the receiver."""
+        - `ready`: whether a message waits until its receiver has received all earlier messages to
+          it.
+        - `plain`: whether each message has one part and does not wait for the arrival of the
+          sender's last message.
+        """
 
     def rows_of_steps(self, ring: NDArray[np.int64], rows: Rows, steps: int, written: int) -> None:
-        """Of the `steps` of rings after their first one, `written` were written; `rows` are those
-        of the last of them."""
+        """Called with the steps of rings after their first step.
+
+        Args:
+            ring: the lanes of each ring, one line for each ring.
+            rows: the rows of the last step that was written.
+            steps: number of steps after the first one.
+            written: number of these that were written.
+        """

@@ -1,7 +1,7 @@
-"""A sketch of a textbook algorithm: who sends to whom, and how many rows that would be.
+"""A sketch of a textbook algorithm: which lane sends to which, and how many rows each lane has.
 
-From it follows which lanes are equal: where everything looks the same from two lanes, these do the
-same at the same times. It costs far less than the rows themselves.
+Lanes are equal if the algorithm and the topology look the same from both; then they do the same at
+the same times. A sketch finds equal lanes at far less cost than the rows themselves.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ NumberedPart = tuple[Rows, Rows, Numbers | slice]
 class _Messages:
     """Messages that lanes `src` send to lanes `dst` at the same point of the algorithm.
 
-    `columns()` distinguishes messages of one such group: equal ones have equal entries in all
-    columns. With `only_checks`, equal lanes are not made from them, but must agree with them. If
-    not `is_awaited`, only the end of the algorithm waits for their arrival."""
+    - `columns`: returns columns with an entry for each message; messages are equal if their entries
+      are equal in all columns.
+    - `only_checks`: the messages are not used to find equal lanes, only to check them afterwards.
+    - `is_awaited`: whether anything before the end of the algorithm waits for their arrival.
+    """
 
     src: Numbers
     dst: Numbers
@@ -42,7 +44,9 @@ class _Messages:
 
 @dataclass
 class TextbookSketch(RowWriter):
-    """What lanes send, and the number of rows of each lane (`rows`)."""
+    """The writer that writes no rows and notes which lane sends to which; `rows` has the number of
+    rows of each lane.
+    """
 
     lanes: int = 0
     ranks: int = 0
@@ -59,15 +63,17 @@ class TextbookSketch(RowWriter):
     _style_numbers: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     _piece_counts: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
-    # **** As a writer ****
+    # **** Methods of RowWriter ****
 
     def begin(self, builder: Builder, channels: int) -> None:
-        """Begin with no rows for each lane."""
+        """Set the number of rows of each lane to 0."""
         self.ranks, self.lanes = builder.ranks, builder.ranks * channels
         self.rows = np.zeros(self.lanes, np.int64)
 
     def end(self, schedule: Schedule) -> None:
-        """Note the tables that numbers of styles and pieces refer to."""
+        """Note the styles, without their channels, and the sizes of pieces that rows refer to by
+        number.
+        """
         numbers: dict[Style, int] = {}
         plain_styles = (replace(style, channel=0) for style in schedule.styles)
         self._style_numbers = np.array(
@@ -76,22 +82,22 @@ class TextbookSketch(RowWriter):
         self._piece_counts = schedule.pieces.count
 
     def written(self, lanes: Numbers) -> Numbers:
-        """None."""
+        """Empty: no lane is written."""
         return np.zeros(0, np.int64)
 
     def marked_ranks(self, ranks: int) -> Numbers:
-        """None."""
+        """Empty: no rank gets a mark."""
         return np.zeros(0, np.int64)
 
     def distinguish(self, lanes: Numbers, values: Numbers, rows: int = 0) -> None:
-        """Note values that distinguish lanes."""
+        """Note that lanes with different values are not equal, and `rows` rows of each lane."""
         self._events.append((np.asarray(lanes, np.int64), np.asarray(values, np.int64)))
         np.add.at(self.rows, lanes, rows)
 
     def message(
         self, builder: Builder, src: Numbers, dst: Numbers, parts: Sequence[MessagePart]
     ) -> None:
-        """Note messages, which differ by the styles and sizes of their parts."""
+        """Note messages; they are equal if the styles and sizes of their parts are."""
         numbered = [_numbered_part(builder, part) for part in parts]
         columns = partial(self._columns_of_parts, len(src), numbered)
         self._events.append(_Messages(src, dst, columns))
@@ -99,7 +105,7 @@ class TextbookSketch(RowWriter):
             np.add.at(self.rows, src[which], 1)
 
     def rings(self, src: Numbers, dst: Numbers, styles: Rows, first: Rows, length: int) -> None:
-        """Note the hops of rings, which differ by the styles and sizes of their steps."""
+        """Note the hops of rings; they are equal if the styles and sizes of their steps are."""
         columns = partial(self._columns_of_rings, len(src), styles, different(first), length)
         self._events.append(_Messages(src, dst, columns))
         np.add.at(self.rows, src, len(styles))
@@ -113,32 +119,42 @@ class TextbookSketch(RowWriter):
         only_checks: bool = False,
         is_awaited: bool = True,
     ) -> None:
-        """Note equal messages of some rows each; the flags are those of `_Messages`."""
+        """Note equal messages, each with `rows` rows. `only_checks` and `is_awaited` are those of
+        `_Messages`.
+        """
         equal = np.zeros(len(sender), np.int64)
         self._events.append(_Messages(sender, receiver, lambda: (equal,), only_checks, is_awaited))
         if not only_checks:
             np.add.at(self.rows, sender, rows)
 
-    # **** What follows from it ****
+    # **** Results: skeletons ****
 
-    def checks(self, turn: Ints) -> list[Skeleton]:
-        """A skeleton for each group of messages that equal lanes must agree with."""
+    def checks(self, rank_kinds: Ints) -> list[Skeleton]:
+        """Skeletons with the messages that only check: one for each group of them. The classes of
+        equal lanes must be consistent with each.
+
+        `rank_kinds` is that of `skeleton`.
+        """
         no_kinds = np.zeros(self.lanes, np.int64)
         return [
-            self._skeleton(no_kinds, [(group.src, group.dst, group.columns()[0])], turn)
+            self._skeleton(no_kinds, [(group.src, group.dst, group.columns()[0])], rank_kinds)
             for group in self._messages
             if group.only_checks
         ]
 
     def steps(self) -> list[tuple[Numbers, Numbers]]:
-        """Senders and receivers of messages that only the end waits for, also of those that only
-        check."""
+        """Senders and receivers of each group of messages that only the end waits for, including
+        those that only check.
+        """
         return [(group.src, group.dst) for group in self._messages if not group.is_awaited]
 
-    def skeleton(self, turn: Ints, *, with_steps: bool = True) -> Skeleton:
-        """The skeleton of the algorithm, with or without messages that only the end waits for.
+    def skeleton(self, rank_kinds: Ints, *, with_steps: bool = True) -> Skeleton:
+        """The lanes of the algorithm and the hops between them, from which equal lanes follow.
 
-        `turn` is, by rank, what distinguishes it besides its place."""
+        Args:
+            rank_kinds: by rank, a number; ranks with different numbers are not equal.
+            with_steps: whether to include messages that only the end waits for.
+        """
         kind = np.zeros(self.lanes, np.int64)
         hops = []
         next_label = 1
@@ -152,22 +168,24 @@ class TextbookSketch(RowWriter):
                 label = next_label + _combination_numbers(event.columns())
                 hops.append((event.src, event.dst, label))
                 next_label += len(event.src)
-        return self._skeleton(kind, hops, turn)
+        return self._skeleton(kind, hops, rank_kinds)
 
     @property
     def _messages(self) -> list[_Messages]:
         return [event for event in self._events if isinstance(event, _Messages)]
 
     def _skeleton(
-        self, kind: Ints, hops: list[tuple[Numbers, Numbers, Ints]], turn: Ints
+        self, kind: Ints, hops: list[tuple[Numbers, Numbers, Ints]], rank_kinds: Ints
     ) -> Skeleton:
+        """The skeleton of all lanes with `hops`, as (senders, receivers, labels)."""
         lane = np.arange(self.lanes, dtype=np.int32)
         channel = lane // np.int32(self.ranks)
         rank = lane % np.int32(self.ranks)
         by_channel = tuple(self._hops_by_channel(hops))
-        return Skeleton(self.ranks, rank, channel, channel, kind, by_channel, turn)
+        return Skeleton(self.ranks, rank, channel, channel, kind, by_channel, rank_kinds)
 
     def _hops_by_channel(self, hops: list[tuple[Numbers, Numbers, Ints]]) -> list[Hops]:
+        """The hops of each channel."""
         src, dst, label = (
             np.concatenate([np.zeros(0, np.int64), *column])
             for column in zip(*hops, (np.zeros(0, np.int64),) * 3, strict=True)
@@ -181,8 +199,9 @@ class TextbookSketch(RowWriter):
         return by_channel
 
     def _columns_of_parts(self, size: int, parts: Sequence[NumberedPart]) -> tuple[Ints, ...]:
-        """The style and the number of elements of every part, by message; -1 without such a
-        part."""
+        """Columns for the equality of messages: the number of the style and the number of elements
+        of every part, or -1 for messages without such a part. `size` is the number of messages.
+        """
         columns = []
         for styles, pieces, which in parts:
             style_and_count = np.full((2, size), -1, np.int64)
@@ -194,7 +213,11 @@ class TextbookSketch(RowWriter):
     def _columns_of_rings(
         self, size: int, styles: Rows, first: Rows, length: int
     ) -> tuple[Ints, ...]:
-        """What distinguishes the hops of rings. If chunks differ in size, every place differs."""
+        """Columns for the equality of hops of rings, with an entry for each lane.
+
+        Hops are equal if all their steps have the same size and style. If the chunks of a step
+        differ in size, no two hops are equal.
+        """
         place = np.arange(size)
         counts = self._piece_counts[first[:, None] + place].reshape(len(first), -1, length)
         columns = [np.repeat(counts_of_step[:, 0], length) for counts_of_step in counts]
@@ -208,6 +231,7 @@ class TextbookSketch(RowWriter):
 
 
 def _numbered_part(builder: Builder, part: MessagePart) -> NumberedPart:
+    """A part of messages as (numbers of styles, pieces, messages that have it)."""
     style = part.style
     if isinstance(style, Style):
         style = np.full(len(part.piece), builder.style(style), np.int32)
@@ -215,8 +239,9 @@ def _numbered_part(builder: Builder, part: MessagePart) -> NumberedPart:
 
 
 def _combination_numbers(columns: Sequence[Ints]) -> Ints:
-    """By entry, a number for the combination of its values in all columns; numbers begin at 0 and
-    are fewer than the entries."""
+    """By entry, a number for the combination of its values in all columns: equal combinations have
+    equal numbers, which begin at 0 and are fewer than the entries.
+    """
     varying = [column for column in columns if len(column) and (column != column[0]).any()]
     if not varying:
         return np.zeros(len(columns[0]) if columns else 0, np.int64)

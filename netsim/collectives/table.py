@@ -1,7 +1,8 @@
-"""Which algorithms there are: a table of collectives, and how one is built.
+"""The table of algorithms by collective, and the functions that build their schedules.
 
 An algorithm is a function of a Collective and of keyword parameters that returns a Schedule. It may
-also be one of a user's own, in a Python file: that is run, and what it writes is checked."""
+also be in a user's file: a Python file is run, and the schedule that it writes is checked.
+"""
 
 import re
 import sys
@@ -94,11 +95,13 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
 
 
 class AlgorithmError(CollectiveError):
-    """An algorithm that does not exist, does not fit, or has no such parameter."""
+    """The error for an algorithm that does not exist, does not fit the collective, or has no such
+    parameter.
+    """
 
 
 class TooLargeError(AlgorithmError, MemoryError):
-    """A schedule that memory has no room for."""
+    """The error for a schedule that does not fit into memory."""
 
     exit_code = LostError.exit_code
 
@@ -109,8 +112,8 @@ def build(
     """The schedule of a textbook algorithm for a collective.
 
     `algorithm` is a name of `ALGORITHMS[collective.name]` or FILE:FUNCTION; `parameters` are its
-    keyword parameters. `writer` decides which of its rows are written (default:
-    all). Wrong names and parameters raise an AlgorithmError (an InputError).
+    keyword parameters. `writer` selects the rows that are written (default: all). Wrong names and
+    parameters raise an AlgorithmError (an InputError).
 
     >>> len(build(Collective("all_reduce", ranks=5, count=10), "ring"))  # 8 steps, then a mark each
     45
@@ -149,9 +152,10 @@ _BUILT: dict[tuple[str, Collective], Schedule] = {}  # of files of MSCCL, the la
 def _built_from_file(algorithm: str, own_algorithm: "Own", collective: Collective) -> Schedule:
     """The schedule of an algorithm in a file of MSCCL or MSCCL++.
 
-    A run builds every size about six times (to verify it, to prepare it, to simulate it and to draw
-    it), at some 0.3 ms a step of the file. What such a file says depends on nothing else, so the
-    latest schedules are kept."""
+    A run builds the schedule of every size about six times (to verify it, to prepare it, to
+    simulate it and to draw it), at about 0.3 ms for each step of the file. As the schedule depends
+    only on file and collective, the latest schedules are kept.
+    """
     key = algorithm, collective
     kept_schedule = _BUILT.pop(key, None)
     made = own_algorithm(collective, {}) if kept_schedule is None else kept_schedule
@@ -162,13 +166,14 @@ def _built_from_file(algorithm: str, own_algorithm: "Own", collective: Collectiv
 
 
 def parameters_of(collective: str, algorithm: str) -> list[str]:
-    """The names of an algorithm's parameters; none for an algorithm that does not exist."""
+    """The names of an algorithm's parameters; empty for an algorithm that does not exist."""
     return [name for name in _arguments(collective, algorithm)[1:] if name != "writer"]
 
 
 def folds(collective: str, algorithm: str) -> bool:
-    """Whether an algorithm takes a `RowWriter`, which may want one row for each class of equal
-    ones."""
+    """Whether an algorithm takes a `RowWriter`, so that it can be written by
+    representatives only.
+    """
     return "writer" in _arguments(collective, algorithm)
 
 
@@ -178,6 +183,7 @@ def _arguments(collective: str, algorithm: str) -> list[str]:
 
 
 def _function(collective: str, algorithm: str) -> Algorithm | None:
+    """The function of an algorithm, of netsim or of a user; None if there is none."""
     own_algorithm = _OWN.get(algorithm)
     return (
         ALGORITHMS[collective].get(algorithm) if own_algorithm is None else own_algorithm.function
@@ -185,6 +191,7 @@ def _function(collective: str, algorithm: str) -> Algorithm | None:
 
 
 def _unknown_algorithm(collective: str, algorithm: str) -> str:
+    """The message for an algorithm that does not exist for a collective."""
     choices = list(ALGORITHMS[collective])
     others = [name for name, table in ALGORITHMS.items() if algorithm in table]
     message = f"expected one of {', '.join(choices)} for {collective}, got {algorithm!r}"
@@ -193,9 +200,9 @@ def _unknown_algorithm(collective: str, algorithm: str) -> str:
     return message + suggest(algorithm, choices)
 
 
-# **** Algorithms of one's own ****
-# `my_file.py:swing` is the function swing of a Python file. Its text is run as it is, so what a
-# name means follows from the text: it is known here by both.
+# **** Algorithms of users **** `my_file.py:swing` is the function swing of a Python file. The file
+# may change while this process runs, so an algorithm is known by its name together with a digest of
+# the file's text.
 
 _OWN: dict[str, "Own"] = {}
 _DEFINED: dict[tuple[str, str], str] = {}
@@ -206,34 +213,42 @@ RANKS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
 
 
 def is_own(algorithm: str) -> bool:
-    """Whether the name of an algorithm is that of a Python file, or of one of MSCCL's."""
+    """Whether the name of an algorithm names a file: of Python, MSCCL or MSCCL++."""
     return algorithm.partition(":")[0].endswith((".py", *OTHERS))
 
 
 def shown_name(algorithm: str) -> str:
-    """An algorithm as people named it."""
+    """The name of an algorithm as the user wrote it, without the digest of its file."""
     return algorithm.partition("#")[0] if algorithm in _OWN else algorithm
 
 
 def stamp(collective: str, algorithm: str) -> str:
-    """What tells an algorithm from those that had its name before."""
+    """A name of an algorithm that is unique in this process: different for each function that the
+    decorator `algorithm` has defined under the same name.
+    """
     return _DEFINED.get((collective, algorithm), algorithm)
 
 
 @dataclass(frozen=True)
 class Own:
-    """A function of a user's file."""
+    """An algorithm of a user's file: the file, and the function of the Python file or the BlockPlan
+    that was read.
+    """
 
     file: str
     function: Any
 
     @property
     def is_python(self) -> bool:
-        """Whether it is a function of a Python file, and not a file of MSCCL or MSCCL++."""
+        """Whether the algorithm is a function of a Python file, rather than a file of MSCCL or
+        MSCCL++.
+        """
         return isinstance(self.function, FunctionType)
 
     def __call__(self, collective: Collective, parameters: Mapping[str, Any]) -> Schedule:
-        """The schedule that the algorithm writes; its exceptions become errors with the line."""
+        """The schedule that the algorithm builds. Its exceptions become AlgorithmErrors that name
+        the line.
+        """
         try:
             result: object = self.function(collective, **parameters)
         except CollectiveError:
@@ -248,7 +263,9 @@ class Own:
         raise AlgorithmError("algorithm", f"{self.file}:{line}: expected {expected}, got {got}")
 
     def place_of(self, row: int, collective: Collective, parameters: Mapping[str, Any]) -> str:
-        """The file with the line (or step) that wrote a row, or with the function's first line."""
+        """The place that wrote a row, for messages: "FILE.py:LINE", or file and step of MSCCL. If
+        no line is known, the first line of the function.
+        """
         if not self.is_python:
             return ", ".join(filter(None, (self.file, self.function.place_of(row, collective))))
         lines: list[tuple[int, int]] = [(-1, self.function.__code__.co_firstlineno)]
@@ -272,10 +289,11 @@ class Own:
 
 
 def own_algorithm_key(name: str, text: str) -> str:
-    """The name by which `build` knows the algorithm of a user's file.
+    """The name by which `build` knows the algorithm of a user's file; the file is read (a Python
+    file is run) if it is new.
 
-    `name` is FILE.py:FUNCTION, FILE.xml or FILE.json, `text` the content of the file. A Python file
-    is run, others are read."""
+    `name` is FILE.py:FUNCTION, FILE.xml or FILE.json, `text` the content of the file.
+    """
     file, _, wanted = name.partition(":")
     key = f"{name}#{sha256(text.encode()).hexdigest()[:8]}"
     if key not in _OWN and file.endswith(OTHERS):
@@ -296,9 +314,11 @@ def own_algorithm_key(name: str, text: str) -> str:
 
 
 def refuse_wrong(collective: Collective, algorithm: str, parameters: Mapping[str, Any]) -> int:
-    """Verify the schedule of a user's algorithm and check it for races; returns its rows.
+    """Verify the schedule of a user's algorithm and check it for races; return its number of rows.
 
-    Schedules of more than `MOST_CHECKED` rows times ranks are not verified."""
+    A wrong schedule raises an AlgorithmError that names the line. Schedules with more than
+    `MOST_CHECKED` rows times ranks are not checked.
+    """
     made = build(collective, algorithm, **parameters)
     key = algorithm, collective, repr(parameters)
     if key in _SOUND or len(made) * collective.ranks > MOST_CHECKED:
@@ -318,11 +338,12 @@ def refuse_wrong(collective: Collective, algorithm: str, parameters: Mapping[str
 
 
 def algorithm(collective: str, ranks: Sequence[int] = RANKS) -> Callable[[Algorithm], Algorithm]:
-    """A decorator that makes a function an algorithm of a collective, by its name.
+    """A decorator that adds a function to the algorithms of a collective, under the function's
+    name.
 
-    The function takes a Collective and returns a Schedule. It is verified and race-checked on each
-    number of `ranks`, at several counts, in place and out of place; an algorithm that works on
-    certain numbers of ranks only states these. The name is known in this process only.
+    The function takes a Collective and returns a Schedule. It is verified and checked for races on
+    each number of `ranks`, at several counts, in place and out of place; state `ranks` for an
+    algorithm that works on certain numbers of ranks only. The name is known in this process only.
 
     >>> from netsim.collectives import ring
     >>> @algorithm("all_reduce", ranks=[2, 4, 8])
@@ -356,7 +377,9 @@ def algorithm(collective: str, ranks: Sequence[int] = RANKS) -> Callable[[Algori
 
 
 class UntrustedCodeError(InputError):
-    """Python code of an algorithm that was not run, as nobody vouched for it."""
+    """The error for Python code of an algorithm that was not run because its source is not
+    trusted.
+    """
 
 
 _CODE_MAY_RUN = ContextVar("code_may_run", default=True)
@@ -364,7 +387,9 @@ _CODE_MAY_RUN = ContextVar("code_may_run", default=True)
 
 @contextmanager
 def without_python_files() -> Iterator[None]:
-    """Refuse to run Python files of algorithms within the block: an UntrustedCodeError."""
+    """Within the block, raise an UntrustedCodeError instead of running a Python file of an
+    algorithm.
+    """
     before = _CODE_MAY_RUN.set(False)
     try:
         yield
@@ -374,7 +399,7 @@ def without_python_files() -> Iterator[None]:
 
 @lru_cache(maxsize=64)
 def _run(file: str, text: str) -> dict[str, Any]:
-    """Run a user's Python file; return the names that it defines."""
+    """The names that a user's Python file defines, after running it."""
     if not _CODE_MAY_RUN.get():
         raise UntrustedCodeError(f"the Python file of the algorithm {file} was not run")
     module = sys.modules[file] = ModuleType(file)  # dataclasses look for it there
@@ -388,7 +413,7 @@ def _run(file: str, text: str) -> dict[str, Any]:
 
 
 def _error_with_line(error: Exception, file: str) -> AlgorithmError:
-    """An error of a user's file: its line, its kind and its words."""
+    """An AlgorithmError for an exception of a user's file, with its line, class and message."""
     lines = [n for frame, n in walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
     where = f"{file}:{lines[-1]}" if lines else file
     return AlgorithmError("algorithm", f"{where}: {type(error).__name__}: {error}")

@@ -1,4 +1,5 @@
-"""Check schedules symbolically: `verify` in row order, `check_races` in any order.
+"""Check schedules symbolically: `verify` in row order, `check_races` for any order of simultaneous
+rows.
 
 `states` returns what every rank holds after each step.
 """
@@ -39,11 +40,13 @@ class ChunkSegments(Generic[Value]):
         self._values = [value]
 
     def span(self, start: int, stop: int) -> slice:
-        """Return the segments that cover a range exactly, after dividing those at its ends."""
+        """The segments that cover exactly the positions start … stop - 1, as a slice of the stored
+        lists; segments that extend beyond the range are divided.
+        """
         return slice(self._cut(start), self._cut(stop))
 
     def read(self, start: int, stop: int) -> list[Part[Value]]:
-        """Return the values of a range from left to right, as (from, to, value)."""
+        """The segments of positions start … stop - 1 from left to right, as (from, to, value)."""
         if start >= stop:
             return []
         span = self.span(start, stop)
@@ -51,7 +54,9 @@ class ChunkSegments(Generic[Value]):
         return list(zip(starts, [*starts[1:], stop], self._values[span], strict=True))
 
     def write(self, parts: Sequence[Part[Value]]) -> None:
-        """Set the values of a range; the parts follow each other without gaps."""
+        """Set the values of the positions that `parts`, (from, to, value), cover from left to right
+        without gaps.
+        """
         if not parts:
             return
         span = self.span(parts[0][0], parts[-1][1])
@@ -59,10 +64,13 @@ class ChunkSegments(Generic[Value]):
         self._values[span] = [part[2] for part in parts]
 
     def __iter__(self) -> Iterator[Part[Value]]:
-        """Iterate over all segments but the last, which has no end."""
+        """Iterate over all segments but the last one, which has no end."""
         return zip(self._starts, self._starts[1:], self._values, strict=False)
 
     def _cut(self, position: int) -> int:
+        """The index of the segment that begins at a position, after dividing a segment if
+        necessary.
+        """
         index = bisect_left(self._starts, position)
         if index == len(self._starts) or self._starts[index] != position:
             self._starts.insert(index, position)
@@ -72,27 +80,30 @@ class ChunkSegments(Generic[Value]):
 
 # The buffers of all ranks while a schedule is executed symbolically, row by row. Instead of a
 # number, every element holds which ranks' inputs are summed in it, how often, and from which place
-# of the input they come. There are no times: rows are executed in the order of the calls.
+# of the input they come. There are no times: rows are executed in the order in which `execute` is
+# called.
 
 BITS = 16  # bits of the count of each rank's contributions
 MANY = 1 << (BITS - 1)
 
-# Origin offset minus position, and the contributions with 16 bits per rank; None: never written.
+# What an element holds: (its place in the inputs minus its position in this buffer, how often each
+# rank's input is summed in it, 16 bits for each rank). None: never written.
 Cell = tuple[int, int] | None
 
 
 class VerificationError(NetsimError, ValueError):
-    """A schedule that does not do what its collective demands."""
+    """The error for a schedule that does not implement its collective."""
 
 
 def span_text(rank: int, buffer: int, start: int, stop: int) -> str:
-    """Return a range of elements in words."""
+    """A range of elements in words, such as "rank 0, out elements 10..19"."""
     return f"rank {rank}, {BUFFER_NAMES[buffer]} elements {start}..{stop - 1}"
 
 
 class BufferContents:
-    """The contents of all buffers; `members[i]` is the schedule's rank that is rank i (default:
-    i).
+    """The contents of all buffers of a collective's ranks while a schedule is executed.
+
+    `members[i]` is the rank of the schedule that is rank i of the collective (default: i).
     """
 
     def __init__(
@@ -113,7 +124,9 @@ class BufferContents:
             self._store(rank, IN, 0, [(0, collective.input_count(rank), (0, 1 << (BITS * rank)))])
 
     def execute(self, row: int) -> None:
-        """Execute one row symbolically."""
+        """Execute one row symbolically; a VerificationError if it reads what was never written or
+        writes where it must not.
+        """
         style = self.schedule.styles[int(self.schedule.style[row])]
         if style.kind in (COMPUTE, MARK):
             return
@@ -137,12 +150,16 @@ class BufferContents:
             self._store(target, style.dst_buffer, dst_offset, result)
 
     def segments(self, rank: int, buffer: int) -> tuple[ChunkSegments[Cell], int]:
-        """Return the segments of the physical buffer that holds a buffer, and the offset in it."""
+        """The segments of the physical buffer that holds a rank's logical buffer, and the logical
+        buffer's offset in it in elements.
+        """
         physical, base = self.collective.location(rank, buffer)
         return self.buffers.setdefault((rank, physical), ChunkSegments(None)), base
 
     def read(self, rank: int, buffer: int, start: int, count: int) -> list[Part[Cell]]:
-        """Return the contents of a range, with positions relative to its start."""
+        """The contents of `count` elements from `start` on, as (from, to, cell) with positions
+        relative to `start`.
+        """
         segments, base = self.segments(rank, buffer)
         origin = base + start
         return [
@@ -156,6 +173,7 @@ class BufferContents:
         return self.number[member]
 
     def _load(self, row: int, rank: int, buffer: int, start: int, count: int) -> list[Part[Cell]]:
+        """The contents that a row reads; a VerificationError if some were never written."""
         parts = self.read(rank, buffer, start, count)
         for low, high, cell in parts:
             if cell is None:
@@ -166,6 +184,7 @@ class BufferContents:
         return parts
 
     def _store(self, rank: int, buffer: int, start: int, parts: list[Part[Cell]]) -> None:
+        """Write contents, with positions relative to `start`, to a buffer."""
         segments, base = self.segments(rank, buffer)
         origin = base + start
         moved: list[Part[Cell]] = [
@@ -176,6 +195,9 @@ class BufferContents:
         segments.write(moved)
 
     def _check_target(self, row: int, rank: int, buffer: int, start: int, count: int) -> None:
+        """Raise a VerificationError if a row writes to the input out of place, or beyond the end of
+        a buffer.
+        """
         if buffer == SCRATCH or count == 0:
             return
         if buffer == IN and not self.collective.in_place:
@@ -188,7 +210,7 @@ class BufferContents:
             )
 
     def _add(self, row: int, first: list[Part[Cell]], second: list[Part[Cell]]) -> list[Part[Cell]]:
-        """Two equally long runs of cells, added element by element."""
+        """The element-wise sum of two equally long ranges of cells, for the message of `row`."""
         if len(first) == len(second) == 1:
             return [(first[0][0], first[0][1], self._sum(row, first[0][2], second[0][2]))]
         result: list[Part[Cell]] = []
@@ -202,6 +224,9 @@ class BufferContents:
         return result
 
     def _sum(self, row: int, first: Cell, second: Cell) -> Cell:
+        """The sum of two cells, for the message of `row`; an error if they come from different
+        places of the input.
+        """
         assert first is not None
         assert second is not None
         if first[0] != second[0]:
@@ -217,9 +242,9 @@ class BufferContents:
         return first[0], total
 
 
-# verify: does a schedule implement its collective?
-# The schedule is executed symbolically in row order (a topological order) and the outputs are
-# compared with what the collective expects. `check_races` checks other orders.
+# verify: does a schedule implement its collective? The schedule is executed symbolically in row
+# order (a topological order) and the outputs are compared with what the collective expects.
+# `check_races` checks all other orders.
 
 SHOWN = 8
 
@@ -227,11 +252,12 @@ SHOWN = 8
 def verify(
     schedule: Schedule, collective: Collective, which: int = 0, members: Sequence[int] | None = None
 ) -> None:
-    """Execute a schedule symbolically; raise a VerificationError unless it is this collective.
+    """Execute a schedule symbolically; raise a VerificationError unless it implements the
+    collective.
 
     Every output element must hold each contribution exactly once. `which` is the number of the
-    operation in a schedule of several, and `members[i]` the schedule's rank that is rank i of the
-    collective (by default rank i). Times and links do not matter here.
+    operation in a schedule of several, and `members[i]` the rank of the schedule that is rank i of
+    the collective (by default rank i). Times and links do not matter here.
 
     >>> from netsim import Collective, build
     >>> collective = Collective("all_gather", ranks=3, count=10)
@@ -254,7 +280,7 @@ contribution of rank 0; foreign the contribution of rank 1
 
 
 def rows_of(schedule: Schedule, which: int) -> list[int]:
-    """Return the rows of one of the collectives in a schedule."""
+    """The rows of the collective with number `which` in a schedule."""
     if not 0 <= which < len(schedule.collectives):
         raise ValueError(f"which: expected 0..{len(schedule.collectives) - 1}, got {which}")
     rows: list[int] = np.flatnonzero(schedule.style_column("collective") == which).tolist()
@@ -262,7 +288,9 @@ def rows_of(schedule: Schedule, which: int) -> list[int]:
 
 
 def multiplicities(contributions: int, ranks: int) -> list[int]:
-    """Return how often each rank's contribution is contained."""
+    """By rank, how often its input is summed in `contributions`, a number with 16 bits for each
+    rank.
+    """
     raw = contributions.to_bytes(ranks * BITS // 8, "little")
     return np.frombuffer(raw, "<u2").tolist()  # type: ignore[no-any-return]
 
@@ -276,7 +304,7 @@ def _check_output(memory: BufferContents, rank: int, expected: Expectation) -> N
 
 
 def _fault(cell: Cell, expected: Expectation, ranks: int) -> str:
-    """What is wrong with a cell; "" if it is as expected."""
+    """What is wrong with an output element, in words; "" if it is as expected."""
     if cell is None:
         return "never written"
     if cell == (expected.origin_offset, sum(1 << (BITS * origin) for origin in expected.origins)):
@@ -302,7 +330,9 @@ def _ranks(ranks: list[int]) -> str:
 
 
 def _verify_barrier(schedule: Schedule, rows: list[int], members: Sequence[int]) -> None:
-    """Check that no rank ends its last row before all ranks have reached the barrier."""
+    """Raise a VerificationError if a rank can end its last row before all ranks have reached the
+    barrier.
+    """
     heard = dict.fromkeys(rows, 0)
     last: dict[int, int] = {}
     for row in rows:
@@ -324,26 +354,29 @@ def _verify_barrier(schedule: Schedule, rows: list[int], members: Sequence[int])
 # accesses to what it overwrites? A row ends at its sender first and arrives at its receiver later.
 # So each row has two moments, and only a dependency on the arrival orders accesses at the receiver.
 # One exception: rows between the same two ranks on the same channel and route arrive in the order
-# in which they are sent.
-# The causal past of every row is a bit set over rows. It holds the same as a vector clock with an
-# entry per chain of rows, and is faster to merge for up to some 100,000 rows.
+# in which they are sent. The causal past of every row is a bit set over rows. It has the same
+# information as a vector clock with an entry for each chain of rows, and is faster to merge for up
+# to some 100,000 rows.
 
 
-# A row that touched a location, doubled; plus one if it did so at its arrival.
+# A row's access to a location: twice the row number, plus one if the access lasts until the row's
+# arrival.
 Touch = int
-# The last write to a location (-1: none), and the reads since.
+# The last write to a location (-1: none), and the reads since then.
 Use = tuple[Touch, tuple[Touch, ...]]
 
 
 class RaceError(NetsimError, ValueError):
-    """Two accesses to the same elements, of which at least one writes, without an order between
-    them.
+    """The error for two accesses to the same elements, at least one of which writes, that no
+    dependency orders.
     """
 
 
 class Access(NamedTuple):
-    """The access of a row to a range of a buffer; `late` accesses last until the arrival, not
-    the end.
+    """A row's access to a range of a buffer, from element `start` on.
+
+    - `write`: whether it writes.
+    - `late`: whether the access lasts until the row has arrived, not only until it has ended.
     """
 
     rank: int
@@ -366,8 +399,8 @@ def check_races(
     >>> check_races(build(collective, "ring"), collective)
     """
     number = {int(m): r for r, m in enumerate(members or range(collective.ranks))}
-    watch = _Watch(schedule, collective)
-    past = _Past(schedule)
+    watch = _AccessChecker(schedule, collective)
+    past = _CausalPast(schedule)
     checked_rows = set(rows_of(schedule, which))
     for row in range(len(schedule)):
         past.enter(row)
@@ -376,6 +409,9 @@ def check_races(
 
 
 def _accesses(schedule: Schedule, row: int, number: dict[int, int]) -> Iterator[Access]:
+    """Yield the accesses of a row to buffers; `number` is the collective's rank by rank of the
+    schedule.
+    """
     style = schedule.styles[int(schedule.style[row])]
     if style.kind in (COMPUTE, MARK):
         return
@@ -394,8 +430,8 @@ def _accesses(schedule: Schedule, row: int, number: dict[int, int]) -> Iterator[
         yield Access(number[target], style.dst_buffer, int(pieces.dst_offset[piece]), True, late)
 
 
-class _Past:
-    """The rows that have ended, and those that have arrived, when the current row starts."""
+class _CausalPast:
+    """The rows that are certain to have ended, and to have arrived, when the current row starts."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -408,12 +444,13 @@ class _Past:
         self._waiting = [0] * len(schedule)
         for earlier in self._row:
             self._waiting[earlier] += 1
-        # Known at the start: ended, arrived; known at the arrival: arrived.
+        # By row, sets of earlier rows as bits: those that have ended when it starts, those that
+        # have arrived when it starts, and those that have arrived when it arrives.
         self._histories: dict[int, tuple[int, int, int]] = {}
         self.ended = self.arrived = 0
 
     def enter(self, row: int) -> None:
-        """Go on to the next row; rows must be entered in order."""
+        """Make `row` the current row; rows must be entered in order."""
         ended = arrived = along = 0
         for edge in range(self._ptr[row], self._ptr[row + 1]):
             earlier = self._row[edge]
@@ -435,30 +472,32 @@ class _Past:
             self._histories[row] = ended, arrived, arrived | along
 
     def has(self, touch: Touch) -> bool:
-        """Return whether an earlier access is finished when the current row starts."""
+        """Whether an earlier access is certain to be finished when the current row starts."""
         over = self.arrived if touch & 1 else self.ended
         return bool(over >> (touch >> 1) & 1)
 
 
 def _lanes(schedule: Schedule) -> tuple[list[object], ...]:
-    """Rows with equal keys arrive in the order in which they are sent."""
-    ways = [
+    """Source, destination and kind of path of every row, as three lists. Rows that agree in all
+    three arrive in the order in which they are sent.
+    """
+    paths = [
         (style.channel, style.route, style.kind) if style.kind == TRANSFER else (k, "", style.kind)
         for k, style in enumerate(schedule.styles)
     ]
-    return schedule.src.tolist(), schedule.dst.tolist(), [ways[k] for k in schedule.style.tolist()]
+    return schedule.src.tolist(), schedule.dst.tolist(), [paths[k] for k in schedule.style.tolist()]
 
 
-class _Watch:
-    """The last accesses to the elements of every physical buffer."""
+class _AccessChecker:
+    """Checks each access to elements of a physical buffer against the last accesses to them."""
 
     def __init__(self, schedule: Schedule, collective: Collective) -> None:
         self._schedule = schedule
         self._collective = collective
         self._uses: dict[tuple[int, int], ChunkSegments[Use]] = {}
 
-    def touch_all(self, row: int, accesses: list[Access], past: _Past) -> None:
-        """Check the accesses of one row against all earlier ones, and record them."""
+    def touch_all(self, row: int, accesses: list[Access], past: _CausalPast) -> None:
+        """Check the accesses of one row against all earlier accesses, and record them."""
         for access in accesses:
             self._touch(row, access, past)
         for write in (a for a in accesses if a.write):
@@ -466,7 +505,9 @@ class _Watch:
                 self._check_shift(row, read, write)
 
     def _check_shift(self, row: int, read: Access, write: Access) -> None:
-        """Refuse a row that overwrites elements before it reads them."""
+        """Raise a RaceError if a row's write overlaps, at a shifted position, the range that the
+        row reads.
+        """
         count = int(self._schedule.pieces.count[self._schedule.piece[row]])
         source, source_base = self._collective.location(read.rank, read.buffer)
         target, target_base = self._collective.location(write.rank, write.buffer)
@@ -474,7 +515,8 @@ class _Watch:
         if (read.rank, source) == (write.rank, target) and 0 < abs(shift) < count:
             raise RaceError(f"{self._schedule.describe(row)} overwrites what it reads")
 
-    def _touch(self, row: int, access: Access, past: _Past) -> None:
+    def _touch(self, row: int, access: Access, past: _CausalPast) -> None:
+        """Check one access of a row against earlier accesses, and record it."""
         count = int(self._schedule.pieces.count[self._schedule.piece[row]])
         physical, base = self._collective.location(access.rank, access.buffer)
         start = base + access.start
@@ -498,10 +540,10 @@ class _Watch:
         )
 
 
-# States: what every rank holds after every step of a schedule, as a value and as a text table.
-# A chunk is a range of the data that the schedule never divides: of the input vector if
-# contributions are summed or come from one root, else of the inputs of all ranks one after the
-# other. A rank holds the largest sum of a chunk that any of its buffers has.
+# States: what every rank holds after every step of a schedule, as a value and as a text table. A
+# chunk is a range of the data that the schedule never divides: of the input vector if contributions
+# are summed or come from one root, else of the inputs of all ranks one after the other. If several
+# buffers of a rank have sums of a chunk, the rank counts as holding the largest one.
 
 START = -1  # the step of the state before the first row
 NOTHING = "-"
@@ -512,7 +554,9 @@ Piece = tuple[int, int, int]  # from, to (exclusive), contributions
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A range of the data: its label, its first element, and the one after its last."""
+    """A range of the data: its label (a, b, c …), its first element, and the element after its
+    last.
+    """
 
     label: str
     start: int
@@ -521,8 +565,8 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The ranks whose contributions are summed (repeated if contained twice), and whether all
-    are.
+    """What a rank holds of a chunk: the ranks whose contributions are summed (a rank that is summed
+    twice occurs twice), and whether these are all contributions, each once.
     """
 
     origins: tuple[int, ...]
@@ -539,7 +583,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class ChunkStates:
-    """The states of a schedule; the first is before its start (step -1)."""
+    """The states of a schedule after each step; the first one is before the start (step -1)."""
 
     collective: Collective
     chunks: tuple[Chunk, ...]
@@ -549,7 +593,10 @@ class ChunkStates:
 def states(
     schedule: Schedule, collective: Collective, which: int = 0, members: Sequence[int] | None = None
 ) -> ChunkStates:
-    """Return what every rank holds before the schedule and after each of its steps."""
+    """What every rank holds before the schedule and after each of its steps.
+
+    `which` and `members` are those of `verify`.
+    """
     memory = BufferContents(schedule, collective, members)
     bases = _bases(collective)
     snapshots = [(START, _snapshot(memory, bases))]
@@ -570,14 +617,19 @@ def states(
 def render_text(
     value: ChunkStates, steps: Sequence[int] | None = None, most_terms: int = MOST_TERMS
 ) -> str:
-    """Return the tables of all states, or of those after some steps; complete chunks have a
-    star.
+    """Text tables of the states after `steps` (None: of all states), with a star at complete
+    chunks.
+
+    `most_terms`: sums of more terms are abbreviated, such as a[0-3,7].
     """
     shown = [state for state in value.states if steps is None or state.step in steps]
     return "\n\n".join(_table(state, value.chunks, most_terms) for state in shown) + "\n"
 
 
 def _bases(collective: Collective) -> list[int]:
+    """By rank, where its input begins in all data: at 0 if contributions are summed or come from
+    one root.
+    """
     if collective.reducing or collective.name in ("broadcast", "scatter"):
         return [0] * collective.ranks
     counts = [collective.input_count(rank) for rank in range(collective.ranks)]
@@ -585,6 +637,9 @@ def _bases(collective: Collective) -> list[int]:
 
 
 def _snapshot(memory: BufferContents, bases: list[int]) -> list[list[Piece]]:
+    """By rank, what all its buffers hold now, as (from, to, contributions); `bases` is where each
+    rank's input begins in all data.
+    """
     held: list[list[Piece]] = [[] for _ in bases]
     shared = not any(bases)
     for (rank, _), segments in memory.buffers.items():
@@ -597,7 +652,9 @@ def _snapshot(memory: BufferContents, bases: list[int]) -> list[list[Piece]]:
 
 
 def _split(contributions: int, ranks: int, shared: bool) -> Iterator[tuple[int, int]]:
-    """The contributions of a cell; one by one if each rank has its own part of the data."""
+    """Yield (rank, contributions) for a cell: one entry with all contributions if all ranks share
+    the data, otherwise an entry for each rank.
+    """
     if shared:
         yield 0, contributions
         return
@@ -609,7 +666,9 @@ def _split(contributions: int, ranks: int, shared: bool) -> Iterator[tuple[int, 
 def _holdings(
     held: list[list[Piece]], cuts: list[int], collective: Collective
 ) -> tuple[tuple[Holding, ...], ...]:
-    """The largest sum of each chunk on each rank."""
+    """By rank and chunk, the largest sum that the rank holds; `cuts` are the bounds of the
+    chunks.
+    """
     rows = []
     for parts in held:
         best: list[tuple[int, ...]] = [()] * max(0, len(cuts) - 1)
@@ -624,6 +683,7 @@ def _holdings(
 
 
 def _letters(index: int) -> str:
+    """The label of the chunk with this index: a, b … z, aa, ab …"""
     text = ""
     index += 1
     while index:
@@ -633,6 +693,7 @@ def _letters(index: int) -> str:
 
 
 def _table(state: State, chunks: tuple[Chunk, ...], most_terms: int) -> str:
+    """One state as a text table: a line for each rank, a column for each chunk."""
     title = "at the start" if state.step == START else f"after step {state.step}"
     lines = [[title, *(chunk.label for chunk in chunks)]]
     for rank, held in enumerate(state.held):
@@ -646,7 +707,9 @@ def _table(state: State, chunks: tuple[Chunk, ...], most_terms: int) -> str:
 
 
 def _cell(holding: Holding, label: str, most_terms: int) -> str:
-    """A sum such as a0+a1+a4, or with many terms a[0-3,7]; with a star if it is complete."""
+    """A holding in words: a sum such as a0+a1+a4, with many terms a[0-3,7], with a star if
+    complete.
+    """
     origins = holding.origins
     if not origins:
         return NOTHING
@@ -657,7 +720,7 @@ def _cell(holding: Holding, label: str, most_terms: int) -> str:
 
 
 def runs(ranks: tuple[int, ...]) -> str:
-    """Return ranks as ranges: `0-6,9`."""
+    """Ranks as ranges in words: `0-6,9`."""
     breaks = [k for k in range(1, len(ranks)) if ranks[k] != ranks[k - 1] + 1]
     spans = [ranks[a:b] for a, b in pairwise([0, *breaks, len(ranks)])]
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in spans)

@@ -1,7 +1,9 @@
-"""How algorithms are written: lanes of ranks, chunks, groups, and messages of blocks.
+"""What algorithms are written with: lanes of ranks, chunks, groups, and messages of blocks.
 
-It turns "send this next" into rows with the right dependencies: a rank sends after its last send
-and after everything that has arrived at it since, and it is finished after all of that."""
+`Lanes` turns "this rank sends that message next" into rows with the right dependencies: a rank
+sends after its last send and after everything that has arrived at it since, and it is finished
+after all of that.
+"""
 
 from collections.abc import Sequence
 from typing import Self
@@ -23,9 +25,12 @@ KEEP = Style(kind=LOCAL_COPY, src_buffer=IN, dst_buffer=OUT)
 
 
 class Lanes:
-    """A Builder and, for every lane (channel · ranks + rank), its last row and open arrivals.
+    """A Builder, with the rows that the next row of each lane must wait for.
 
-    `writer` says which rows are written."""
+    A lane is what one rank does on one channel; its number is channel · ranks + rank. For every
+    lane, `last` is its last row, and further rows may be open: rows that have arrived at the lane
+    since. `writer` selects the rows that are written.
+    """
 
     def __init__(
         self, collective: Collective, channels: int = 1, writer: RowWriter | None = None
@@ -43,8 +48,10 @@ class Lanes:
         self.writer = writer or RowWriter()
         self.writer.begin(self.builder, channels)
 
-    def keep(self) -> Self:
-        """Copy the data that stays on its rank to the output, unless it is there already."""
+    def copy_local_data(self) -> Self:
+        """Copy the data that stays on its rank from the input to the output, unless the collective
+        is in place; return these lanes.
+        """
         local_data = self.collective.local_data()
         if self.collective.in_place or not len(local_data.rank):
             return self
@@ -62,20 +69,22 @@ class Lanes:
         return self
 
     def style(self, src_buffer: int, dst_buffer: int, op: int = COPY, channel: int = 0) -> int:
-        """The number of the style of a plain transfer."""
+        """The number of the style of a plain transfer between two buffers."""
         return self.builder.style(
             Style(src_buffer=src_buffer, dst_buffer=dst_buffer, op=op, channel=channel)
         )
 
     def styles(self, src_buffer: ArrayLike, dst_buffer: ArrayLike, op: ArrayLike = COPY) -> Rows:
-        """The numbers of the styles of many plain transfers."""
+        """The numbers of the styles of plain transfers, by position in the arguments."""
         table = np.broadcast_arrays(*np.atleast_1d(src_buffer, dst_buffer, op))
         code = table[0] + 8 * table[1] + 64 * table[2]
         numbers = {c: self.style(c % 8, c // 8 % 8, c // 64) for c in different(code).tolist()}
         return np.array([numbers[c] for c in code.tolist()], np.int32)
 
-    def settle(self, rows: Rows, ranks: Ints | None = None) -> None:
-        """Let what comes next on some ranks (default: all) wait for their rows, -1 for none."""
+    def wait_for_own_rows(self, rows: Rows, ranks: Ints | None = None) -> None:
+        """Let the next row of each of `ranks` (default: all) wait for the rank's entry in `rows`
+        (-1: none).
+        """
         waiting: Ints = np.arange(self.ranks) if ranks is None else ranks
         self.writer.distinguish(waiting, np.zeros(len(waiting), np.int64))
         waiting = waiting[rows[waiting] >= 0]
@@ -92,9 +101,19 @@ class Lanes:
         ready: bool = False,
         blocking: bool = False,
     ) -> Rows:
-        """Append a message from each of `src` to each of `dst`; returns its last rows (-1: none).
-        `ready`: not before the receiver has received what was sent to it before (it reduces into
-        the same place). `blocking`: not before the sender's last message has arrived."""
+        """Append a message from each of `src` to each of `dst`; return the last row of each (-1:
+        none).
+
+        Args:
+            src: the senders.
+            dst: the receivers, in the same order.
+            parts: the parts of the messages.
+            step: number of the step, for display.
+            channel: channel of all messages, or of each.
+            ready: whether a message waits until its receiver has received all earlier messages to
+                it (because it adds to the same place).
+            blocking: whether a message waits until the sender's last message has arrived.
+        """
         base = np.asarray(channel) * self.ranks
         sender = base + src
         receiver = base + dst
@@ -118,7 +137,7 @@ class Lanes:
             sender, receiver, last, ready=ready, plain=not (is_partial or blocking)
         )
         sent = np.flatnonzero(last >= 0)
-        self.passed(sender[sent], last[sent], step)
+        self.set_last_rows(sender[sent], last[sent], step)
         self.wait(receiver[sent], last[sent])
         ends[written] = last
         return ends
@@ -132,6 +151,11 @@ class Lanes:
         after: list[tuple[Rows, Lag]],
         ends: Rows,
     ) -> None:
+        """Append the rows of one part of messages from `src` to `dst`.
+
+        `after` are the rows that the first part of each message waits for. `ends` has the last row
+        of each message (-1: none yet), and is updated.
+        """
         chosen = slice(None) if part.which is None else part.which
         before = ends[chosen]
         deps = [(np.where(before < 0, rows[chosen], -1), lag) for rows, lag in after]
@@ -142,8 +166,10 @@ class Lanes:
             part.style, src[chosen], dst[chosen], part.piece, step=step, after=deps
         )
 
-    def passed(self, lanes: Ints, rows: Rows, step: int = 0) -> None:
-        """Note the last rows of some lanes; they came after all that was open there."""
+    def set_last_rows(self, lanes: Ints, rows: Rows, step: int = 0) -> None:
+        """Set the last rows of some lanes. These rows have waited for all open rows of the
+        lanes.
+        """
         for column, _ in self._open:
             column[lanes] = -1
         self._open = [entry for entry in self._open if entry[0].max() >= 0]
@@ -151,12 +177,16 @@ class Lanes:
         self._step = max(self._step, step)
 
     def wait(self, lanes: Ints, rows: Rows, lag: Lag = ARRIVED, step: int = 0) -> None:
-        """Let what comes next on some lanes wait for rows; a lane may occur several times."""
+        """Let the next row of some lanes wait for rows; a lane that occurs several times waits for
+        several.
+        """
         self._open += self._columns(lanes, rows, lag)
         self._step = max(self._step, step)
 
     def close(self) -> schedule.Schedule:
-        """The finished Schedule; its last rows are one mark a rank, in order: the rank is done."""
+        """The finished schedule. Its last rows are one mark for each rank, in order, at which the
+        rank is done.
+        """
         n = self.ranks
         columns = [*self._open, (self.last, IN_ORDER), *self._final]
         lead = self.writer.representatives(np.arange(len(self.last)))
@@ -170,7 +200,9 @@ class Lanes:
         return finished
 
     def _columns(self, lanes: Ints, rows: Rows, lag: Lag) -> list[tuple[Rows, Lag]]:
-        """One column for each time that a lane occurs."""
+        """By lane, the rows to wait for, as columns of all lanes (-1: none); a lane that occurs k
+        times uses k columns.
+        """
         order = np.argsort(lanes, kind="stable")
         ordered = lanes[order]
         first = np.searchsorted(ordered, ordered)
@@ -180,7 +212,7 @@ class Lanes:
         return [(column, lag) for column in columns]
 
 
-# Pipelines by default: pieces of no less than 128 KiB, and no more than 64 of them.
+# Default of pipelines: pieces of at least 128 KiB, and at most 64 pieces.
 LEAST_PIECE_BYTES = 128 * 1024
 MOST_PIECES = 64
 MOST_PARTS = 1_000_000  # pieces, and channels, that anybody can mean
@@ -188,21 +220,25 @@ MOST_CHANNELS = 4096
 
 
 def at_most(name: str, value: int, most: int) -> int:
-    """A number that would make a schedule of absurd size if it were larger."""
+    """`value`; a CollectiveError for the parameter `name` if it is larger than `most`, which would
+    make a schedule of absurd size.
+    """
     if value > most:
         raise CollectiveError(name, f"expected at most {most}, got {value}")
     return value
 
 
 def positive(name: str, value: int) -> int:
-    """A parameter that must be a whole number from 1 up."""
+    """`value` as an int; a CollectiveError for the parameter `name` unless it is a whole number
+    from 1 up.
+    """
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise CollectiveError(name, f"expected a whole number from 1 up, got {value!r}")
     return int(value)
 
 
 def nbytes(name: str, value: int | str) -> int:
-    """A parameter that is a size: a number of bytes, or a text such as 1MiB."""
+    """The bytes of the parameter `name`: a number of bytes, or a text such as 1MiB."""
     try:
         return parse_size(value)
     except UnitError as error:
@@ -210,19 +246,21 @@ def nbytes(name: str, value: int | str) -> int:
 
 
 def channel_count(channels: int) -> int:
-    """The number of channels that share the data."""
+    """The parameter `channels`, the number of channels that share the data, after checking it."""
     return at_most("channels", positive("channels", channels), MOST_CHANNELS)
 
 
 def flag(name: str, value: bool) -> bool:
-    """A parameter that is true or false."""
+    """`value`; a CollectiveError for the parameter `name` unless it is true or false."""
     if not isinstance(value, bool):
         raise CollectiveError(name, f"expected true or false, got {value!r}")
     return value
 
 
 def rank_of(name: str, value: int, ranks: int) -> int:
-    """A parameter that must be one of the ranks."""
+    """`value` as an int; a CollectiveError for the parameter `name` unless it is one of
+    the ranks.
+    """
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < ranks:
         raise CollectiveError(name, f"expected a rank in 0..{ranks - 1}, got {value!r}")
     return int(value)
@@ -231,7 +269,9 @@ def rank_of(name: str, value: int, ranks: int) -> int:
 def piece_count(
     count: int, element_bytes: float, chunks: int | None, chunk_bytes: int | str | None
 ) -> int:
-    """The number of pipeline pieces of `count` elements; there are no empty ones."""
+    """The number of pipeline pieces of `count` elements: `chunks`, or the number that follows from
+    `chunk_bytes` or the defaults, but at most one for each element.
+    """
     if chunks is not None and chunk_bytes is not None:
         raise CollectiveError("chunk_bytes", "give chunks or chunk_bytes, not both")
     if chunks is not None:
@@ -244,12 +284,14 @@ def piece_count(
 
 
 def edges(count: int, parts: int) -> NDArray[np.int64]:
-    """Where `parts` chunks of `count` elements begin, and the end; they differ by at most one."""
+    """Where each of `parts` nearly equal chunks of `count` elements begins, and at the end `count`:
+    edges(10, 4) is [0, 2, 5, 7, 10].
+    """
     return (np.arange(parts + 1, dtype=np.int64) * count) // parts
 
 
 def ceil_log2(n: int) -> int:
-    """The rounds that doubling takes to reach n."""
+    """The number of doublings from 1 to at least n."""
     return (n - 1).bit_length()
 
 
@@ -259,9 +301,11 @@ USUAL_NODE = 8
 def groups_of(
     n: int, node_size: int | None = None, groups: Sequence[Sequence[int]] | None = None
 ) -> Ints:
-    """The ranks of every group, one row each: those of `groups`, or `node_size` consecutive ranks.
+    """The ranks of every group, one line for each: those of `groups`, or `node_size` consecutive
+    ranks.
 
-    By default a group has the largest number of ranks up to 8 that divides n."""
+    By default a group has the largest number of ranks up to 8 that divides n.
+    """
     if groups is not None:
         return _checked_groups(n, node_size, groups)
     usual = max(size for size in range(1, USUAL_NODE + 1) if n % size == 0)
@@ -272,6 +316,9 @@ def groups_of(
 
 
 def _checked_groups(n: int, node_size: int | None, groups: Sequence[Sequence[int]]) -> Ints:
+    """The groups that a user states, as an array with a line for each; a CollectiveError unless
+    they are a partition into equal groups.
+    """
     if node_size is not None:
         raise CollectiveError("groups", "give node_size or groups, not both")
     lists = isinstance(groups, list | tuple) and all(isinstance(g, list | tuple) for g in groups)
@@ -287,15 +334,17 @@ def _checked_groups(n: int, node_size: int | None, groups: Sequence[Sequence[int
     return table
 
 
-# Messages of whole blocks that do not lie in one piece: where they must be cut into parts.
-# A message covers a range of blocks. It is cut where the ranks wrap around, and around the block of
-# the one rank whose block lies in another buffer (in its input, or in its output).
+# Messages of whole blocks that are not contiguous in memory, and how they are cut into parts. A
+# message covers a range of blocks. It is cut where block numbers wrap around, and around the block
+# of the one rank whose block lies in another buffer (in its input, or in its output).
 
 Range = tuple[Ints, Ints, Ints]  # which messages, first block, block after the last
 
 
-def wrapped(start: ArrayLike, count: ArrayLike, n: int) -> list[Range]:
-    """The ranges of blocks start … start+count-1 (mod n): up to n, and from 0 on."""
+def ranges_mod(start: ArrayLike, count: ArrayLike, n: int) -> list[Range]:
+    """The blocks start … start+count-1 (mod n) of each message as ranges without wrap-around: those
+    up to block n - 1, and those from block 0 on.
+    """
     first, number = np.broadcast_arrays(np.asarray(start) % n, count)
     stop = first + number
     low = np.flatnonzero(number > 0)
@@ -303,8 +352,10 @@ def wrapped(start: ArrayLike, count: ArrayLike, n: int) -> list[Range]:
     return [(low, first[low], np.minimum(stop, n)[low]), (high, 0 * high, stop[high] - n)]
 
 
-def around(low: Ints, high: Ints, block: Ints) -> list[Range]:
-    """The ranges of blocks low … high-1 before and after one of them."""
+def without_block(low: Ints, high: Ints, block: Ints) -> list[Range]:
+    """The blocks low … high-1 of each message without its `block`, as ranges before and
+    after it.
+    """
     before = np.flatnonzero(block > low)
     after = np.flatnonzero(block + 1 < high)
     return [(before, low[before], block[before]), (after, block[after] + 1, high[after])]
@@ -313,7 +364,11 @@ def around(low: Ints, high: Ints, block: Ints) -> list[Range]:
 def range_parts(
     lanes: Lanes, ranges: list[Range], bounds: NDArray[np.int64], styles: Rows
 ) -> list[MessagePart]:
-    """Parts that lie at the same place on both sides; `bounds` says where each block begins."""
+    """The parts of messages with `ranges` of blocks that lie at the same offset in source and
+    destination.
+
+    `bounds` says where each block begins, in elements; `styles` has the style of each message.
+    """
     return [
         MessagePart(
             styles[which], lanes.builder.pieces(bounds[high] - bounds[low], bounds[low]), which

@@ -32,7 +32,8 @@ class PricedPart(Model):
 
 
 class Prices(Model):
-    """The prices of all parts: of ports by their rate, of GPUs by the first word of their model.
+    """The prices of all parts: of ports, NICs and transceivers by rate, of GPUs by the first word
+    of their model.
 
     An hour costs the price of the parts divided evenly over `lifetime_years`, and their energy at
     `usd_per_kwh`.
@@ -47,20 +48,21 @@ class Prices(Model):
     usd_per_kwh: float | int = Field(default=0.1, ge=0)
 
     def per_hour(self, cost_usd: float, power_w: float) -> float:
-        """The US dollars per hour of parts with a total price and a total power."""
+        """The US dollars per hour of parts that cost `cost_usd` and draw `power_w` watts."""
         return cost_usd / (self.lifetime_years * HOURS_A_YEAR) + power_w / 1000 * self.usd_per_kwh
 
     def of_gpu(self, model: str) -> PricedPart:
-        """The price of a GPU by its model, or the price of other GPUs."""
+        """The price of a GPU by its model; if the model has none, that of `other` GPUs."""
         price = self.gpu.get(model.partition(" ")[0]) or self.gpu.get(OTHER)
         if price is None:
             raise InputError(f"prices: no GPU {model.partition(' ')[0]!r}, and no 'other'")
         return price
 
     def of_port(self, kind: str, rate: float) -> PricedPart:
-        """The cheapest part of a kind that carries a rate (bytes/s).
+        """The price of the slowest part of a kind (nic, switch_port, optic) that carries `rate`
+        bytes/s.
 
-        If none does, the fastest part in proportion to the rate.
+        If no part is fast enough, that of the fastest part, scaled in proportion to the rate.
         """
         table: dict[str, PricedPart] = getattr(self, kind)
         rates = sorted(
@@ -76,14 +78,16 @@ class Prices(Model):
 
 
 def load_prices(name: str = DEFAULT) -> Prices:
-    """The prices in a file, or those that come with netsim."""
+    """The prices in the file `name`, or by default those that come with netsim."""
     path = SHIPPED if name == DEFAULT else Path(name)
     return _read(path, path.stat().st_mtime_ns if path.exists() else 0)
 
 
 @lru_cache(maxsize=8)
 def _read(path: Path, stamp: int) -> Prices:
-    """The prices in a file; `stamp` is its time of change, so that a changed file is read again."""
+    """The prices in a file. `stamp` is the file's time of change, part of the cache's key, so that
+    a changed file is read again.
+    """
     source = read_source(path)
     prices = validate(Prices, source)
     for kind in ("nic", "switch_port", "optic"):
@@ -104,7 +108,9 @@ Lot = tuple[PricedPart, float]  # a part and the number of such parts
 
 @dataclass(frozen=True)
 class Bill:
-    """The numbers of parts, their total price and power, and the cost of an hour."""
+    """The bill of a cluster: numbers of parts, their price in US dollars and power in watts, and
+    the cost of an hour.
+    """
 
     switches: int
     cables: int
@@ -116,10 +122,10 @@ class Bill:
 
 
 def bill_of(cluster: Cluster, gpu_models: Sequence[str], prices: Prices) -> Bill:
-    """The bill of a cluster; `gpu_models` names the model of every GPU.
+    """The bill of a cluster; `gpu_models` has the model of every GPU.
 
-    Every cable joins two ports and has a transceiver at both ends. Links inside a host belong to
-    the host. NICs without a fabric have no cable and are not counted.
+    Every cable joins two ports and has a transceiver at both ends. Links inside a host are included
+    in the host. NICs without a fabric have no cable and are not counted.
     """
     fabric = cluster.fabric
     nics = len(cluster.ports) if fabric else 0
@@ -139,8 +145,9 @@ def bill_of(cluster: Cluster, gpu_models: Sequence[str], prices: Prices) -> Bill
 
 
 def _network(cluster: Cluster, prices: Prices) -> Iterator[Lot]:
-    """Yield NICs by the rate of all their ports together, and cables by the line rate of one
-    port."""
+    """Yield (part, number) of NICs, by the rate of all their ports together, and of cables with
+    their transceivers and switch ports, by the line rate of one port.
+    """
     fabric = cluster.fabric
     if fabric is None:
         return
@@ -157,7 +164,9 @@ def _network(cluster: Cluster, prices: Prices) -> Iterator[Lot]:
 
 
 def _cables(rate: float, count: int, switch_ports: int, prices: Prices) -> Iterator[Lot]:
-    """Yield cables with a transceiver at both ends and `switch_ports` switch ports each."""
+    """Yield (part, number) for `count` cables of a line rate in bytes/s, with a transceiver at both
+    ends and `switch_ports` switch ports each.
+    """
     yield prices.cable["any"], float(count)
     yield prices.of_port("optic", rate), 2.0 * count
     yield prices.of_port("switch_port", rate), float(switch_ports * count)

@@ -1,11 +1,11 @@
-"""Every row of one operation is simulated; exact.
+"""Method: every row of one operation is simulated; exact.
 
 What it assumes: nothing. It is refused if the form has representatives (`representatives.py`
-simulates those), if the rows do not fit into memory, or, in a budget that is not exact, if fewer
-loops or hops are worth trying first. If no method can time a task, it is asked again without
-these limits.
+simulates those), if the rows do not fit into memory, or, in a budget that is not exact, if it is
+worth trying fewer loops or hops first. If no method can time a task, all methods are asked again
+without these limits.
 
-Error: none, but that of the form: heads of NVLSTree with equal amounts of data
+Error: none beyond that of the form: heads of NVLSTree with equal amounts of data
 (`Form.with_equal_heads`).
 
     $ netsim expect dgx-h100 broadcast --nodes 2 --sizes 64K --verbose
@@ -32,14 +32,16 @@ HAS_REPRESENTATIVES = Refusal("one representative is simulated for each class of
 
 
 def all_rows(question: MethodInput) -> Offer | Refusal:
-    """Offer to simulate every row, if these are not too many and none represents others."""
+    """Offer to simulate every row, or refuse if there are too many rows or representatives are
+    written.
+    """
     if written_form(question.form, question.budget) is not question.form:
         return HAS_REPRESENTATIVES
     return offer_in_full(question.form, question.budget)
 
 
 def offer_in_full(form: Form, budget: Budget) -> Offer | Refusal:
-    """Offer to simulate all loops of a form, unless these are too many rows."""
+    """Offer to simulate all loops of a form, or refuse if that is too many rows."""
     schedules = form.loop_schedule
     thresholds = budget.thresholds
     most_ring_rows = thresholds.min_hop_fraction * thresholds.max_ring_rows
@@ -57,7 +59,7 @@ def offer_in_full(form: Form, budget: Budget) -> Offer | Refusal:
 
 
 def _misfit(form: Form, budget: Budget) -> str:
-    """Why all rows of a form do not fit into memory; empty if they do."""
+    """The reason why all rows of a form do not fit into memory, as a clause; empty if they fit."""
     ranks = form.collective.ranks
     if form.ring_rows or not form.loop_schedule.has_loops_to_spare(budget):
         rows = form.ring_rows
@@ -67,7 +69,7 @@ def _misfit(form: Form, budget: Budget) -> str:
 
 
 def run_in_full(bench: Bench, schedules: LoopSchedule, budget: Budget) -> OneOperation:
-    """One operation of which all loops are simulated."""
+    """The standalone operation from a simulation of all its loops."""
     runs = LoopRuns(bench, schedules)
     run = runs[schedules.loops]
     return OneOperation(
@@ -83,7 +85,9 @@ def run_in_full(bench: Bench, schedules: LoopSchedule, budget: Budget) -> OneOpe
 
 
 def _following(run: StandaloneRun, engine: str) -> Follow:
-    """How operations like the one that was simulated are simulated back to back."""
+    """A function that simulates operations back to back, each like the one of `run` (see
+    `Follow`).
+    """
     back_to_back = cache(lambda launch: BackToBackRun(run, launch, engine))
 
     def follow(launch: Launch, times: int) -> tuple[Floats, bool]:

@@ -1,13 +1,16 @@
-"""The time of a collective from when operations back to back are over, as nccl-tests computes it.
+"""The time of a collective from the finish times of operations back to back, as nccl-tests computes
+it.
 
-nccl-tests (`BenchTime` in src/common.cu) warms up, waits until all processes are there, and then
-each process issues `iterations` operations without waiting in between. When its last one is over on
-all of its GPUs, it divides the time since the start by the number of operations. What is printed is
-the mean over all processes. A rank that ends an operation early begins the next one early, so
-operations may overlap.
+nccl-tests (`BenchTime` in src/common.cu) warms up and waits until all processes are ready. Then
+each process issues `iterations` operations without waiting in between. When its last operation has
+ended on all of its GPUs, it divides the time since the start by the number of operations. The
+printed time is the mean over all processes. A rank that ends an operation early begins the next one
+early, so operations may overlap.
 
-`ends[operation, rank]` is when a rank is done with an operation, `over[operation]` when the
-processes that count are (see `Clock`), both in seconds since the start."""
+In this file, `ends[operation, rank]` is the finish time of an operation on a rank, and
+`over[operation]` its finish time on the processes that count (see `Clock`), in seconds since the
+start.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,25 +21,27 @@ from netsim.schedule.repeat import BackToBack
 
 Floats = NDArray[np.float64]
 
-# The relative error of operations that were not simulated, where three were. It falls with the
-# number of operations that were. Of 36 drawn tasks none is off by more than is stated; with 0.02
-# two are (by less than 1.2 times): `python -m tests.bench.rounds 160 operations`.
+# The relative error of the time if three operations are simulated and the others extrapolated; with
+# more simulated operations it is smaller. The errors of 36 randomly drawn tasks are all below the
+# one that is stated; with 0.02 in its place, two of them exceed it, by up to 1.2 times (`python -m
+# tests.bench.rounds 160 operations`).
 DRIFT = 0.029
-# The same for ranks that end at different times, as a factor of the square of (last end - first
-# end) / last end: ranks that end early by some part get ahead by as much, in as many operations.
+# The same error for ranks that end an operation at different times, as a factor of the square of
+# (last end - first end) / last end: ranks that end early get ahead of the others by a part of each
+# operation, within a number of operations that is about the inverse of that part.
 AHEAD = 0.5
-# Standard deviations that 98 of 100 values lie within, and how many more if two values tell what
-# the deviation is.
+# Factors of a standard deviation for a confidence of 98 %. The second one is added, divided by the
+# degrees of freedom, if few values were measured; together they are about Student's t.
 SURE = 2.33
 UNSURE_OF_FEW = 4.0
 
 
 @dataclass(frozen=True, eq=False)
 class Clock:
-    """How the ends of ranks become the time that nccl-tests prints.
+    """Turns the finish times of ranks into the time that nccl-tests prints.
 
-    `process[rank]` is the number of the process that a rank belongs to; it never falls from one
-    rank to the next.
+    `back_to_back` says how many operations are timed and which processes count. `process[rank]` is
+    the number of the process that a rank belongs to; ranks of one process are consecutive.
     """
 
     back_to_back: BackToBack
@@ -48,24 +53,35 @@ class Clock:
         return self.back_to_back.iterations
 
     def over(self, ends: Floats) -> Floats:
-        """`over[operation]` from `ends[operation, rank]`: the last end of each process, and of all
-        processes the mean (or what else is printed). Not yet divided by the iterations."""
+        """The finish time of each operation in seconds, from `ends[operation, rank]`.
+
+        A process ends with the last of its ranks; the result is the mean of all processes, or what
+        `over_processes` of `back_to_back` says. It is not divided by the number of operations.
+        """
         return self._of_processes(self._by_process(ends))
 
     def seconds(self, last: Floats) -> float:
-        """The time of the collective from `last[rank]`, the ends of the last operation."""
+        """The time of the collective in seconds from `last[rank]`, the finish times of the last
+        operation.
+        """
         return float(self.over(last)) / self.iterations
 
     def slowest(self, last: Floats) -> float:
-        """The same for the process that ends last, whatever is printed."""
+        """The time of the collective in seconds on the process that ends last, whichever processes
+        count.
+        """
         return float(last.max()) / self.iterations
 
     def _by_process(self, ends: Floats) -> Floats:
+        """The finish time of each process (last axis) from those of ranks."""
         first = np.flatnonzero(np.diff(self.process, prepend=-1))
         by_process: Floats = np.maximum.reduceat(ends, first, axis=-1)
         return by_process
 
     def _of_processes(self, ends: Floats) -> Floats:
+        """The finish time of operations from those of all processes (last axis): the mean, or what
+        `over_processes` says.
+        """
         match self.back_to_back.over_processes:
             case "first":
                 return ends[..., 0]
@@ -78,11 +94,12 @@ class Clock:
 
 
 def last_of_equal(ends: Floats, iterations: int, *, apart: bool = False) -> Floats | None:
-    """`last[rank]`, the ends of operation number `iterations`, if the simulated ones are periodic.
+    """The finish times of the last of `iterations` operations, by rank, in seconds.
 
-    They are periodic with length p if all ranks end operation i by the same seconds later than
-    operation i - p, for two such pairs one after the other. One pair is enough if each operation
-    is over before the next one begins (`apart`). None if they are not periodic.
+    They follow from the simulated operations `ends[operation, rank]` if these are periodic: with a
+    period of p operations, all ranks end operation i by the same number of seconds later than
+    operation i - p. That must hold for two such pairs, one after the other; for one pair if each
+    operation has ended before the next one begins (`apart`). None if they are not periodic.
     """
     period = period_of(ends, apart=apart)
     if period is None:
@@ -90,14 +107,16 @@ def last_of_equal(ends: Floats, iterations: int, *, apart: bool = False) -> Floa
     length, seconds = period
     last_simulated = len(ends) - 1
     last_timed = iterations - 1
-    # The last simulated operation that is at the same place of a period.
+    # The last simulated operation whose place in the period is that of the last timed operation.
     like = last_simulated - (last_simulated - last_timed) % length
     ends_of_last: Floats = ends[like] + (last_timed - like) * seconds
     return ends_of_last
 
 
 def period_of(ends: Floats, *, apart: bool = False) -> tuple[int, float] | None:
-    """The length p of the period in operations, and the mean seconds of one operation in it."""
+    """The period of simulated operations, as (number of operations, mean seconds of one operation);
+    None if they are not periodic. `ends` and `apart` are those of `last_of_equal`.
+    """
     last = len(ends) - 1
     for length in range(1, last // 2 + 1):
         seconds = float((ends[last] - ends[last - length]).mean()) / length
@@ -112,9 +131,12 @@ def period_of(ends: Floats, *, apart: bool = False) -> tuple[int, float] | None:
     return None
 
 
-def estimated(over: Floats, iterations: int) -> float:
-    """When operation number `iterations` is over, if each operation that was not simulated takes as
-    long as the mean of the later half of the simulated ones."""
+def estimated_finish_time(over: Floats, iterations: int) -> float:
+    """The finish time in seconds of the last of `iterations` operations.
+
+    `over` are the finish times of the simulated ones. Each operation that was not simulated is
+    taken to last as long as the mean of the later half of those that were.
+    """
     simulated = len(over)
     if simulated >= iterations:
         return float(over[iterations - 1])
@@ -122,12 +144,13 @@ def estimated(over: Floats, iterations: int) -> float:
     return float(over[-1] + (iterations - simulated) * seconds)
 
 
-def doubt_of_estimate(over: Floats, iterations: int, early: float = 0.0) -> float:
-    """The relative error of `estimated` that drawn tasks exceed in about 1 of 50 cases.
+def error_of_estimate(over: Floats, iterations: int, early: float = 0.0) -> float:
+    """The relative error of `estimated_finish_time`; about 1 of 50 randomly drawn tasks exceeds it.
 
-    It has two terms. The standard error of the mean of few durations, times about Student's t for
-    98 %. And a drift: operations that overlap may need many until their overlap is final, or ranks
-    get ahead if they end early; `early` is (last end - first end) / last end of one operation.
+    It has two terms. One is the standard error of the mean of few durations, times about Student's
+    t for 98 %. The other is a drift: operations that overlap may need many operations until their
+    overlap is constant, and ranks that end early get ahead. `early` is (last end - first end) /
+    last end of one operation.
     """
     simulated = len(over)
     left = iterations - simulated
@@ -140,11 +163,11 @@ def doubt_of_estimate(over: Floats, iterations: int, early: float = 0.0) -> floa
     return left / iterations * (sampled + max(3 * DRIFT / simulated, AHEAD * early**2))
 
 
-def swing(over: Floats) -> float:
+def half_range_of_durations(over: Floats) -> float:
     """Half of the range of the durations of operations, divided by their mean.
 
-    It is the error if the one operation that was simulated is itself inexact: a small difference
-    can give each operation any of these durations.
+    It is the error if the simulation of one operation is itself inexact: a small difference can
+    then give an operation any of these durations.
     """
     took = np.diff(over)
     if len(took) == 0:

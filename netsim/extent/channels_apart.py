@@ -1,19 +1,19 @@
-"""Large trees: one channel is simulated for all channels that share no link which can saturate.
+"""Method for large trees: one channel is simulated for all channels that share no link which can
+saturate.
 
-Channels of a tree share the memory, SMs and NVLinks of their GPUs, so that channels which differ
-in the order of GPUs are no class of equal ones. Often nothing of that can ever be full: rows of
-one path that wait for each other move one at a time, which bounds the load of every link.
-Channels that share only links which cannot saturate are equal if they touch the same of the
-others, and one of them is simulated.
+Channels of a tree share the memory, SMs and NVLinks of their GPUs, so channels that differ in the
+order of GPUs are not equal. Often none of these resources can saturate: rows on one path that wait
+for each other move one at a time, which bounds the load of every link. Then channels are equal if
+they are so on the remaining links, and one of each class is simulated.
 
 How that is checked: the shortest schedule of the task is placed, and `tight_entries` says which
 links can saturate at all (`Form.with_fewer_channels`).
 
-Error: where queues are full, a difference in the last digit grows from loop to loop, in the run
-in full as well: two orders of summing are two answers. Two runs in which ranks begin a
-picosecond apart show by how much; twice that is stated. Channels of operations back to back get
-out of step, so that only `one_operation.trees_end_together` may follow, which states its own
-error.
+Error: where queues are full, a difference in the last digit grows from loop to loop, in the full
+simulation as well: two orders of summing give two answers. Two further runs in which ranks begin up
+to a picosecond apart show how much the time differs; twice that is stated. Channels of operations
+back to back get out of step, so that only `one_operation.trees_end_together` may follow, which
+states its own error.
 
     $ netsim expect gh200-x4 all_reduce --nodes 128 --fabric dragonfly --algo Tree --sizes 64M -v
     all_reduce of 64 MiB: channels apart: taken: one channel for all that meet in nothing that can
@@ -48,7 +48,9 @@ SHAKEN_RUNS = 2
 
 
 def channels_apart(question: MethodInput) -> Offer | Refusal:
-    """Offer to simulate one channel of a tree for all that share no link which can saturate."""
+    """Offer to simulate one channel of a tree for all channels that share no link which can
+    saturate.
+    """
     form = question.form
     budget = question.budget
     thresholds = budget.thresholds
@@ -75,12 +77,13 @@ def channels_apart(question: MethodInput) -> Offer | Refusal:
 
 
 def _one_channel(bench: Bench, form: Form, budget: Budget) -> OneOperation:
-    """One operation with one channel for all.
+    """The standalone operation from a simulation of one channel for all.
 
-    Its error is found by further runs in which ranks begin up to a picosecond apart: twice the
-    largest difference of their time from that of the usual run. For where queues are full, even the
-    rounding of a sum grows from loop to loop. Operations back to back are not extrapolated from
-    this run, as their channels do not stay in step; its error is not needed then."""
+    If only one operation is timed, its error is twice the largest difference to further runs in
+    which ranks begin up to a picosecond apart, as even the rounding of a sum grows from loop to
+    loop where queues are full. For operations back to back no error is computed: they are not
+    extrapolated from this run, as their channels do not stay in step.
+    """
     operation = run_in_full(bench, form.loop_schedule, budget)
     ranks = form.collective.ranks
     run = operation.run

@@ -1,4 +1,4 @@
-"""Which methods were asked for the time of a task, and why each was taken or not.
+"""The record of the methods that were asked for the time of a task, and why each was taken or not.
 
 `solve` puts the list into its result. Commands with `--verbose` listen while tasks are solved and
 print a line for each method.
@@ -17,7 +17,7 @@ from netsim.collectives.collective import Collective
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a method was taken for a task, and why, as a clause that a user understands.
+    """Whether a method was taken for a task, and the reason, as a clause that a user understands.
 
     >>> str(Decision("fewer loops", False, "4 loops are too few to leave some out"))
     'fewer loops: not taken: 4 loops are too few to leave some out'
@@ -38,7 +38,9 @@ _LISTENER: ContextVar[Listener | None] = ContextVar("listener to decisions", def
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Call `listener` with a line for each decision on the tasks that are solved meanwhile."""
+    """Within the block, call `listener` with a line for each decision on the tasks that
+    are solved.
+    """
     token = _LISTENER.set(listener)
     try:
         yield
@@ -47,14 +49,14 @@ def listening(listener: Listener) -> Iterator[None]:
 
 
 def tell_listener(line: str) -> None:
-    """Call the listener with a line, if there is one."""
+    """Call the current listener with a line, if there is one."""
     listener = _LISTENER.get()
     if listener is not None:
         listener(line)
 
 
 def tell_decisions(collective: Collective, decisions: Sequence[Decision]) -> None:
-    """Tell the listener how the time of a collective was found, a line for each decision."""
+    """Call the current listener with a line for each decision on the time of a collective."""
     place = " in place" if collective.in_place else ""
     size = format_size(collective.size_bytes)
     for decision in decisions:

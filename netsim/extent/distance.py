@@ -1,10 +1,11 @@
-"""How far chunks travel in runs that are extrapolated: hops of a ring, rounds of sends to all.
+"""The distances that chunks travel in runs that are extrapolated: hops of a ring, rounds of sends
+to all.
 
-Every rank of a ring is simulated, with its neighbors and all links that they share, but chunks
-travel a few hosts far only; a full ring has rows by the square of its ranks. Chunks that are
-shorter than the others come round in such a run as often as in the full ring
-(`nccl/schedules/ring.py`, `repeat_short_chunks`), as what they disturb stays disturbed. Sends to
-all are simulated in their first rounds, by whole turns of all channels: NCCL's order of rounds
+A full ring has rows by the square of its ranks. Here every rank of a ring is simulated, with its
+neighbors and all links that they share, but chunks travel over a few hosts only. Chunks that are
+shorter than the others pass every rank as often as in the full ring (`nccl/schedules/ring.py`,
+`repeat_short_chunks`), because the gaps that they cause stay. Of sends to all the first rounds are
+simulated, in multiples of the rounds in which every channel has work once: NCCL's order of rounds
 (`ncclTaskP2pPlan` in src/enqueue.cc) reaches all distances early.
 
 `extrapolate_distance` compares what further hops add in several runs:
@@ -34,7 +35,8 @@ MAX_TURNS = 32
 
 @dataclass(frozen=True)
 class FullDistance:
-    """The time in seconds of `full` hops or rounds, extrapolated from a run of `run` of them.
+    """The time in seconds of `full` hops or rounds, extrapolated from runs of up to `run` hops or
+    rounds.
 
     `uncertainty` is the largest relative error.
     """
@@ -46,7 +48,10 @@ class FullDistance:
 
 
 def why_not_fewer_hops(collective: Collective, plan: Plan, min_step: int) -> str:
-    """Why a plan cannot be extrapolated from a few hops, as a clause; empty if it can."""
+    """The reason why a plan cannot be extrapolated from a few hops, as a clause; empty if it can.
+
+    `min_step` is the least number of hops by which two runs differ.
+    """
     if plan.algorithm != "Ring" or collective.name not in WALKS:
         return "only rings have hops to leave out"
     if len({len(ranks) for ranks in plan.nodes}) > 1:
@@ -57,12 +62,12 @@ def why_not_fewer_hops(collective: Collective, plan: Plan, min_step: int) -> str
 
 
 def ring_distances(collective: Collective, plan: Plan, min_step: int) -> Iterator[int]:
-    """The distances in hops that chunks travel in the runs of a ring, up to half of the ring.
+    """Yield the distances in hops that chunks travel in the runs of a ring, up to half of the ring.
 
-    The first four distances increase by the same number of hops: whole hosts, and at least
-    `min_step` hops. Each later increase is as large as all before it and one of these steps more.
-    The hops that are left out are always a multiple of the step. Chunks that are shorter than the
-    others (`shorter_chunks`) fit into the first distance.
+    The first four distances increase by the same step: a whole number of hosts, and at least
+    `min_step` hops. Each later increase is the sum of all increases before it, plus one step. The
+    number of hops that are left out is always a multiple of the step. The first distance is at
+    least as long as the number of chunks that are shorter than the others (`shorter_chunks`).
     """
     ranks = len(plan.nodes[0])
     full = len(plan.node) - 1
@@ -72,11 +77,11 @@ def ring_distances(collective: Collective, plan: Plan, min_step: int) -> Iterato
 
 
 def send_rounds(sends: Transfers, loops: int) -> Iterator[int]:
-    """The numbers of rounds in the runs of an all-to-all by sends, up to half of all rounds.
+    """Yield the numbers of rounds in the runs of an all-to-all by sends, up to half of all rounds.
 
-    The first four increase by a multiple of the rounds in which all channels have a turn (a smaller
-    multiple for sends of more `loops`). Each later increase is as large as all before it and one of
-    these steps more.
+    The first four increase by the same step: a multiple of the rounds in which every channel has
+    work once, smaller for sends of more `loops`. Each later increase is the sum of all increases
+    before it, plus one step.
     """
     ranks = sends.collective.ranks
     turn = sends.rounds_of_all_channels
@@ -85,6 +90,9 @@ def send_rounds(sends: Transfers, loops: int) -> Iterator[int]:
 
 
 def _distances(start: int, unit: int, full: int) -> Iterator[int]:
+    """Yield distances from `start` on, up to half of `full`: three steps of `unit`, then steps that
+    grow.
+    """
     distance = start
     while distance <= (full - 1) // 2:
         yield distance
@@ -98,18 +106,25 @@ def extrapolate_distance(
     tolerances: tuple[float, float],
     far: float,
 ) -> FullDistance | None:
-    """Extrapolate the time to `full` hops or rounds from runs at increasing `distances`.
+    """Extrapolate the time to `full` hops or rounds from runs at increasing distances.
 
-    `seconds` returns the time of a run at a distance. Runs end as soon as the last increments per
-    hop agree to the first of `tolerances` (to the second at distances beyond `far`). None if they
-    never agree.
+    Args:
+        full: the hops or rounds of the full operation.
+        distances: the hops or rounds of the runs, in increasing order.
+        seconds: returns the time of a run, in seconds.
+        tolerances: the relative difference to which the last three increments per hop must agree,
+            for distances up to `far` and beyond it.
+        far: the distance at which the second tolerance begins.
+
+    No further runs are made once the increments agree. None if they never do.
     """
     times: dict[int, float] = {}
     for last in distances:
         times[last] = seconds(last)
         if len(times) <= INCREMENTS:
             continue
-        # Of five and more distances, s + 2 u is left out: increments then double (u, 2 u, 4 u).
+        # Of five and more distances, the third one is left out, so that increments double (u, 2 u,
+        # 4 u).
         lengths = sorted(times)
         if len(lengths) > INCREMENTS + 1:
             del lengths[INCREMENTS - 1]
@@ -117,8 +132,8 @@ def extrapolate_distance(
         tolerance = tolerances[1] if last > far else tolerances[0]
         extended = extrapolate_increments(lambda distance: times[distance], full, pairs, tolerance)
         if extended is not None:
-            # The hop where the ring closes may be unlike the others; short distances pass it once
-            # less.
+            # The hop that closes the ring may differ from the others, and short distances pass it
+            # once less.
             one_hop = (extended.seconds - times[last]) / (full - last) / extended.seconds
             return FullDistance(extended.seconds, last, full, extended.uncertainty + one_hop)
     return None

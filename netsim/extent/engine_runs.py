@@ -1,7 +1,7 @@
-"""Operations on an engine: one from an idle cluster, several back to back, runs with fewer loops.
+"""Simulations of operations: one from an idle cluster, several back to back, runs with fewer loops.
 
-Ranks that end early begin their next operation early, so operations can overlap. What follows from
-a few of them for the others is decided by the methods (`extent/operations.py`,
+Ranks that end early begin their next operation early, so operations can overlap. The methods decide
+what follows from a few simulated operations for the others (`extent/operations.py`,
 `extent/fewer_loops.py`).
 """
 
@@ -36,7 +36,7 @@ Progress = Callable[[int, int, float], None]
 
 @dataclass(frozen=True)
 class Bench:
-    """Where operations are simulated."""
+    """The cluster and the engine with which operations are simulated."""
 
     topology: Topology
     gpus: NDArray[np.int32]
@@ -45,7 +45,9 @@ class Bench:
     progress: Progress | None = None
 
     def standalone(self, schedule: Schedule, placed: Program | None = None) -> StandaloneRun:
-        """Simulate one operation from an idle cluster; `placed` is its program, if known."""
+        """Simulate one operation from an idle cluster; `placed` is its program, if it exists
+        already.
+        """
         program = self.placed(schedule) if placed is None else placed
         engine = choose(program, self.engine)
         runs = simulator(program, engine)
@@ -55,14 +57,17 @@ class Bench:
         return StandaloneRun(schedule, program, timeline, ends, runs, engine)
 
     def placed(self, schedule: Schedule) -> Program:
-        """A schedule on the links of this topology."""
+        """The schedule placed on the links of this topology."""
         return place(schedule, self.topology, self.gpus.tolist())
 
 
 @dataclass(frozen=True)
 class StandaloneRun:
-    """One operation from an idle cluster; `ends` is when each channel (first axis) of each rank is
-    done."""
+    """The simulation of one operation from an idle cluster.
+
+    `ends[channel, rank]` is the finish time of a rank on a channel, in seconds. `simulator` can run
+    the program again.
+    """
 
     schedule: Schedule
     program: Program
@@ -73,23 +78,23 @@ class StandaloneRun:
 
     @cached_property
     def taking_part(self) -> NDArray[np.int64]:
-        """The ranks that send, receive or copy anything; all, if none does."""
+        """The ranks that send, receive or copy anything; all ranks if none does."""
         return taking_part(self.schedule)
 
     @cached_property
     def busy(self) -> NDArray[np.int64]:
-        """Those ranks, or their representatives, in the same order."""
+        """The representative of each rank that takes part, in the order of `taking_part`."""
         return self.schedule.stand_in(self.taking_part.astype(np.int32)).astype(np.int64)
 
     @cached_property
     def first(self) -> Floats:
-        """When every rank is done."""
+        """By rank, its finish time in seconds."""
         ends: Floats = self.ends.max(axis=0)
         return ends
 
 
 def taking_part(schedule: Schedule) -> NDArray[np.int64]:
-    """The ranks that send, receive or copy anything; all, if none does."""
+    """The ranks that send, receive or copy anything; all ranks if none does."""
     busy, written = np.zeros((2, schedule.ranks), bool)
     written[schedule.stand_in(np.arange(schedule.ranks, dtype=np.int32))] = True
     for rows in _in_parts(len(schedule)):
@@ -109,9 +114,12 @@ def taking_part(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def ends_of(program: Program, timeline: Timeline, *, apart: bool = False) -> Floats:
-    """When each channel (first axis) of each rank is done: all sent has left, all has arrived.
+    """The finish time of each channel (first axis) on each rank, in seconds: everything that the
+    rank sends has left, and everything that it receives has arrived.
 
-    `apart`: by the rank's own rows only, not by those of ranks that it represents."""
+    `apart`: the finish time of a rank follows from its own rows only, not also from rows of ranks
+    that it represents.
+    """
     schedule = program.schedule
     latency = program.path_latency
     first = np.array([style.channel for style in schedule.styles], np.int64) * schedule.ranks
@@ -130,14 +138,16 @@ def ends_of(program: Program, timeline: Timeline, *, apart: bool = False) -> Flo
 
 
 def _in_parts(rows: int) -> Iterator[NDArray[np.int64]]:
-    """All rows in parts that are small enough for the caches of the processor."""
+    """Yield all rows in parts that are small enough for the caches of the processor."""
     for start in range(0, rows, _PART):
         yield np.arange(start, min(start + _PART, rows))
 
 
 @dataclass(frozen=True)
 class BackToBackRun:
-    """Operations back to back, each like one that was simulated from an idle cluster."""
+    """The simulation of operations back to back, each like one that was simulated from an idle
+    cluster.
+    """
 
     standalone: StandaloneRun
     launch: Launch
@@ -151,8 +161,12 @@ class BackToBackRun:
         return operations(self.standalone.program, 1, self.launch)
 
     def ends(self, times: int) -> tuple[Floats, bool]:
-        """When operations (first axis) are over by busy rank, and whether each is over before the
-        next one begins: then each is simulated by itself, from when its ranks begin it."""
+        """The finish times of `times` operations, and whether each operation ends before the next
+        one begins.
+
+        The finish times are in seconds, by operation (first axis) and by entry of `busy`. If no two
+        operations overlap, each is simulated by itself, from the times at which its ranks begin.
+        """
         standalone = self.standalone
         is_apart = self.launch.together and _is_over(standalone, standalone.first, self.launch)
         ends = self._one_by_one(times) if is_apart else None
@@ -165,7 +179,10 @@ class BackToBackRun:
         return np.stack(self._together[:times])[:, standalone.busy], False
 
     def _one_by_one(self, times: int) -> Floats | None:
-        """None if they overlap after all, or if ranks wait for the host."""
+        """The finish times of operations that are simulated one by one, by operation and rank.
+
+        None if operations overlap after all, or if ranks must wait for a launch of the host.
+        """
         launched = self.launch.times(times, self.standalone.schedule.ranks)
         row = self._apart
         busy = self.standalone.busy
@@ -186,7 +203,9 @@ class BackToBackRun:
         return np.stack(row[:times])
 
     def _is_steady(self, row: list[Floats]) -> bool:
-        """Whether the last operation took equally long on all ranks, and longer than the host."""
+        """Whether the last operation took equally long on all ranks, and at least as long as the
+        host's launch.
+        """
         if len(row) < 2:
             return False
         added = (row[-1] - row[-2])[self.standalone.busy]
@@ -195,12 +214,14 @@ class BackToBackRun:
 
 
 def _is_over(standalone: StandaloneRun, ends: Floats, launch: Launch) -> bool:
-    """Whether an operation is over before the next one starts on the ranks that end first."""
+    """Whether an operation ends on all ranks before the ranks that end first begin to move bytes of
+    the next one.
+    """
     return bool(np.ptp(ends[standalone.busy]) <= launch.kernel)
 
 
-# **** Runs with fewer loops ****
-# Runs of one form with some of its loops. Tasks of other sizes may have had the same runs.
+# **** Runs with fewer loops **** Runs of one form with some of its loops. Other sizes of a task may
+# share these runs.
 
 LAST = "last run"
 ENDS = "ends"
@@ -210,7 +231,9 @@ NEED = "need"
 
 @dataclass(frozen=True)
 class LoopRuns:
-    """Runs of a form with some loops; of all but the last, only the finish times are remembered."""
+    """Runs of a form with fewer loops, by number of loops. The last run is kept; of earlier ones
+    only derived values, such as finish times.
+    """
 
     bench: Bench
     schedules: LoopSchedule
@@ -220,26 +243,31 @@ class LoopRuns:
         return last.of(self._key(loops), lambda: self._run(loops))
 
     def _run(self, loops: int) -> StandaloneRun:
+        """Simulate a number of loops, and cache what other sizes need of the run."""
         run = self.bench.standalone(self.schedules.schedule(loops))
         self.answer(loops, ENDS, lambda _: run.ends.ravel(), run)
         is_power_of_two = loops & (loops - 1) == 0
-        # Tasks of other sizes will ask this of the same run.
+        # Tasks of other sizes will need the recurrence of the same run.
         if self.schedules.key_of is not None and is_power_of_two and loops >= self.schedules.first:
             self.recurs(loops, run)
         return run
 
     def ends(self, loops: int) -> Floats:
-        """When each channel of each rank is done in a run."""
+        """The finish times of a run with `loops` loops in seconds: all channels and ranks in one
+        array.
+        """
         return self.answer(loops, ENDS, lambda run: run.ends.ravel())
 
     def has_lanes(self, loops: int) -> bool:
-        """Whether rows of a run can be separated by loops."""
+        """Whether the rows of a run can be separated by loops."""
         schedule = self.schedules.schedule(loops)
         shortest = self.schedules.shortest
         return lanes_of(schedule, shortest, loops - self.schedules.least) is not None
 
     def recurs(self, loops: int, run: StandaloneRun | None = None) -> Recurrence | None:
-        """The steady state that a run has reached before its last loops begin."""
+        """The steady state that a run has reached before its last loops begin; None if it has
+        reached none.
+        """
         return self.answer(loops, RECURS, lambda run: self._recurrence(loops, run), run)
 
     def answer(
@@ -249,14 +277,23 @@ class LoopRuns:
         find: Callable[[StandaloneRun], R],
         run: StandaloneRun | None = None,
     ) -> R:
-        """What follows from a run (the last one, unless it is given), perhaps computed by a task of
-        another size."""
+        """The value of `find` for the run with `loops` loops, which may be cached from a task of
+        another size.
+
+        Args:
+            question: name of the value.
+            find: computes the value from the run.
+            run: the run, if it exists already.
+        """
         key = (*self._key(loops), question)
         return self.schedules.memo.of(key, lambda: find(self[loops] if run is None else run))
 
     def use_of_all(self, loops: int, seconds: float) -> links.LinkUse:
-        """What passes over the links in all loops: each further one adds what a loop of a run
-        does."""
+        """The use of links by all loops if they take `seconds`, extrapolated from a run with
+        `loops` loops.
+
+        Each further loop adds the same bytes to a link as the loops of this run do on average.
+        """
         run = self[loops]
         makespan = run.timeline.makespan + seconds - float(run.ends.max())
         amounts, per_loop = self._amounts(loops, run.program)
@@ -264,7 +301,7 @@ class LoopRuns:
         return links.use_of(run.program, amounts + further_loops * per_loop, makespan)
 
     def need(self, loops: int) -> float:
-        """How long the busiest link takes for one loop more than a run has, in seconds."""
+        """The seconds that the busiest link needs for each loop beyond those of a run."""
 
         def needed(run: StandaloneRun) -> float:
             _, per_loop = self._amounts(loops, run.program)
@@ -273,20 +310,25 @@ class LoopRuns:
         return self.answer(loops, NEED, needed)
 
     def _amounts(self, loops: int, program: Program) -> tuple[Floats, Floats]:
-        """Return the bytes that cross each link in a run, and those that each further loop adds."""
+        """The bytes that cross each link in a run, and the bytes that each further loop adds."""
         amounts = links.link_amounts(program)
         less = links.amounts_by(program.links, self._shortest)
         return amounts, (amounts - less) / (loops - self.schedules.least)
 
     @cached_property
     def _shortest(self) -> Program:
-        """The run with the fewest loops, on the paths that it takes."""
+        """The placed schedule with the fewest loops. If messages choose their paths by load, it has
+        the paths that they chose in a simulation.
+        """
         placed = self.bench.placed(self.schedules.shortest)
         if placed.paths.choices is None:
             return placed
         return self.bench.standalone(placed.schedule).program
 
     def _recurrence(self, loops: int, run: StandaloneRun) -> Recurrence | None:
+        """The steady state of a run; None if it has none, or if a rank ends before the last loops
+        begin.
+        """
         lanes = lanes_of(run.schedule, self.schedules.shortest, loops - self.schedules.least)
         steady_state = find_recurrence(run.program, run.timeline, lanes) if lanes else None
         if steady_state is None:
@@ -296,6 +338,9 @@ class LoopRuns:
         return None if ends_before.any() else steady_state
 
     def _key(self, loops: int) -> tuple[object, ...]:
+        """A key that is equal for equal runs with a number of loops, also of tasks of
+        other sizes.
+        """
         key_of = self.schedules.key_of
         same = loops if key_of is None else key_of(loops)
         bench = self.bench  # on links that may not be the job's own: what if they were faster?

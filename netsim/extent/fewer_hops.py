@@ -1,9 +1,10 @@
-"""Long rings of NCCL's: chunks travel a few hosts far, and what further hops add is extrapolated.
+r"""Method for NCCL's long rings: chunks travel over a few hosts, and what further hops add is
+extrapolated.
 
 Each rank of a ring does in every hop what it did in the hop before. All ranks are simulated, but
-chunks travel a few hosts far only; runs at four distances, each longer by a host or more, show
-what a hop adds. Chunks that are shorter than the others come round in such a run as often as in
-the full ring (`extent/distance.py`).
+chunks travel over a few hosts only; runs at four distances, each longer by a host or more, show
+what a hop adds. Chunks that are shorter than the others pass every rank as often as in the full
+ring (`extent/distance.py`).
 
 How that is checked: three increments (the time that a further hop adds) must agree to 0.75 %. From
 100 hops, an eighth of the ring or ten million rows on, 5 % are enough. A ring of fewer than three
@@ -20,7 +21,7 @@ The error bound is a sum:
 
 The sum is doubled if connections have several queue pairs.
 
-    $ netsim expect gh200-x4 all_reduce --nodes 128 --fabric dragonfly --algo Ring --proto LL128 \\
+    $ netsim expect gh200-x4 all_reduce --nodes 128 --fabric dragonfly --algo Ring --proto LL128 \
           --sizes 64M --verbose
     all_reduce of 64 MiB: fewer hops: taken: 31 of 511 hops of rings: 80,896 rows, within 0.35%
     …  67108864  …  28974.5 us   (--exact: 29018.2 us of 5,237,248 rows, which is 0.15 % more)
@@ -45,8 +46,8 @@ from netsim.extent.engine_runs import BackToBackRun, Bench
 from netsim.extent.forms import Form, written_form
 from netsim.extent.result import RANKS_MAY_DIFFER, MethodInput, Offer, Refusal, Result, Solver
 
-# A factor for rings whose ranks may differ, as the queue pairs of each connection are hashed to
-# paths of their own: of 50 drawn rings one is off by 1.5 times what is stated without it
+# A factor for the stated error of rings whose ranks may differ, as queue pairs are hashed to paths.
+# Of 50 randomly drawn rings, one has 1.5 times the error that is stated without this factor
 # (`tests/extent/test_queue_pairs.py`).
 ERROR_OF_UNEQUAL_RANKS = 2.0
 
@@ -57,7 +58,7 @@ TOO_DIFFERENT = Refusal("what a few hops add differs too much to extrapolate the
 
 
 def fewer_hops(question: MethodInput) -> Offer | Refusal:
-    """Offer to extrapolate long rings of NCCL's from chunks that travel a few hosts far."""
+    """Offer to extrapolate a long ring of NCCL's from runs whose chunks travel over a few hosts."""
     form = written_form(question.form, question.budget)
     budget = question.budget
     thresholds = budget.thresholds
@@ -75,17 +76,18 @@ def fewer_hops(question: MethodInput) -> Offer | Refusal:
 
 
 def is_extrapolated_from_hops(form: Form, budget: Budget) -> bool:
-    """Whether rings of a form are extrapolated from a few hops."""
+    """Whether the rings of a form are extrapolated from a few hops."""
     if not form.task.is_nccl or "fewer_hops" in budget.excluded:
         return False
     return isinstance(fewer_hops(MethodInput(form, budget)), Offer)
 
 
 def rows_of_longest_run(form: Form, budget: Budget) -> int:
-    """About how many rows of rings the longest run has that the method usually needs.
+    """An estimate of the rows of rings in the longest run that this method usually needs.
 
-    `form` is the one that is written. It is all of its rows if the method is not asked, or if they
-    are so few that they are simulated in full where hops do not agree."""
+    `form` is the form that is written. The result is all of its rows if the method is excluded, or
+    if they are so few that they are simulated in full when increments do not agree.
+    """
     thresholds = budget.thresholds
     rows = form.ring_rows
     ranks = form.collective.ranks
@@ -102,7 +104,9 @@ def rows_of_longest_run(form: Form, budget: Budget) -> int:
 
 
 def far_distance(form: Form, budget: Budget) -> float:
-    """Hops from which increments may differ by more: far hops, or many rows."""
+    """The number of hops beyond which increments may differ by `hop_tolerance`: the least of the
+    three limits `far_hops`, `far_ring_fraction` and `far_rows`.
+    """
     thresholds = budget.thresholds
     full = len(form.plans[0].node) - 1
     return min(
@@ -115,11 +119,12 @@ def far_distance(form: Form, budget: Budget) -> float:
 def _from_few_hops(
     bench: Bench, solver: Solver, original: Form, budget: Budget
 ) -> Result | Refusal:
-    """Time a ring from runs of few hops: the time of one operation, less the overlap with the next.
+    """The result for a ring from runs of few hops: the time of one operation, less its overlap with
+    the next.
 
     The overlap of operations back to back is simulated with the fewest hops that are compared and
     with the most (or with fewer, if the most have too many rows). Each further hop is taken to add
-    as much overlap as the hops between these two, and as many bytes on the links.
+    the overlap, and the bytes on the links, that a hop between these two adds.
     """
     thresholds = budget.thresholds
     rows_in_full = written_form(original, budget).ring_rows
@@ -191,8 +196,9 @@ def _from_few_hops(
 
 
 def _with_one_channel(bench: Bench, original: Form, form: Form, budget: Budget) -> Form:
-    """The ring with one channel for all channels, if operations back to back of the fewest hops
-    take as long with it; else the ring as it is."""
+    """The form with one channel for all channels, if operations back to back with the fewest hops
+    then end at the same times; otherwise `form`.
+    """
     thresholds = budget.thresholds
     fewest = next(ring_distances(form.collective, form.plans[0], thresholds.hop_distance))
     one_channel = original.with_distance(fewest).with_fewer_channels

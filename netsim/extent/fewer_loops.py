@@ -1,18 +1,19 @@
-"""Loops over the buffers: a run with some of them is extrapolated to all.
+"""Method for many loops over the buffers: a run with some of them is extrapolated to all.
 
-A run with fewer loops is the same as the run with all loops until its last loops begin. If by
-then everything that started and ended of late did so some loops before, as much earlier, it will
-repeat for as long as loops follow, and the end of the run is the same, only later
+A run with fewer loops equals the run with all loops until its last loops begin. If by then all
+recent starts and ends of rows repeat those of some loops before, each by the same number of seconds
+later, they will repeat for as long as loops follow, and the end of the run is the same, only later
 (`steady_state.find_recurrence`). Runs of 16, 32, 64, … loops are tried, up to a quarter of all.
 
-How that is checked: the rows of the last loops are compared with those of earlier loops, to
-1e-6; a second run that ends at another phase of the period must agree. Where rows cannot be
-separated by loops, runs of nearly equal length are compared instead. The busiest link must not
-need longer for all loops than the answer.
+How that is checked: the rows of the last loops are compared with those of earlier loops, to 1e-6; a
+second run that ends at another phase of the period must agree. Where rows cannot be separated by
+loops, runs of nearly equal length are compared instead. The busiest link must not need longer for
+all loops than the answer.
 
-Loops that never quite recur may add equally much: in tasks of over a million rows, if from half
-of a run on each loop takes what the busiest link needs for it (to 0.1 %), that rate is taken;
-else a quarter, a half and all of the longest run must add the same, to 1 %.
+Loops that never quite recur may still add equal times. In tasks of over a million rows, if each
+loop of the second half of a run takes what the busiest link needs for it (to 0.1 %), further loops
+are taken to do so as well; else loops must add the same time between a quarter, a half and all of
+the longest run, to 1 %.
 
 Error: the relative difference of what was compared, times the fraction that is extrapolated.
 
@@ -35,7 +36,7 @@ from netsim.metrics.links import needed
 
 
 def fewer_loops(question: MethodInput) -> Offer | Refusal:
-    """Offer to extrapolate loops that recur within a run with some of them."""
+    """Offer to simulate some of the loops until they recur, and to extrapolate to all loops."""
     form = written_form(question.form, question.budget)
     budget = question.budget
     schedules = form.loop_schedule
@@ -48,7 +49,8 @@ def fewer_loops(question: MethodInput) -> Offer | Refusal:
         loops = "1 loop is" if schedules.loops == 1 else f"{schedules.loops} loops are"
         return Refusal(f"{loops} too few to leave some out")
     if form.ring_rows or any(plan.transfers for plan in form.plans):
-        # Rings and sends may be extrapolated from this run once more: errors would add up.
+        # Hops of rings and rounds of sends may be extrapolated from this run in turn, and errors
+        # would add up.
         budget = budget.with_thresholds(min_rows_for_pace=np.inf)
 
     def run(bench: Bench, _: Solver) -> OneOperation | Refusal:
@@ -65,14 +67,19 @@ def fewer_loops(question: MethodInput) -> Offer | Refusal:
 
 
 def _extrapolate(runs: LoopRuns, budget: Budget) -> OneOperation | Refusal:
-    """One operation from the shortest run that has reached a steady state."""
+    """The standalone operation from the shortest run that has reached a steady state, or a
+    refusal.
+    """
     schedules = runs.schedules
     thresholds = budget.thresholds
     size = schedules.first
     largest = thresholds.max_loop_fraction * schedules.loops
     is_pace_enough = schedules.rows() > thresholds.min_rows_for_pace
     while size <= largest and schedules.rows(size) <= thresholds.max_rows_of_loop_run:
-        operation = _recurring(runs, size) if runs.has_lanes(size) else _repeating(runs, size)
+        if runs.has_lanes(size):
+            operation = _from_recurrence(runs, size)
+        else:
+            operation = _from_equal_increments(runs, size)
         if operation is None and is_pace_enough and size > schedules.first:
             ends = steady_state.extrapolate_rate(
                 runs.ends, schedules.loops, size, steady_state.LATE, runs.need(size)
@@ -93,15 +100,11 @@ def _extrapolate(runs: LoopRuns, budget: Budget) -> OneOperation | Refusal:
     return operation or Refusal(f"no steady state in {last} of {schedules.loops} loops")
 
 
-def _at_last_rate(
-    runs: LoopRuns, last: int, tolerance: float, need: float = 0.0
-) -> steady_state.ExtrapolatedEnds | None:
-    """The ends of all loops if each takes as long as those of the run with the `last` ones."""
-    return steady_state.extrapolate_rate(runs.ends, runs.schedules.loops, last, tolerance, need)
+def _from_recurrence(runs: LoopRuns, size: int) -> OneOperation | None:
+    """The standalone operation with all loops from a run with `size` loops, if loops recur in it.
 
-
-def _recurring(runs: LoopRuns, size: int) -> OneOperation | None:
-    """One operation with all loops, from a run with the first of them in which they recur."""
+    None if they do not, or if a run that ends at another phase of the period does not agree.
+    """
     all_loops = runs.schedules.loops
     recurrence = runs.recurs(size)
     last = size
@@ -118,8 +121,10 @@ def _recurring(runs: LoopRuns, size: int) -> OneOperation | None:
     return _with_all_loops(runs, last, steady_state.later_ends(ends, added, recurrence.spread))
 
 
-def _repeating(runs: LoopRuns, size: int) -> OneOperation | None:
-    """The same from several runs, whose rows cannot be separated by loops."""
+def _from_equal_increments(runs: LoopRuns, size: int) -> OneOperation | None:
+    """The standalone operation with all loops from several runs of about `size` loops, for
+    schedules whose rows cannot be separated by loops. None if the loops do not add equal times.
+    """
     schedules, least = runs.schedules, runs.schedules.least
     shortest = float(runs.ends(least).max())
     seconds_per_loop = (float(runs.ends(size).max()) - shortest) / (size - least)
@@ -138,7 +143,11 @@ def _repeating(runs: LoopRuns, size: int) -> OneOperation | None:
 def _with_all_loops(
     runs: LoopRuns, last: int, extended: steady_state.ExtrapolatedEnds | None
 ) -> OneOperation | None:
-    """One operation from the finish times of all loops, unless a link needs longer for them."""
+    """The standalone operation with all loops from their extrapolated finish times.
+
+    `last` is the number of loops of the longest run. None if there are no finish times, or if a
+    link needs longer for all loops.
+    """
     if extended is None:
         return None
     schedules = runs.schedules

@@ -1,7 +1,7 @@
-"""From one operation, or from when operations back to back are over, to the result of a task.
+"""From the finish times of one operation, or of operations back to back, to the result of a task.
 
-Shared by the methods for operations back to back. The definition of the time of a collective is in
-`extent/back_to_back.py`.
+The methods for operations back to back share these functions. `extent/back_to_back.py` defines the
+time of a collective.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from netsim.schedule.repeat import Launch
 
 
 def clock_of(form: Form, run: StandaloneRun) -> Clock:
-    """The rule that turns finish times of the ranks into the time that nccl-tests prints."""
+    """The Clock for the ranks that take part in `run`."""
     back_to_back = form.task.back_to_back
     gpus_per_process = form.task.gpus_per_process
     assert back_to_back is not None
@@ -26,7 +26,7 @@ def clock_of(form: Form, run: StandaloneRun) -> Clock:
 
 
 def launch_of(question: MethodInput) -> Launch:
-    """How operations are launched, without the time of the host's launch if that is negligible.
+    """How operations are launched, with a host time of 0 if the launch by the host is negligible.
 
     It is negligible if all ranks are launched at the same time and the launch takes only a small
     fraction of the time that even the first rank to finish is busy with an operation.
@@ -40,7 +40,7 @@ def launch_of(question: MethodInput) -> Launch:
 def first_launch_left_out(question: MethodInput) -> float:
     """The seconds that the host needs for the first launch if `launch_of` omits them, otherwise 0.
 
-    To be added to the finish times of all operations.
+    They must be added to the finish times of all operations.
     """
     return question.form.task.launch.host - launch_of(question).host
 
@@ -59,7 +59,7 @@ def operation_counts(rows: int, question: MethodInput) -> list[int]:
     """The numbers of operations back to back to simulate, in increasing order.
 
     The smallest is always tried; larger ones, up to all operations, if they have few enough rows.
-    Empty if even the smallest has too many.
+    Empty if even the smallest has too many. `rows` are those of one operation.
     """
     thresholds = question.budget.thresholds
     iterations = question.form.iterations
@@ -74,8 +74,8 @@ def operation_counts(rows: int, question: MethodInput) -> list[int]:
 def last_of_all(follow: Follow, question: MethodInput, rows: int) -> Floats | None:
     """The finish time in seconds of the last operation, by rank.
 
-    It is simulated, or extrapolated if the simulated operations repeat. None if neither is
-    possible.
+    It is simulated with `follow`, or extrapolated if the simulated operations are periodic. None if
+    neither is possible. `rows` are those of one operation.
     """
     iterations = question.form.iterations
     launch = launch_of(question)
@@ -92,7 +92,11 @@ def last_of_all(follow: Follow, question: MethodInput, rows: int) -> Floats | No
 def result_from_last(
     question: MethodInput, last: Floats, words: str = "", uncertainty: float = 0.0
 ) -> Result:
-    """The result for operations back to back, from the finish times (s) of the last one by rank."""
+    """The result for operations back to back, from the finish times (s) of the last one by rank.
+
+    `words` say what was approximated for the operations after the first, `uncertainty` is the
+    relative error of that.
+    """
     clock = clock_of(question.form, question.operation.run)
     if len(last) != len(clock.process):  # of all ranks, not only of those that take part
         process = np.arange(len(last)) // question.form.task.gpus_per_process
@@ -107,7 +111,11 @@ def result_of(
     uncertainty: float = 0.0,
     slowest: float | None = None,
 ) -> Result:
-    """The result of a task whose operation takes `seconds`, and what was approximated for it."""
+    """The result of a task whose collective takes `seconds`.
+
+    `words` and `uncertainty` are those of `result_from_last`; what was approximated for one
+    operation is added. `slowest` is the time of the slowest process (default: `seconds`).
+    """
     operation = question.operation
     return Result(
         seconds,

@@ -1,8 +1,8 @@
-"""Whether a task fits: its rows and bytes, estimated before anything is simulated.
+"""Whether a task fits into memory: its rows and bytes, estimated before anything is simulated.
 
-Exact methods are asked for offers, which simulate nothing. Methods that simulate a part say in
-their own files how many rows their largest run has. Rows of NCCL's schedules are estimated before
-they are written, so that a task which is far too large is refused at once.
+Exact methods are asked for offers, which simulate nothing. The files of the methods that simulate a
+part say how many rows their largest run has. Rows of NCCL's schedules are estimated before they are
+written, so that a task which is far too large is refused at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ ROWS_UP_AND_DOWN = 7
 
 
 def why_not_fit(task: Task, budget: Budget) -> str:
-    """Why a task does not fit, by its least rows, as a message; empty if it fits."""
+    """The reason why a task does not fit, estimated from the least rows it can have; empty if it
+    fits.
+    """
     form = form_of(task, budget)
     if budget.is_exact:
         return _why_not_exactly(form, budget)
@@ -61,7 +63,7 @@ def why_not_fit(task: Task, budget: Budget) -> str:
 
 
 def exact_decisions(task: Task, budget: Budget) -> list[Decision]:
-    """Why each exact method can or cannot time a task."""
+    """By exact method, whether it can time a task, and why."""
     question = MethodInput(form_of(task, budget), budget)
     decisions = []
     for method in EXACT_METHODS:
@@ -74,6 +76,9 @@ def exact_decisions(task: Task, budget: Budget) -> list[Decision]:
 
 
 def _why_not_exactly(form: Form, budget: Budget) -> str:
+    """The reason why no exact method can time a form; empty if one can. Decisions go to the
+    listener.
+    """
     decisions = exact_decisions(form.task, budget)
     if any(decision.is_taken for decision in decisions):
         return ""
@@ -82,8 +87,11 @@ def _why_not_exactly(form: Form, budget: Budget) -> str:
 
 
 def why_no_method(form: Form, budget: Budget, decisions: Sequence[Decision]) -> str:
-    """Why no method can time a form, in one sentence: its rows and bytes, and what would fit; or
-    the reason of the last method, if it is not too large."""
+    """The reason why no method can time a form, as one sentence with its rows and bytes and what
+    would fit.
+
+    If the form is not too large, the reason of the last decision.
+    """
     least_rows = max(form.ring_rows if form.task.is_nccl else 0, _rows_in_full(form))
     remedy = EXACT_REMEDY if budget.is_exact else ""
     bytes_per_row = memory.BYTES_A_ROW_OF_NCCL if form.task.is_nccl else memory.BYTES_A_ROW
@@ -100,7 +108,9 @@ def why_no_method(form: Form, budget: Budget, decisions: Sequence[Decision]) -> 
 
 
 def textbook_size(task: Task, budget: Budget = USUAL_BUDGET) -> tuple[int, int] | None:
-    """Rows and bytes of a textbook algorithm; None if it cannot be sketched."""
+    """Rows and bytes of a textbook algorithm as it would be simulated; None if it cannot be
+    sketched.
+    """
     form = form_of(task, budget)
     for method in FOLDING_METHODS:
         offer = method(MethodInput(form, budget))
@@ -115,11 +125,12 @@ def textbook_size(task: Task, budget: Budget = USUAL_BUDGET) -> tuple[int, int] 
 
 
 def rows_in_full(task: Task, budget: Budget = USUAL_BUDGET) -> int:
-    """Rows that a task has at least if nothing is left out; 0 if that is not known."""
+    """The least number of rows of a task if nothing is left out; 0 if that is not known."""
     return _rows_in_full(form_of(task, budget))
 
 
 def _rows_in_full(form: Form) -> int:
+    """The least number of rows of a form if nothing is left out; 0 if that is not known."""
     if form.task.is_nccl:
         collective = form.collective
         return memory.least_rows_of_nccl(collective.name, collective.ranks, form.plans[0].algorithm)
@@ -127,16 +138,16 @@ def _rows_in_full(form: Form) -> int:
     return 0 if sketch is None else sketch.full
 
 
-# **** Memory ****
+# **** Bytes of the largest run ****
 
 
 def nccl_bytes(task: Task, budget: Budget = USUAL_BUDGET) -> int:
-    """About how many bytes the rows of the largest run of one of NCCL's tasks take at most."""
+    """An upper estimate of the bytes for the largest run of a task that NCCL runs."""
     return bytes_of_form(form_of(task, budget), budget)
 
 
 def bytes_of_form(question: Form, budget: Budget) -> int:
-    """About how many bytes the rows of the largest run of a form take at most."""
+    """An upper estimate of the bytes for the largest run of a form."""
     form = written_form(question, budget)
     bytes_per_row = _bytes_per_row(form)
     if form.ring_rows:
@@ -152,7 +163,7 @@ def bytes_of_form(question: Form, budget: Budget) -> int:
 
 
 def _bytes_per_row(form: Form) -> int:
-    """Bytes of a row: more where ranks end at different times."""
+    """The bytes of one row: more if ranks end at different times, as then more runs are made."""
     has_rows_apart = form.extent.partition is None or form.plans[0].transfers is not None
     if has_rows_apart and form.collective.ranks > memory.TOGETHER:
         return memory.BYTES_A_ROW_APART
@@ -160,7 +171,7 @@ def _bytes_per_row(form: Form) -> int:
 
 
 def _rows_per_loop(form: Form) -> float:
-    """About how many rows a loop of all channels has, of schedules other than rings."""
+    """An estimate of the rows of one loop of all channels, for schedules other than rings."""
     plan = form.plans[0]
     ranks = form.collective.ranks
     if plan.transfers is not None:
@@ -177,6 +188,7 @@ def _rows_per_loop(form: Form) -> float:
 
 
 def _bytes_of_rings(form: Form, budget: Budget, bytes_per_row: int) -> int:
+    """An upper estimate of the bytes for the largest run of a form of rings."""
     rows = rows_of_longest_run(form, budget)
     thresholds = budget.thresholds
     if rows > thresholds.min_hop_fraction * thresholds.max_ring_rows:
@@ -185,7 +197,9 @@ def _bytes_of_rings(form: Form, budget: Budget, bytes_per_row: int) -> int:
 
 
 def _bytes(rows: int, bytes_per_row: int, form: Form, budget: Budget) -> int:
-    """Bytes of a run, or of all operations back to back if these may be simulated."""
+    """The bytes of a run of `rows` rows, or of all operations back to back if these may be
+    simulated.
+    """
     has_loops_to_spare = form.loop_schedule.has_loops_to_spare(budget)
     if not has_loops_to_spare and can_run_all_operations(form, rows, budget):
         bytes_per_row = max(bytes_per_row, memory.BYTES_A_ROW_TIMED)

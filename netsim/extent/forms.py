@@ -1,10 +1,10 @@
 """The form in which a task is simulated, and its schedule with all loops or with fewer.
 
 A form is a task and the extent to which it is written: one representative for each class of equal
-ranks and channels, one channel for several, fewer hops or rounds. Two forms change the data a
-little: equal heads, and rings without empty chunks. Each of these is a method or property that
-returns another form, whose largest relative error is its `uncertainty`.
-`written_form` chooses the form that most methods start from.
+ranks and channels, one channel for several, fewer hops or rounds. Two kinds of forms change the
+data a little: equal heads, and rings without empty chunks. Each of these is a method or property of
+`Form` that returns another form, whose `uncertainty` is the largest relative error. `written_form`
+chooses the form that most methods start from.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from netsim.workloads.task import Task
 
 _FIRST = 8  # loops that the first run has, at least
 LEAST = 2  # loops that every channel keeps: the last one may be partial
-# Relative error of equal heads for one operation alone, and how many times more their time may
-# change than their data does (`python -m tests.bench.rounds 400 heads`).
+# Relative error of equal heads for one operation alone; and the factor by which the time may change
+# more than the data (`python -m tests.bench.rounds 400 heads`).
 EQUAL_HEADS_ERROR = 1e-4
 EQUAL_HEADS_FACTOR = 10.0
 
@@ -52,14 +52,15 @@ EQUAL_HEADS_FACTOR = 10.0
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """A task in the form in which it is simulated.
+    """A task, and how it is simulated.
 
-    `may_fold`: one member may be simulated for each class of equal ranks and channels.
-    `extent`: how much of NCCL's schedules is written.
-    `uncertainty` is the largest relative error of a form that is not exactly the task, such as
-    NVLSTree with the same amount of data for every head.
-    Schedules and other forms that follow from it are remembered outside of it (`base/memo.py`), and
-    forgotten with it; none of them refers back to it.
+    - `may_fold`: whether one member may be simulated for each class of equal ranks and channels.
+    - `extent`: how much of NCCL's schedules is written.
+    - `uncertainty`: the largest relative error of a form whose data differ from the task's, such as
+      NVLSTree with the same amount of data for every head.
+
+    Schedules and other forms that are derived from it are cached by the identity of the form
+    (`base/memo.py`) and dropped together with it; none of them refers back to it.
     """
 
     task: Task
@@ -79,7 +80,7 @@ class Form:
 
     @property
     def plans(self) -> tuple[Plan, ...]:
-        """NCCL's decisions, one for each kind of communicator."""
+        """NCCL's decisions, one for each kind of communicator; empty for a textbook algorithm."""
         return self.task.plans
 
     def changed(
@@ -90,7 +91,7 @@ class Form:
         extent: Extent | None = None,
         **task: Any,
     ) -> Form:
-        """The same form of a task of which some fields differ."""
+        """This form with some of its fields replaced; further arguments are fields of its task."""
         return Form(
             replace(self.task, **task),
             self.may_fold if may_fold is None else may_fold,
@@ -100,7 +101,7 @@ class Form:
 
     @property
     def placement(self) -> Placement:
-        """The topology and GPUs of the task, by which equal ranks are found."""
+        """The topology and GPUs of the task, from which equal ranks are found."""
         return Placement(self.topology, self.task.gpus)
 
     @property
@@ -116,7 +117,7 @@ class Form:
     @property
     @cached_per_object
     def loop_schedule(self) -> LoopSchedule:
-        """The schedules of the task, with all of its loops or with fewer."""
+        """The schedules of the task by number of loops."""
         if not self.plans:
             return textbook_loops(self.task)
         schedules = nccl_loops(self.task, self.extent)
@@ -142,14 +143,17 @@ class Form:
 
     @property
     def with_equal_heads(self) -> Form:
-        """NCCL's NVLSTree with the same amount of data for every head; itself if it has that.
+        """The form of NCCL's NVLSTree in which every head has the same amount of data; this form if
+        its heads are equal already or it has none.
 
-        That moves hardly more data, but transfers that meet may be served in another order.
+        That changes the amount of data very little, but transfers that compete may be served in
+        another order.
         """
         return self._equal_heads() or self
 
     @cached_per_object
     def _equal_heads(self) -> Form | None:
+        """The form with equal heads; None if there is none that differs."""
         if [plan.algorithm for plan in self.plans] != ["NVLSTree"] or not self.may_fold:
             return None
         equal = with_equal_heads(self.collective, self.plans[0])
@@ -164,10 +168,10 @@ class Form:
     @property
     @cached_per_object
     def with_fewer_channels(self) -> Form | None:
-        """NCCL's trees, or rings of some hops, with one channel for all channels that share no link
-        which can saturate.
+        """The form of NCCL's trees, or of rings with few hops, with one channel for all channels
+        that share no link which can saturate.
 
-        None if that has no fewer rows than the form with representatives.
+        None if that does not have fewer rows than the form with representatives.
         """
         if not self.plans or not self.may_fold:
             return None
@@ -189,7 +193,9 @@ class Form:
         return self.changed(extent=replace(self.extent, partition=partition), may_fold=False)
 
     def _equal_channels(self) -> Partition | None:
-        """Classes of channels that share no link which can saturate; None if there are none."""
+        """Classes of channels that share no link which can saturate; None if there are no such
+        classes.
+        """
         program = place(self.loop_schedule.shortest, self.topology, self.task.gpus.tolist())
         tight = np.zeros(len(program.links), bool)
         tight[program.paths.link[tight_entries(program)]] = True
@@ -204,25 +210,30 @@ class Form:
 
     @property
     def without_empty_chunks(self) -> tuple[Form, float]:
-        """NCCL's ring without chunks that are empty, and which fraction of its time they may
-        take."""
+        """The form of NCCL's ring without chunks that are empty, and the fraction of its time by
+        which that may change it.
+        """
         form, fraction = self._full_chunks()
         return form or self, fraction
 
     @cached_per_object
     def _full_chunks(self) -> tuple[Form | None, float]:
+        """The form without empty chunks (None if it is this one), and the fraction of its time that
+        may change.
+        """
         plan, fraction = with_equal_chunks(self.collective, self.plans[0])
         form = None if plan is self.plans[0] else self.changed(plans=(plan,))
         return form, fraction
 
     def with_distance(self, distance: int) -> Form:
-        """NCCL's ring in which chunks travel `distance` hops, or an all-to-all of the first
-        `distance` rounds."""
+        """The form of NCCL's ring in which chunks travel `distance` hops, or of an all-to-all with
+        its first `distance` rounds.
+        """
         return self.changed(extent=replace(self.extent, distance=distance))
 
     @property
     def ring_rows(self) -> int:
-        """Rows of the rings that NCCL's only communicator runs; 0 if it runs none."""
+        """The rows of the rings if a single communicator runs NCCL's Ring, otherwise 0."""
         if len(self.plans) != 1 or len(self.task.groups) != 1:
             return 0
         plan = self.plans[0]
@@ -237,14 +248,15 @@ and out of place. Few, because a form holds schedules, which may be large."""
 
 
 def form_of(task: Task, budget: Budget = USUAL_BUDGET) -> Form:
-    """The form of a task that a budget allows; equal questions get the same object."""
+    """The form of a task that a budget allows; equal arguments get the same object."""
     may_fold = budget.folds_groups(len(task.groups))
     return FORMS.of((Same(task), may_fold), lambda: Form(task, may_fold))
 
 
 def written_form(form: Form, budget: Budget) -> Form:
     """The form that methods start from: with representatives where that saves enough, and with
-    equal heads in large tasks that need not be exact."""
+    equal heads in large tasks that need not be exact.
+    """
     thresholds = budget.thresholds
     if "representatives" in budget.excluded or form.ring_rows < thresholds.min_folded_ring_rows:
         return form
@@ -255,23 +267,23 @@ def written_form(form: Form, budget: Budget) -> Form:
     return form.with_representatives or form
 
 
-# **** Loops ****
+# **** Schedules by number of loops ****
 
 
 @dataclass(frozen=True)
 class LoopSchedule:
-    """The schedule of a task of `loops` loops over its buffers, with all of them or fewer.
+    """The schedule of a task that goes through its buffers in `loops` loops, with all loops or
+    fewer.
 
-    `write(loops)` returns the schedule with that many loops, not fewer than `least`. With fewer
-    loops all data is smaller by whole loops; what is left over for a last, partial loop is the
-    same.
-
-    `rounding` is the largest relative difference of loops, `uncertainty` the largest relative error
-    of the form that is written.
-    `memory` is the number of loops that the FIFOs hold.
-    `loops_of_channel` are the loops of each channel in the shortest run.
-    `key_of(loops)` is equal for equal schedules of tasks of other sizes; `memo` keeps what is known
-    of them.
+    - `write(n)`: returns the schedule with n loops, at least `least`. All data is then smaller by
+      whole loops; the size of the last, partial loop is the same.
+    - `rounding`: the largest relative difference between loops.
+    - `uncertainty`: the largest relative error of the form that is written.
+    - `memory`: the number of loops that the FIFOs hold.
+    - `loops_of_channel`: by channel, its number of loops in the shortest schedule.
+    - `key_of(n)`: a value that is equal for equal schedules, also of tasks of other sizes; None:
+      there is none.
+    - `memo`: values of runs, by such keys.
     """
 
     loops: int
@@ -286,18 +298,20 @@ class LoopSchedule:
     _last: Memo = field(default_factory=partial(Memo, 1), repr=False, compare=False)
 
     def schedule(self, loops: int = 0) -> Schedule:
-        """The schedule with a number of loops (0: all); the last one is remembered."""
+        """The schedule with a number of loops (0: all). The last one is cached."""
         loops = loops or self.loops
         return self._last.of(loops, lambda: self.write(loops))
 
     def rows(self, loops: int = 0) -> int:
-        """About how many rows it has, from the shortest and what each further loop adds."""
+        """An estimate of the rows of `schedule(loops)`: the rows of the shortest schedule, and
+        those that each further loop adds.
+        """
         further_loops = (loops or self.loops) - self.least
         return len(self.shortest) + int(self._rows_per_loop * further_loops)
 
     @cached_property
     def _rows_per_loop(self) -> float:
-        """Rows of a loop of all channels, as in the shortest run."""
+        """The rows that one loop of all channels adds."""
         if not self.loops_of_channel:
             return len(self.shortest) / self.least
         channels = self.shortest.style_column("channel")
@@ -311,18 +325,25 @@ class LoopSchedule:
 
     @property
     def first(self) -> int:
-        """Loops of the shortest run that is extrapolated: they have gone once through all memory.
-        It is a power of two, so that tasks of other sizes have the same runs."""
+        """The number of loops of the shortest run from which others are extrapolated.
+
+        These fill all FIFOs once. It is a power of two, so that tasks of other sizes have the same
+        runs.
+        """
         least = self.least - 1 + max(_FIRST, self.memory + 1 + LONGEST_PERIOD)
         return 1 << (least - 1).bit_length()
 
     def has_loops_to_spare(self, budget: Budget) -> bool:
-        """Whether a run with fewer loops is short enough to save something."""
+        """Whether even the shortest run to extrapolate from is a small enough fraction of all
+        loops.
+        """
         return self.first <= budget.thresholds.max_loop_fraction * self.loops
 
 
 def joined(schedules: Sequence[Schedule], task: Task) -> Schedule:
-    """The schedules of all communicators side by side; one schedule serves equal ones."""
+    """The schedules of all communicators side by side. `schedules` has one for each kind of
+    communicator.
+    """
     if len(task.groups) == 1:
         return schedules[0]
     by_group = [schedules[kind] for kind in task.plan_of_group]
@@ -332,7 +353,7 @@ def joined(schedules: Sequence[Schedule], task: Task) -> Schedule:
 
 
 def nccl_loops(task: Task, extent: Extent) -> LoopSchedule:
-    """What NCCL runs for one collective on several communicators, joined."""
+    """NCCL's schedules of one collective on all communicators of a task, by number of loops."""
     collective = task.collective
     plans = task.plans
     loops_by_plan = [loops_of(collective, plan) for plan in plans]
@@ -345,7 +366,9 @@ def nccl_loops(task: Task, extent: Extent) -> LoopSchedule:
         return joined(schedules, task)
 
     def key_of(loop_count: int) -> object:
-        """All that the schedule depends on, besides the communicator."""
+        """A key that is equal if the schedules are: it has everything that they depend on, except
+        the communicator.
+        """
         shorter, plan = without_loops(collective, plans[0], loops - loop_count)
         work = tuple((w.channel, w.count, w.chunk, w.last) for w in plan.work)
         classes: tuple[object, ...] | None = None
@@ -385,7 +408,9 @@ def nccl_loops(task: Task, extent: Extent) -> LoopSchedule:
 
 
 def textbook_loops(task: Task) -> LoopSchedule:
-    """A textbook algorithm; its loops are the pieces of its pipeline, where it has one."""
+    """The schedules of a textbook algorithm; its loops are the pieces of its pipeline, if it has
+    one.
+    """
     collective = task.collective
     pieces = _pieces(collective, task.algorithm, task.parameters)
     further_parameters = {
@@ -408,7 +433,9 @@ def textbook_loops(task: Task) -> LoopSchedule:
 
 
 def textbook_representatives(form: Form, writer: RepresentativeWriter) -> LoopSchedule:
-    """A textbook algorithm of which only representatives of its lanes are written."""
+    """The schedule of a textbook algorithm of which only representatives of its lanes are
+    written.
+    """
 
     def write(_: int) -> Schedule:
         return build(form.collective, form.task.algorithm, writer=writer, **form.task.parameters)
@@ -417,7 +444,9 @@ def textbook_representatives(form: Form, writer: RepresentativeWriter) -> LoopSc
 
 
 def _pieces(collective: Collective, algorithm: str, parameters: Mapping[str, Any]) -> int:
-    """The number of pieces into which a textbook algorithm cuts the data of its pipeline."""
+    """The number of pieces into which a textbook algorithm cuts its data; 1 if it has no
+    pipeline.
+    """
     if "#" in stamp(collective.name, algorithm):
         return 1  # how a user's algorithm cuts its data is not known
     names = parameters_of(collective.name, algorithm)

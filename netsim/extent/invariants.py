@@ -1,10 +1,11 @@
 """Statements that hold for every answer, whatever the task: one table of them.
 
-The cheap ones are checked before a time is printed; the others simulate again and are checked in
-tests. If one does not hold, netsim has a mistake, never the input, and the answer is refused.
+The cheap ones are checked before a time is printed; the others need further simulations and are
+checked in tests. If one does not hold, the mistake is netsim's and never the input's, and the
+answer is refused.
 
 No time can be shorter than the busiest link needs for its bytes. If an approximate time is shorter,
-but its stated error reaches up to what the link needs, the need of the link is printed (`raised`).
+but its stated error includes the time that the link needs, that time is printed (`raised`).
 """
 
 from collections.abc import Callable
@@ -35,7 +36,9 @@ MOVING = (TRANSFER, MULTICAST, SWITCH_REDUCE)
 
 @dataclass(frozen=True)
 class Answer:
-    """A time, and as much as is known of what it follows from. Checks pass over what is missing."""
+    """A time in seconds, and the data from which it was computed. A check is skipped if it lacks
+    data.
+    """
 
     seconds: float
     uncertainty: float = 0.0
@@ -59,8 +62,11 @@ class Answer:
 
     @property
     def longest(self) -> float:
-        """The seconds of the slowest process. By then all bytes of an operation have passed; the
-        mean over processes may be less, for ranks run ahead of a slow link until FIFOs are full."""
+        """The seconds of the slowest process, by which all bytes of an operation have passed.
+
+        The mean over processes may be less than a link needs, as ranks run ahead of a slow link
+        until FIFOs are full.
+        """
         return max(self.seconds, self.slowest)
 
 
@@ -68,8 +74,9 @@ class Answer:
 class Invariant:
     """A statement about every answer.
 
-    `checked` says when it is checked. `broken` returns how an answer breaks it, as a clause; empty
-    if it does not."""
+    - `checked`: ALWAYS or IN_TESTS.
+    - `broken`: returns how an answer breaks the statement, as a clause; empty if it holds.
+    """
 
     name: str
     statement: str
@@ -78,6 +85,7 @@ class Invariant:
 
 
 def _wire(answer: Answer) -> str:
+    """How the time is shorter than the busiest link needs; empty if it is not."""
     if answer.use is None or answer.program is None:
         return ""
     least, link = needed(answer.use, answer.program.links)
@@ -91,8 +99,11 @@ def _wire(answer: Answer) -> str:
 
 
 def delivered(schedule: Schedule) -> float:
-    """The bytes that all rows bring to ranks from other ranks. The bytes of a multicast count for
-    each of its members, those of an in-switch reduction for each member that they come from."""
+    """The bytes that all rows bring to ranks from other ranks.
+
+    The bytes of a multicast count for each member that receives them, those of an in-switch
+    reduction for each member that they come from.
+    """
     styles = schedule.styles
     times = [style.multiplicity * style.copies * (style.kind in MOVING) for style in styles]
     brought = schedule.amount * np.array(times, np.float64)[schedule.style]
@@ -113,8 +124,11 @@ def delivered(schedule: Schedule) -> float:
 
 
 def least_delivered(collective: Collective) -> float:
-    """The bytes that must reach ranks from other ranks with any algorithm. The contribution of each
-    rank to a sum must reach another rank, and each rank must get what it is to have and lacks."""
+    """The bytes that must reach ranks from other ranks with any algorithm.
+
+    The contribution of each rank to a sum must reach another rank, and each rank must receive the
+    part of its output that it does not have.
+    """
     ranks = collective.ranks
     block = float(collective.count * collective.element_bytes)
     if collective.name == "alltoallv":
@@ -134,6 +148,7 @@ def least_delivered(collective: Collective) -> float:
 
 
 def _bytes(answer: Answer) -> str:
+    """How rows bring fewer bytes to ranks than must reach them; empty if they do not."""
     program = answer.program
     use = answer.use
     if program is None or use is None or answer.collective is None:
@@ -142,7 +157,7 @@ def _bytes(answer: Answer) -> str:
     brought = delivered(program.schedule)
     if brought >= least * (1 - ROUNDING):
         return ""
-    # Loops, steps or hops may be left out of the rows, but not of the use of links.
+    # The use of links counts all loops, steps and hops; the rows may have fewer of them.
     written = link_amounts(program)[use.link]
     ratios = np.divide(use.amount, written, out=np.ones(len(use)), where=written > 0)
     times_as_many = float(ratios.max())
@@ -154,6 +169,9 @@ def _bytes(answer: Answer) -> str:
 
 
 def _bounds(answer: Answer) -> str:
+    """How times or errors are negative or not finite, or a row ends before it starts; empty if none
+    is.
+    """
     seconds = answer.seconds
     uncertainty = answer.uncertainty
     if not (isfinite(seconds) and seconds >= 0.0):
@@ -170,6 +188,7 @@ def _bounds(answer: Answer) -> str:
 
 
 def _bandwidths(answer: Answer) -> str:
+    """How a printed bandwidth differs from bytes divided by time; empty if none does."""
     if answer.bandwidths is None or answer.seconds <= 0.0:
         return ""
     algorithm = answer.size_bytes / answer.seconds / 1e9
@@ -185,6 +204,7 @@ def _bandwidths(answer: Answer) -> str:
 
 
 def _engines(answer: Answer) -> str:
+    """How both engines differ in the end of a row; empty if they agree to `ROUNDING`."""
     if answer.program is None:
         return ""
     simpy, compiled = (simulate(answer.program, engine) for engine in ("simpy", "compiled"))
@@ -200,6 +220,9 @@ def _engines(answer: Answer) -> str:
 
 
 def _stated_error(answer: Answer) -> str:
+    """How the time differs from the full simulation by more than its stated error; empty if it does
+    not.
+    """
     if answer.in_full is None:
         return ""
     full = answer.in_full()
@@ -210,7 +233,7 @@ def _stated_error(answer: Answer) -> str:
 
 
 def _limit(answer: Answer) -> str:
-    """Known are the limits of rows with `limits: true`, of explanations, and in tests."""
+    """The limit is known for rows with `limits: true`, for explanations, and in tests."""
     most = answer.longest * (1 + answer.uncertainty + ROUNDING)
     if answer.limit <= 0.0 or answer.limit <= most:
         return ""
@@ -258,7 +281,9 @@ INVARIANTS = (
 
 
 def broken(answer: Answer, checked: str = ALWAYS) -> list[str]:
-    """How an answer breaks the invariants that are checked `ALWAYS` or `IN_TESTS`."""
+    """How an answer breaks the invariants that are checked ALWAYS, or IN_TESTS: a clause for each
+    that does not hold.
+    """
     clauses = {
         invariant.name: invariant.broken(answer)
         for invariant in INVARIANTS
@@ -268,18 +293,23 @@ def broken(answer: Answer, checked: str = ALWAYS) -> list[str]:
 
 
 def check(answer: Answer, about: str) -> None:
-    """Raise an InvariantError if an answer breaks an invariant that is always checked."""
+    """Raise an InvariantError if an answer breaks an invariant that is always checked.
+
+    `about` names the task in the message.
+    """
     if clauses := broken(answer):
         raise InvariantError(about, clauses)
 
 
 def raised(timing: Result) -> Result:
-    """The timing, raised to what its busiest link needs if its stated error allows that.
+    """The result, raised to the time that its busiest link needs, if its stated error allows that.
 
-    The slowest process cannot take less than the busiest link needs. If an approximate time of that
-    process is less, but not with all of its stated error, the need of the link becomes its time,
-    and the upper bound stays. An exact time may be less by rounding (`AGREE`). The printed time,
-    mostly a mean over processes, is raised by the same factor."""
+    The slowest process cannot take less than the busiest link needs. If its time is an
+    approximation and less than that, but not if the stated error is added, then the need of the
+    link becomes its time, and the upper bound stays the same. An exact time may be less by rounding
+    (`AGREE`). The printed time, mostly a mean over processes, is raised by the same factor.
+    Otherwise the result is returned unchanged.
+    """
     least, _ = needed(timing.use, timing.program.links)
     slowest = max(timing.seconds, timing.slowest)
     if slowest >= least or timing.seconds <= 0.0:
@@ -296,8 +326,9 @@ def raised(timing: Result) -> Result:
 
 
 def sound(timing: Result, collective: Collective, about: str) -> Result:
-    """The timing, raised to what its busiest link needs. Raises an InvariantError if it breaks an
-    invariant."""
+    """The result after `raised` and after the checks of all invariants; an InvariantError if one is
+    broken.
+    """
     timing = raised(timing)
     answer = Answer(
         seconds=timing.seconds,
@@ -313,7 +344,7 @@ def sound(timing: Result, collective: Collective, about: str) -> Result:
 
 
 def sound_step(program: Program, timeline: Timeline, about: str) -> None:
-    """Refuse the run of a training step that breaks an invariant."""
+    """Raise an InvariantError if the simulation of a training step breaks an invariant."""
     use = link_use(program, timeline)
     answer = Answer(seconds=timeline.makespan, program=program, timeline=timeline, use=use)
     check(answer, about)

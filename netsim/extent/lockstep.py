@@ -1,22 +1,23 @@
-"""Ranks that keep step: one of them is simulated; exact.
+r"""Method for ranks that keep step: one of them is simulated; exact.
 
 In a hierarchical all-to-all every rank sends to a rank of another group, one message after the
-other, and only the end waits for what arrives. How far a message goes changes nothing but the
-end, as long as all ranks send the messages to one distance at the same time and every link has
-room for all of these at once. Static routes over full leaves and pods give every such shift
+other, and only the end waits for what arrives. The distance of a message changes nothing but the
+end, as long as all ranks send their messages to one distance at the same time and every link has
+room for all of these at once. Static routes over full leaves and pods allow every such shift
 (Zahavi, D-Mod-K routing providing non-blocking traffic for shift permutations on real life fat
 trees, 2010).
 
-How that is checked (`sketches.AlgorithmSketch.together`, `program/symmetry.py`): all messages of a
-distance must be as fast at once as each alone, all links of a level must carry the same at the
-farthest distance, and in everything else all ranks must be equal. Distances are sketched and
-further ones check them. A slow link, GPU or NIC, oversubscription and leaves that are not full
-refuse it.
+How that is checked (`sketches.AlgorithmSketch.lockstep`, `program/lockstep.py`): all messages of a
+distance must be as fast together as each alone, all links of a level must carry the same at the
+farthest distance, and in everything else all ranks must be equal. Some distances are sketched, and
+further ones are checked. A slow link, GPU or NIC, oversubscription, and leaves that are not full
+lead to a refusal.
 
-Error: none. When each rank ends follows from the latencies of what it receives last; if these
-differ by more than `max_lockstep_spread` of the time, the method is refused.
+Error: none. The finish time of each rank follows from the latencies of the messages that it
+receives last; if these differ by more than `max_lockstep_spread` of the time, the method is
+refused.
 
-    $ netsim expect dgx-h100 alltoall --nodes 4096 --algo hierarchical --sizes 32G \\
+    $ netsim expect dgx-h100 alltoall --nodes 4096 --algo hierarchical --sizes 32G \
           --set workload.timing=single --verbose
     alltoall of 32 GiB: lockstep: taken: 69,632 rows, exact
     …  34359738368  …  780703 us   (2.7 s of processor time)
@@ -39,7 +40,7 @@ step: these are simulated unless they are too many rows."""
 
 
 def lockstep(question: MethodInput) -> Offer | Refusal:
-    """Offer to simulate one rank of a textbook algorithm in which all keep step."""
+    """Offer to simulate one rank of a textbook algorithm whose ranks all keep step."""
     form = question.form
     thresholds = question.budget.thresholds
     factor = 1 if form.task.is_single else BACK_TO_BACK_FACTOR
@@ -63,14 +64,17 @@ def lockstep(question: MethodInput) -> Offer | Refusal:
 
 
 def ends_of_all(form: Form, run: StandaloneRun, spread: float) -> Floats:
-    """When every rank is done: when the one that is simulated ends, and its last messages arrive.
+    """By rank, its finish time in seconds: when the simulated rank ends, and the last messages to
+    it have arrived.
 
-    A message that one rank sends to another, all others send as far. Latencies differ between
-    ranks by up to `spread` seconds."""
+    If one rank sends a message to the rank at some distance, all ranks send one to that distance.
+    Latencies differ between ranks by up to `spread` seconds, so only messages that end in that last
+    time are looked at.
+    """
     schedule = run.schedule
     timeline = run.timeline
     ranks = np.arange(schedule.ranks)
-    # Rows of a hierarchical all-to-all that cross between groups.
+    # The rows of a hierarchical all-to-all that cross between groups.
     is_crossing = (schedule.style_column("src_buffer") == SCRATCH) & (schedule.kind == TRANSFER)
     latency = run.program.path_latency[run.program.path]
     arrived = np.where(is_crossing, 0.0, latency) + timeline.end

@@ -1,12 +1,13 @@
-"""Long textbook rings whose lanes never meet: later steps follow from the first; exact.
+"""Method for long textbook rings whose lanes do not slow each other: later steps follow from the
+first; exact.
 
-A ring that passes over leaves and pods repeats itself only after them, or never, so that nearly
-every rank is a class of its own. If its lanes are never in each other's way, every row takes the
-time that it takes alone, and ends follow from one another by sums and maxima: the ends after m
-steps are a power of a matrix in (max,+) algebra (`extent/max_plus.py` has the derivation).
+A ring across leaves and pods repeats itself only after a whole pod, or never, so nearly every rank
+is a class of its own. If no lane slows another one, every row takes the time that it takes alone,
+and finish times follow from one another by sums and maxima: those after m steps are given by the
+m-th power of a matrix in (max,+) algebra (`extent/max_plus.py` has the derivation).
 
-How that is checked: no link may be asked for more than it has even if all lanes are under way at
-once; and the first steps, which are simulated, must end when the sums say, in every run.
+How that is checked: the demand on no link may exceed its capacity even if all lanes send at once;
+and the first steps, which are simulated, must end when the sums say, in every run.
 
 Error: none. Whole runs are compared with the engine in tests/collectives/test_relay.py.
 
@@ -60,7 +61,9 @@ def long_rings(question: MethodInput) -> Offer | Refusal:
 
 
 def _first_steps(bench: Bench, rings: LongRings) -> OneOperation:
-    """One operation whose first steps are simulated."""
+    """The standalone operation: the first steps are simulated, the finish times of all steps
+    computed.
+    """
     program = rings.program
     launch = bench.launch
     engine = choose(program, bench.engine)

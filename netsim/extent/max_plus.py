@@ -1,19 +1,21 @@
-"""Long textbook rings in closed form: ends of ranks by sums and maxima, instead of an engine.
+"""Long textbook rings in closed form: finish times of ranks by sums and maxima, instead of an
+engine.
 
 A lane is what one rank does for one ring. In each step a lane waits for two things: the end of its
-own last row, and the arrival of what the lane before it has sent. Then its row takes some seconds:
+own last row, and the arrival of the row that the lane before it has sent. Then its row takes some
+seconds:
 
     end[lane, step] = max(end[lane, step - 1], end[before, step - 1] + flight[before]) + took[lane]
 
 With + and max in the place of * and +, that is a product of a vector and a matrix, and `steps`
-steps are a power of the matrix: (max,+) algebra. The largest sum over all ways through the matrix
-is found without taking the steps one by one: a way begins at some lane q, passes every lane from q
-to the one in question, which takes their flights and rows, and waits in the steps that are left
-over, best at the slowest lane that it passes.
+steps are a power of the matrix: (max,+) algebra. Its entries are the largest sums over all paths
+through the steps, which are found without taking the steps one by one: a path begins at some lane q
+and passes every lane from q to the lane in question, each with its flight and its row. In the steps
+that are left over it stays at a lane, which adds most at the slowest lane that it passes.
 
-That holds only if no row is slowed by another, which `row_times` checks: no link may be asked for
-more than it has, even if all lanes are under way at once. `long_rings_of` checks the sums against
-the engine, for the first steps.
+That holds only if no row is slowed by another one, which `row_times` checks: the demand on no link
+may exceed its capacity, even if all lanes send at once. `long_rings_of` compares the sums with the
+engine for the first steps.
 """
 
 from collections.abc import Mapping
@@ -46,9 +48,14 @@ MAX_DIFFERENT_TIMES = 64
 
 
 def ends_after_steps(ends: Floats, took: Floats, flight: Floats, steps: int) -> Floats:
-    """The ends of lanes (second axis) of rings (first axis) after further steps.
+    """The finish times of lanes (second axis) of rings (first axis) after `steps` further steps, in
+    seconds.
 
-    `took` is the time of a row of each lane, `flight` the latency to the next lane, in seconds."""
+    Args:
+        ends: the finish times before these steps.
+        took: the time of a row of each lane.
+        flight: the latency from each lane to the next one.
+    """
     if steps <= MAX_SINGLE_STEPS:
         return ends_step_by_step(ends, took, flight, steps)
     rings = zip(ends, took, flight, strict=True)
@@ -56,7 +63,7 @@ def ends_after_steps(ends: Floats, took: Floats, flight: Floats, steps: int) -> 
 
 
 def ends_step_by_step(ends: Floats, took: Floats, flight: Floats, steps: int) -> Floats:
-    """The same from the definition, for one ring or several."""
+    """`ends_after_steps` by the definition, step by step, for one ring or several."""
     for _ in range(steps):
         arrived = np.roll(ends + flight, 1, axis=-1)
         ends = np.maximum(ends, arrived) + took
@@ -64,10 +71,11 @@ def ends_step_by_step(ends: Floats, took: Floats, flight: Floats, steps: int) ->
 
 
 def ends_in_closed_form(ends: Floats, took: Floats, flight: Floats, steps: int) -> Floats:
-    """The same for one ring, in a time that hardly depends on the number of steps.
+    """`ends_after_steps` for one ring, in a time that hardly depends on the number of steps.
 
-    The ring is unrolled into as many laps as the steps may pass. For each time that a row may take
-    (`slowest`), ways are looked at that wait at a lane with that time."""
+    The ring is unrolled into as many laps as the steps may pass. For each different time of a row
+    (`slowest`), the paths that stay at a lane with that time are maximized.
+    """
     size = len(ends)
     laps = -(-steps // size) + 1
     hop = np.roll(flight, 1) + took  # from the end of the lane before to the end of this row
@@ -87,9 +95,12 @@ def ends_in_closed_form(ends: Floats, took: Floats, flight: Floats, steps: int) 
 
 
 def _greatest(values: Floats, first: NDArray[np.int64], last: NDArray[np.int64]) -> Floats:
-    """The greatest of the values from `first` to `last`, both included; -inf if there are none.
+    """By entry, the greatest of `values[first]` to `values[last]`, both included; -inf if there are
+    none.
 
-    `table` holds the greatest of each `width` values in a row, for widths of 1, 2, 4, …"""
+    In the loop, `table` holds the greatest of each `width` consecutive values, for widths of 1, 2,
+    4, …
+    """
     result = np.full(len(first), -np.inf)
     length = last - first + 1
     table = values
@@ -112,14 +123,18 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class RowTimes:
-    """By row, in seconds: the time that it takes, and the latency until its data has arrived."""
+    """By row, in seconds: `took` is the time that it takes, `flight` the latency until its data
+    arrives.
+    """
 
     took: Floats
     flight: Floats
 
 
 def row_times(program: Program, first_steps: FirstSteps) -> RowTimes | str:
-    """How long each row takes; or why that depends on other rows, as a clause."""
+    """The time of each row if it does not depend on other rows; otherwise the reason, as a
+    clause.
+    """
     if program.links.changes:
         return "rates of links change"
     if program.schedule.release_row.size:
@@ -137,7 +152,9 @@ def row_times(program: Program, first_steps: FirstSteps) -> RowTimes | str:
 
 
 def _lanes(program: Program, first_steps: FirstSteps) -> Ints:
-    """The lane of every row. Rows of a lane run one after the other; each copy has its own."""
+    """By row, the number of its lane. Rows of a lane run one after the other; the copies of each
+    rank for itself are lanes of their own.
+    """
     lane = np.full(len(program), -1, np.int64)
     for call in first_steps.calls:
         lane[call.rows] = call.lanes
@@ -149,8 +166,11 @@ def _lanes(program: Program, first_steps: FirstSteps) -> Ints:
 
 
 def _crowded(program: Program, lane: Ints, rates: Floats) -> str:
-    """The most overloaded link if all lanes are under way at once, as a clause; empty if none is
-    overloaded."""
+    """The most overloaded link if all lanes send at once, as a clause; empty if no link is
+    overloaded.
+
+    `rates` are the rates of rows alone, in bytes a second.
+    """
     paths = program.paths
     links = program.links
     moving = np.flatnonzero((lane >= 0) & (program.path >= 0))
@@ -163,7 +183,7 @@ def _crowded(program: Program, lane: Ints, rates: Floats) -> str:
     owner = owner[bounded]
     link = paths.link[entry]
     demand = paths.weight[entry] * rates[owner]
-    # A lane has one row under way at a time: its demand on a link is the largest of its rows.
+    # A lane sends one row at a time, so its demand on a link is the largest of its rows.
     key = lane[owner] * len(links) + link
     order = np.lexsort((demand, key))
     is_largest = np.ones(len(order), bool)
@@ -176,15 +196,17 @@ def _crowded(program: Program, lane: Ints, rates: Floats) -> str:
     return f"{links.name(worst)} is asked for {load[worst]:.3g} times what it has"
 
 
-# **** When ranks are done ****
-# Call by call: a message after what came before it, all steps of a ring at once.
+# **** Finish times of ranks **** They are computed call by call: a message, or all further steps of
+# a ring at once.
 
 
 def ends_of_ranks(
     first_steps: FirstSteps, times: RowTimes, begin: Floats, *, short: bool = False
 ) -> Floats:
-    """When each rank is done, if it begins at `begin[rank]`; `short`: with the steps that are
-    written, instead of all."""
+    """By rank, its finish time in seconds if it begins at `begin[rank]`.
+
+    `short`: only the steps that are written are counted, instead of all.
+    """
     lanes = 1 + max(int(call.lanes.max(initial=0)) for call in first_steps.calls)
     rank = np.arange(lanes) % first_steps.ranks
     state = _LaneTimes(begin[rank].copy(), np.full(lanes, -np.inf))
@@ -192,7 +214,7 @@ def ends_of_ranks(
         if isinstance(call, Message):
             _send(state, call, times, begin[rank])
         else:
-            # Whatever else its steps wait for, its first step has waited for already.
+            # The first step of the ring, which was a message, has waited for everything else.
             steps = call.written if short else call.steps
             flight = times.flight[call.rows]
             took = times.took[call.rows]
@@ -207,7 +229,9 @@ def ends_of_ranks(
 
 
 class _LaneTimes:
-    """By lane: the end of its last row, and the last arrival that its next row waits for."""
+    """By lane, in seconds: the end of its last row, and the last arrival that its next row waits
+    for.
+    """
 
     def __init__(self, last: Floats, arrived: Floats) -> None:
         self.last = last
@@ -215,7 +239,7 @@ class _LaneTimes:
 
 
 def _send(state: _LaneTimes, call: Message, times: RowTimes, begin: Floats) -> None:
-    """Note one message of each sending lane."""
+    """Update the times of the lanes that send, and of those that receive, one message each."""
     sender = call.lanes
     receiver = call.receiver
     start = np.maximum(state.last[sender], state.arrived[sender])
@@ -228,7 +252,7 @@ def _send(state: _LaneTimes, call: Message, times: RowTimes, begin: Floats) -> N
     np.maximum.at(state.arrived, receiver, end + times.flight[call.rows])
 
 
-# **** A whole algorithm ****
+# **** Long rings on a topology ****
 
 AGREE = 1e-9
 """The relative difference up to which sums and maxima agree with the engine."""
@@ -238,8 +262,12 @@ SMALL_FRACTION = 1e-6
 
 @dataclass(frozen=True)
 class LongRings:
-    """An algorithm of long rings whose lanes never meet: its first steps as a program, how its
-    other steps repeat them (`first_steps`), and how long its rows take."""
+    """A long ring algorithm on a topology where no lane slows another one.
+
+    - `first_steps`: the calls of the algorithm, with the number of steps that are not written.
+    - `program`: the first steps of the rings.
+    - `times`: the times of the rows of `program`.
+    """
 
     first_steps: FirstSteps
     program: Program
@@ -247,14 +275,14 @@ class LongRings:
 
     @property
     def seconds(self) -> float:
-        """The time of one operation of which all ranks begin at once."""
+        """The seconds of one operation if all ranks begin at once."""
         return float(
             ends_of_ranks(self.first_steps, self.times, np.zeros(self.first_steps.ranks)).max()
         )
 
     @property
     def schedule(self) -> Schedule:
-        """The steps that are written."""
+        """The schedule of the first steps."""
         return self.program.schedule
 
 
@@ -265,8 +293,9 @@ def long_rings_of(
     topology: Topology,
     gpus: NDArray[np.int32],
 ) -> LongRings | str:
-    """An algorithm of long rings on a topology, or why its later steps do not follow from its
-    first ones, as a clause."""
+    """A ring algorithm on a topology, if its later steps follow from its first ones; otherwise the
+    reason why they do not, as a clause.
+    """
     first_steps = FirstSteps()
     schedule = build(collective, algorithm, writer=first_steps, **parameters)
     if first_steps.refused:
@@ -283,7 +312,9 @@ def long_rings_of(
 
 
 def use_of_all_steps(work: LongRings, seconds: float) -> LinkUse:
-    """What passes over the links in all steps, if they take `seconds`."""
+    """The use of links by all steps, including those that are not written, if they take
+    `seconds`.
+    """
     repeats = np.ones(len(work.program))  # of every row, with the steps that are not written
     for call in work.first_steps.calls:
         if isinstance(call, RingSteps):
@@ -292,15 +323,17 @@ def use_of_all_steps(work: LongRings, seconds: float) -> LinkUse:
 
 
 def causes_of(work: LongRings) -> Causes:
-    """How much of the time is latency, and how much transfers on each kind of link.
+    """The fractions of the time that are latency, and transfers on each kind of link.
 
-    The time is a sum of row times and latencies. How many of these are in it follows from how much
-    it grows if they are raised by a small fraction."""
+    The time is a sum of times of rows and of latencies. How much of each is in it follows from its
+    growth if they are raised by a small fraction.
+    """
     begin = np.zeros(work.first_steps.ranks)
     times = work.times
     seconds = work.seconds
 
     def seconds_due_to(took: Floats, flight: Floats) -> float:
+        """The seconds of the time that grow with the given parts of rows' times and latencies."""
         raised = RowTimes(
             times.took + SMALL_FRACTION * took, times.flight + SMALL_FRACTION * flight
         )
@@ -308,6 +341,7 @@ def causes_of(work: LongRings) -> Causes:
         return growth / SMALL_FRACTION
 
     def transfers() -> dict[str, float]:
+        """By kind of link, the seconds of the time that are transfers bounded by such links."""
         rows = work.first_steps.rows
         seconds_by_kind = {}
         path, place = np.unique(work.program.path[rows], return_inverse=True)
@@ -326,7 +360,9 @@ def causes_of(work: LongRings) -> Causes:
 
 
 def ends_back_to_back(work: LongRings, launch: Launch, operations: int) -> Floats:
-    """`ends[operation, rank]` of operations back to back, for the ranks that take part."""
+    """The finish times in seconds of operations back to back, as `ends[operation, rank]` for the
+    ranks that take part.
+    """
     done = np.zeros(work.first_steps.ranks)
     busy = taking_part(work.schedule)
     ends = list[Floats]()

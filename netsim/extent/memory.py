@@ -1,4 +1,6 @@
-"""Rows and bytes of a schedule, estimated before it is built, and the memory that there is."""
+"""Estimates of the rows and bytes of a schedule before it is built, and the memory that is
+available.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,14 @@ EXACT_UP_TO = 256
 
 
 def estimated_rows(ranks: int, rows_at: Callable[[int], int], multiple: int = 1) -> int:
-    """Rows at many ranks, from how they grow between two smaller numbers (of a `multiple`)."""
+    """The rows of a schedule for many ranks, extrapolated by a power law from two smaller numbers
+    of ranks.
+
+    Args:
+        ranks: the number of ranks.
+        rows_at: returns the rows for a number of ranks.
+        multiple: the smaller numbers of ranks are multiples of it.
+    """
     fewer = 4 * multiple * -(-16 // multiple)
     more = 8 * multiple * -(-16 // multiple)
     if ranks <= max(EXACT_UP_TO, more):
@@ -44,7 +53,12 @@ def estimated_rows(ranks: int, rows_at: Callable[[int], int], multiple: int = 1)
 def estimated_size(
     ranks: int, schedule_at: Callable[[int], Schedule], multiple: int = 1, groups: int = 1
 ) -> tuple[int, int]:
-    """Rows and bytes of equal groups of many ranks; rows with the same endpoints share a path."""
+    """An estimate of the rows and bytes of `groups` equal schedules of many ranks. Rows with the
+    same endpoints share a path.
+
+    `schedule_at` returns the schedule for a number of ranks; `multiple` is that of
+    `estimated_rows`.
+    """
     schedule = cache(schedule_at)
     rows = estimated_rows(ranks, lambda count: len(schedule(count)), multiple)
     paths = estimated_rows(ranks, lambda count: _path_count(schedule(count)), multiple)
@@ -56,7 +70,9 @@ def _path_count(schedule: Schedule) -> int:
 
 
 def least_rows_of_nccl(collective: str, ranks: int, algorithm: str) -> int:
-    """Rows that NCCL's schedule has at least: a send and a receive, or a step of each ring."""
+    """The least number of rows of NCCL's schedule: a send and a receive for each pair, or a row for
+    each step of each rank in a ring.
+    """
     if collective in ("alltoall", "alltoallv"):
         return 2 * ranks * ranks
     steps = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}.get(collective, 0)
@@ -66,13 +82,19 @@ def least_rows_of_nccl(collective: str, ranks: int, algorithm: str) -> int:
 def misfit_of_nccl(
     collective: str, ranks: int, groups: int, algorithm: str, loops: int = 1, share: float = 1.0
 ) -> str:
-    """The same for NCCL's schedule: its least rows in every loop, and the share that is written."""
+    """The reason why NCCL's schedule would not fit into memory, estimated from its least rows;
+    empty if it fits.
+
+    `share` is the fraction of the rows that is written.
+    """
     rows = int(least_rows_of_nccl(collective, ranks, algorithm) * groups * share)
     return misfit(rows * loops, rows * (BYTES_A_ROW_OF_NCCL + (loops - 1) * BYTES_A_LOOP), ranks)
 
 
 def misfit(rows: int, memory: int, ranks: int) -> str:
-    """Why a schedule would not fit, and what would; empty if it fits."""
+    """The reason why a schedule of `rows` rows and `memory` bytes would not fit, and what would
+    fit; empty if it fits.
+    """
     available = available_memory()
     most = min(available * rows // max(1, memory), MAX_ROWS)
     if rows <= most:
@@ -90,7 +112,9 @@ SOLVED = 100_000
 
 
 def too_long(rows: int, most: float) -> str:
-    """Why sends that meet on links would take too long, and what would not; empty if they fit."""
+    """The reason why `rows` rows of sends that share links would take too long, and what would not;
+    empty if they are at most `most`.
+    """
     if rows <= most:
         return ""
     minutes = rows / SOLVED / 60
@@ -101,10 +125,10 @@ def too_long(rows: int, most: float) -> str:
     )
 
 
-# **** Memory of a process ****
-# What a process needs at most, from closed forms: measured on collectives of 8 to 2,048 GPUs and
-# steps of up to 4 million rows (`python -m tests.bench.memory`). Operations that end on all ranks
-# at once are simulated once, others several times, which is not known before.
+# **** Memory of a process **** The most that a process needs, from closed forms: measured on
+# collectives of 8 to 2,048 GPUs and steps of up to 4 million rows (`python -m tests.bench.memory`).
+# Operations that end on all ranks at once are simulated once, others several times; which of both
+# holds is not known in advance.
 
 PROCESS = 200_000_000
 """Bytes of the libraries, and of the engine when it is compiled."""
@@ -123,17 +147,22 @@ TOGETHER = 16
 
 
 def needed(gpus: int, rows: int, memory: float = 0) -> int:
-    """The bytes of a process that simulates `rows` rows on a cluster, or that needs `memory` bytes
-    for them."""
+    """The bytes of a process that simulates `rows` rows on a cluster of `gpus` GPUs.
+
+    `memory` is an estimate of the bytes of the rows; the larger one counts.
+    """
     return int(PROCESS + gpus * BYTES_A_GPU + max(rows * BYTES_A_ROW_IN_STEP, memory))
 
 
 def available_memory() -> int:
-    """Bytes that a process may still take: of the system, or of the group that it belongs to."""
+    """The bytes that this process may still take: of the system, or of the control groups it
+    belongs to.
+    """
     return min([_of_system(), *_of_groups()])
 
 
 def _of_system() -> int:
+    """The bytes that the system has available."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             values = dict(line.split(":", 1) for line in file)
@@ -143,8 +172,8 @@ def _of_system() -> int:
         return pages * 4096
 
 
-# Both versions of Linux's control groups: the kind of the group, the files with its limit and with
-# what it has taken, and the entry of its statistics that the system can take back.
+# Both versions of Linux's control groups: the kind of the group, the files with its limit and its
+# current use, and the entry of its statistics that the system can reclaim.
 GROUPS = (
     ("", "memory.max", "memory.current", "inactive_file"),
     ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -154,7 +183,7 @@ GROUPS = (
 def _of_groups(
     root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self/cgroup")
 ) -> Iterator[int]:
-    """What each control group of this process leaves it, in bytes."""
+    """Yield for each control group of this process the bytes that it has left."""
     with suppress(OSError, ValueError):
         lines = [line.split(":", 2) for line in process.read_text(encoding="ascii").splitlines()]
         for kind, limit_file, taken_file, reclaimable in GROUPS:

@@ -1,7 +1,7 @@
-"""Noise: what makes one operation take longer than another, as draws of a seed.
+"""Noise: why operations differ in their time, as random samples of one program.
 
-All samples share the structure of a program: of a sample only the times at which ranks begin and
-the capacities of links and kernels differ.
+All samples share the structure of the program. They differ in the times at which ranks begin and in
+the capacities of links and kernels.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ DrawValues = Callable[["np.random.Generator", int], Floats]
 
 @dataclass(frozen=True)
 class NoiseDraws:
-    """Draws of what is added, by kind of disturbance: seconds to launches, a fraction to others.
+    """Random disturbances, by kind: "launch", "compute" or "link".
 
-    `draws` has by kind how values are drawn, and whether all parts of a host share one value.
+    - `draws`: by kind, (function that draws values, whether all parts of a host share one value).
+      Values are seconds for launches, and fractions by which capacities are divided otherwise.
+    - `samples`: number of samples.
+    - `seed`: seed of the random numbers.
     """
 
     draws: Mapping[str, tuple[DrawValues, bool]]
@@ -36,7 +39,9 @@ class NoiseDraws:
     seed: int = 0
 
     def of(self, kind: str, sample: int, names: Sequence[str]) -> Floats:
-        """What is added to parts with these names, which begin with the name of their host."""
+        """The values of a kind in a sample for parts with these names; names begin with that of the
+        host.
+        """
         draw, is_shared = self.draws[kind]
         owners = [name.partition(".")[0] for name in names] if is_shared else list(names)
         places = {name: place for place, name in enumerate(dict.fromkeys(owners))}
@@ -46,15 +51,16 @@ class NoiseDraws:
 
 
 def disturbed(program: Program, noise: NoiseDraws, engine: str) -> Floats:
-    """When a program is over in each of the samples."""
+    """The time in seconds of a program in each of the samples."""
     return np.array([timeline.makespan for timeline in sampled(program, noise, engine)])
 
 
 def sampled(program: Program, noise: NoiseDraws, engine: str) -> Iterator[Timeline]:
-    """A program as each of the samples runs it."""
+    """Yield the timeline of a program in each of the samples."""
     paths = program.paths
     links = program.links
-    # With noise, capacities that were all the same differ, so that any finite one may limit.
+    # Without noise, links of equal capacity behind each other never limit all at once; with noise,
+    # any link of finite capacity may limit.
     active = paths.active | np.isfinite(links.capacity)[paths.link]
     program = replace(program, paths=replace(paths, active=active))
     kinds = {number: links.kind(number) for number in np.unique(paths.link[active]).tolist()}
@@ -90,7 +96,9 @@ def sampled(program: Program, noise: NoiseDraws, engine: str) -> Iterator[Timeli
 
 
 def _owner(name: str) -> str:
-    """Whose a link or resource is: of `sms(node0.gpu3)` that GPU, of a cable the end in a host."""
+    """The part that a link or resource belongs to: for `sms(node0.gpu3)` the GPU, for a cable its
+    end in a host.
+    """
     inside = name.partition("(")[2].removesuffix(")") or name
     tail, _, head = inside.partition("->")
     return inside if "." in tail or "." not in head else f"{head.partition('.')[0]}.{inside}"

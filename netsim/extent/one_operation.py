@@ -1,22 +1,23 @@
-"""One operation from an idle cluster tells the time of all operations back to back.
+r"""Methods that infer the time of operations back to back from one operation from an idle cluster.
 
-Three reasons, each a method of its own:
+There are three, for three reasons:
 
-`one_operation`: it is the only operation that is timed, or all ranks end it at one instant, so
+`one_operation`: it is the only operation that is timed, or all ranks end it at the same instant, so
 that the next one begins as the first did. Exact.
 
-`trees_end_together`: operations back to back of a tree take about as long as one alone if its
-ranks end at about the same time. It is asked if all operations are over 44 million rows. Error:
-two constants, 5.5 % for up to 32 loops and ranks within 5 % of the time, 11 % for ranks within 15 %
-(`python -m tests.bench.rounds 220 trees`: at most 2.5 % off in 31 draws, and 9.8 % in 106).
+`trees_end_together`: operations back to back of a tree take about as long as one alone if its ranks
+end at about the same time. It is asked if all operations have over 44 million rows. Error: two
+constants, 5.5 % for up to 32 loops and ranks within 5 % of the time, 11 % for ranks within 15 %
+(`python -m tests.bench.rounds 220 trees`: the errors are at most 2.5 % in 31 randomly drawn tasks,
+and 9.8 % in 106).
 
-`busy_link`: no operation is over sooner than its busiest link is done with it. So operations
-gain by each other no more than that link idles, mostly while one begins and ends; what they lose
-where they meet was no more in any drawn task. Error: the fraction of the time in which the
-busiest link idles, in trees half of that; up to 2.5 % (`python -m tests.bench.rounds 700 busy`:
+`busy_link`: no operation ends sooner than its busiest link needs. So operations save by overlapping
+at most the time in which that link is idle, mostly at their begin and end. What they lose by
+competing was at most as much in all randomly drawn tasks. Error: the fraction of the time in which
+the busiest link idles, in trees half of that; up to 2.5 % (`python -m tests.bench.rounds 700 busy`:
 0 of 69 exceed it).
 
-    $ netsim expect dgx-h100 all_reduce --nodes 128 --fabric leaf-spine --transport roce \\
+    $ netsim expect dgx-h100 all_reduce --nodes 128 --fabric leaf-spine --transport roce \
           --set cluster.fabric.oversubscription=2 --sizes 1G --verbose
     all_reduce of 1 GiB: busy link: taken: 1 of 20 operations (it keeps a link busy): 2,089,984
         rows, within 0.60%
@@ -54,8 +55,9 @@ CAN_BE_RUN = Refusal("operations back to back can be simulated")
 
 
 def one_operation(question: MethodInput) -> Offer | Refusal:
-    """Offer the time of one operation if it is the only one, or ends on all ranks at one
-    instant; exact."""
+    """Offer the time of one operation if it is the only one, or ends on all ranks at the same
+    instant; exact.
+    """
     task = question.form.task
     operation = question.operation
     launch = task.launch
@@ -70,8 +72,9 @@ def one_operation(question: MethodInput) -> Offer | Refusal:
 
 
 def trees_end_together(question: MethodInput) -> Offer | Refusal:
-    """Offer one operation for all of a tree whose ranks end at about the same time, if operations
-    back to back are too many rows."""
+    """Offer one operation for all operations of a tree whose ranks end at about the same time, if
+    all of them have too many rows.
+    """
     form = question.form
     budget = question.budget
     operation = question.operation
@@ -100,10 +103,11 @@ def is_short_tree(form: Form, operation: OneOperation, budget: Budget) -> bool:
 
 
 def busy_link(question: MethodInput) -> Offer | Refusal:
-    """Offer one operation for all if a link is busy throughout.
+    """Offer one operation for all operations if a link is busy throughout.
 
-    Back to back, operations gain no more than the link idles as they begin and end, and lose no
-    more where they meet; trees half of that (`python -m tests.bench.rounds 700 busy`)."""
+    Back to back, operations save at most the time in which the link is idle, and lose at most as
+    much by competing; in trees half of that (`python -m tests.bench.rounds 700 busy`).
+    """
     form = question.form
     operation = question.operation
     thresholds = question.budget.thresholds
@@ -123,7 +127,9 @@ def busy_link(question: MethodInput) -> Offer | Refusal:
 
 
 def result_like_first(question: MethodInput, reason: str, uncertainty: float) -> Result:
-    """The time of operations that all take as long as the first one, which is about right for a
-    `reason`."""
+    """The result if all operations take as long as the first one.
+
+    `reason` is a clause for the user why that is about right; `uncertainty` is its relative error.
+    """
     words = f"1 of {question.form.iterations} operations ({reason})"
     return result_from_last(question, last_like_first(question), words, uncertainty)

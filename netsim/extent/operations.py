@@ -1,19 +1,19 @@
-"""Operations back to back are simulated: all, or some that are extrapolated to all.
+"""Methods that simulate operations back to back: all of them, or some that are extrapolated to all.
 
-`recurring_operations`: if every rank ends as much later as every other, twice in a row, the same
-follows again, and the last of all operations is computed. Where each operation is over before
-the next one begins, once is enough. To 1e-6.
+`recurring_operations`: if all ranks end an operation by the same number of seconds later than the
+one before, twice in a row, further operations do so too, and the finish time of the last one is
+computed. If each operation ends before the next one begins, once is enough. To 1e-6.
 
-`some_operations`: operations that do not repeat are all simulated, or some of them: 3, then 4 or
-6, 8, 16, until the error is small enough or they are too many rows. The others are taken for as
-long as the last half of those that were simulated.
+`some_operations`: operations that are not periodic are all simulated, or some of them: 3, then 4 or
+6, 8, 16, until the error is small enough or they have too many rows. The others are taken to last
+as long as the mean of the later half of those that were simulated.
 
-How that is checked, and the error (`back_to_back.doubt_of_estimate`): means of values that
-scatter like the simulated ones differ by a t-interval; besides, operations get out of step late,
-by 2.9 % for three of them and less for more, or ahead where ranks end at different times
-(`python -m tests.bench.rounds 160 operations`). What is too large for three is one operation,
-with the fraction in which the busiest link idles as its error. Where the error would be over
-10 %, more operations are simulated than otherwise: up to 50 million rows, a minute.
+How that is checked, and the error (`back_to_back.error_of_estimate`): the mean of further
+operations whose durations scatter like the simulated ones is within a t-interval. Besides,
+operations get out of step late, by 2.9 % for three of them and less for more, or ranks that end
+early get ahead (`python -m tests.bench.rounds 160 operations`). If even three have too many rows,
+one operation is taken, with the fraction in which the busiest link idles as its error. If the error
+would be over 10 %, more operations are simulated than otherwise: up to 50 million rows, a minute.
 
     $ netsim expect dgx-h100 all_reduce --nodes 16 --sizes 1G --set fold=off --verbose
     all_reduce of 1 GiB: some operations: taken: 4 of 20 operations: 254,080 rows, within 1.79%
@@ -25,7 +25,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from netsim.extent.all_rows import run_in_full
-from netsim.extent.back_to_back import doubt_of_estimate, estimated, swing
+from netsim.extent.back_to_back import (
+    error_of_estimate,
+    estimated_finish_time,
+    half_range_of_durations,
+)
 from netsim.extent.engine_runs import Bench
 from netsim.extent.finish_times import (
     clock_of,
@@ -51,8 +55,9 @@ NOT_FOLLOWED = Refusal("operations in a row are not followed")
 
 
 def recurring_operations(question: MethodInput) -> Offer | Refusal:
-    """Offer to simulate operations until each rank ends as much later as every other, again and
-    again."""
+    """Offer to simulate operations until they are periodic: all ranks end each by the same time
+    later.
+    """
     follow = question.operation.follow
     if follow is None:
         return NOT_FOLLOWED
@@ -67,8 +72,9 @@ def recurring_operations(question: MethodInput) -> Offer | Refusal:
 
 
 def some_operations(question: MethodInput) -> Offer | Refusal:
-    """Offer to simulate all operations that are timed, or the largest number that is few enough
-    rows."""
+    """Offer to simulate all operations that are timed, or the largest number with few
+    enough rows.
+    """
     operation = question.operation
     if operation.follow is None and operation.fewer_loops is None and question.budget.is_exact:
         return NOT_FOLLOWED
@@ -76,9 +82,10 @@ def some_operations(question: MethodInput) -> Offer | Refusal:
 
 
 def _some_operations(bench: Bench, solver: Solver, question: MethodInput) -> Result:
+    """The result from all operations, or from some of them whose mean duration is extrapolated."""
     operation = question.operation
     if operation.follow is None and operation.fewer_loops is not None:
-        # Runs with fewer loops do not decide how operations overlap: all loops are simulated.
+        # Runs with fewer loops could not decide how operations overlap: all loops are simulated.
         in_full = run_in_full(bench, operation.fewer_loops.schedules, question.budget)
         return solver.back_to_back(replace(question, standalone=in_full))
     launch = launch_of(question)
@@ -86,12 +93,13 @@ def _some_operations(bench: Bench, solver: Solver, question: MethodInput) -> Res
     thresholds = question.budget.thresholds
     counts = operation_counts(operation.rows, question)
     if operation.follow is None or not counts:
-        # Back to back they take hardly longer, and no less than the busiest link needs.
+        # Back to back, operations take hardly longer than one alone, and no less than the busiest
+        # link needs.
         return result_like_first(question, TOO_MANY_ROWS, operation.idle_fraction(launch))
     clock = clock_of(question.form, operation.run)
     times = counts[-1]
     ends = operation.follow(launch, times)[0]
-    error = doubt_of_estimate(clock.over(ends), iterations, operation.spread)
+    error = error_of_estimate(clock.over(ends), iterations, operation.spread)
     while times < iterations:
         times = _more_operations(question, times)
         tolerance = thresholds.max_error_of_large_runs
@@ -103,21 +111,24 @@ def _some_operations(bench: Bench, solver: Solver, question: MethodInput) -> Res
         if error <= tolerance or times * operation.rows > most_rows:
             break
         ends = operation.follow(launch, times)[0]
-        error = doubt_of_estimate(clock.over(ends), iterations, operation.spread)
+        error = error_of_estimate(clock.over(ends), iterations, operation.spread)
     # If one operation is inexact, a small difference may give each operation another duration.
-    error_of_order = swing(clock.over(ends)) if operation.uncertainty else 0.0
+    error_of_order = half_range_of_durations(clock.over(ends)) if operation.uncertainty else 0.0
     first = first_launch_left_out(question)
     if len(ends) == iterations:
         return result_from_last(question, ends[-1] + first, uncertainty=error_of_order)
-    seconds = (estimated(clock.over(ends), iterations) + first) / iterations
-    slowest = (estimated(ends.max(axis=1), iterations) + first) / iterations
+    seconds = (estimated_finish_time(clock.over(ends), iterations) + first) / iterations
+    slowest = (estimated_finish_time(ends.max(axis=1), iterations) + first) / iterations
     words = f"{len(ends)} of {iterations} operations"
     return result_of(question, seconds, words, error + error_of_order, slowest)
 
 
 def _more_operations(question: MethodInput, times: int) -> int:
-    """How many operations are simulated after `times` of them: twice as many, or all of them if
-    that is little more; of three that are many rows, four."""
+    """The number of operations to simulate after `times` of them were too few.
+
+    Twice as many, or all of them if that is little more. After three, six, or four if these have
+    many rows.
+    """
     rows = question.operation.rows
     thresholds = question.budget.thresholds
     iterations = question.form.iterations

@@ -1,14 +1,14 @@
-"""Operations back to back of many loops: how they overlap is found with fewer loops.
+"""Method for operations back to back of many loops: their overlap is extrapolated from fewer loops.
 
-An operation begins before the last one is over, on ranks that end early. If one operation was
-extrapolated from fewer loops (`fewer_loops.py`), all operations would be too many rows. So
-operations of 16, 32, 64, … loops are simulated back to back, and by how much they overlap is
-extrapolated.
+An operation begins before the last one has ended, on ranks that end early. If one operation was
+extrapolated from fewer loops (`fewer_loops.py`), all operations with all loops would have too many
+rows. So operations of 16, 32, 64, … loops are simulated back to back, and the seconds by which they
+overlap are extrapolated.
 
-How that is checked, and the error: the overlap must grow with every loop as between the last
-runs; what the last three runs differ, over all further loops, is the error. If that is more than
-0.75 % of the time, and all operations are at most eight million rows, they are simulated with
-all loops (`operations.py`).
+How that is checked, and the error: the overlap must grow with every loop as it does between the
+last runs; the difference between the last three runs, over all further loops, is the error. If that
+is more than 0.75 % of the time, and all operations have at most eight million rows, they are
+simulated with all loops (`operations.py`).
 
     $ netsim expect dgx-h100 sendrecv --nodes 16 --sizes 512M --verbose
     sendrecv of 512 MiB: overlap of fewer loops: taken: 16 of 4096 loops, the overlap of operations
@@ -34,8 +34,7 @@ from netsim.extent.steady_state import extrapolate_overlap
 
 
 def overlap_of_fewer_loops(question: MethodInput) -> Offer | Refusal:
-    """Offer to let operations overlap by as much as those with fewer loops do, and by as much more
-    with every further loop."""
+    """Offer to extrapolate the overlap of operations to all loops from runs with fewer loops."""
     operation = question.operation
     if operation.follow is not None or operation.fewer_loops is None:
         return Refusal("no runs with fewer loops are known")
@@ -43,6 +42,9 @@ def overlap_of_fewer_loops(question: MethodInput) -> Offer | Refusal:
 
 
 def _with_overlap(bench: Bench, question: MethodInput) -> Result | Refusal:
+    """The result from the time of one operation, less the overlap that is extrapolated from runs
+    with fewer loops; a refusal if these do not decide it.
+    """
     runs = question.operation.fewer_loops
     assert runs is not None
     overlaps = dict[int, Floats]()
@@ -51,7 +53,9 @@ def _with_overlap(bench: Bench, question: MethodInput) -> Result | Refusal:
     launch = launch_of(question)
 
     def times_of(run: StandaloneRun) -> Floats:
-        """The time of operations with fewer loops, and that of their slowest process."""
+        """The time in seconds of an operation with fewer loops back to back, and that of its
+        slowest process.
+        """
         back_to_back = BackToBackRun(run, launch, bench.engine)
         clock = clock_of(question.form, run)
         last = last_of_all(lambda _, times: back_to_back.ends(times), question, len(run.program))
@@ -84,7 +88,12 @@ def _with_overlap(bench: Bench, question: MethodInput) -> Result | Refusal:
 
 
 def _further_overlap(overlaps: dict[int, Floats], loops: int, column: int) -> tuple[float, float]:
-    """How much more operations overlap with all loops, and the error of that, in seconds."""
+    """The seconds by which operations overlap more with all loops than with the most that were
+    simulated, and the error of that in seconds.
+
+    `overlaps` has by number of loops the overlaps of the collective (column 0) and of the slowest
+    process (column 1).
+    """
     return extrapolate_overlap(
         {size: float(value[column]) for size, value in overlaps.items()}, loops
     )
@@ -93,7 +102,9 @@ def _further_overlap(overlaps: dict[int, Floats], loops: int, column: int) -> tu
 def _is_enough(
     overlaps: dict[int, Floats], schedules: LoopSchedule, question: MethodInput, loops: int
 ) -> bool:
-    """Whether how operations overlap is known well enough, or more would be too many rows."""
+    """Whether no further runs are needed to extrapolate the overlap, or the next one has too many
+    rows.
+    """
     if len(overlaps) < 2:
         return False
     error = _further_overlap(overlaps, schedules.loops, 0)[1]

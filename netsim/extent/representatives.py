@@ -1,16 +1,17 @@
-"""One representative for each class of equal ranks and channels is simulated; exact.
+"""Method: one representative of each class of equal ranks and channels is simulated; exact.
 
-Ranks, channels, wires and NICs start as what they are (rates, faults, amounts of data) and are
-separated by what they touch until nothing changes: the coarsest equitable partition. Members of
-a class have the same rate at all times. One row of each class is simulated, and draws on one
-wire of each class what all of them together draw on such a wire.
+Ranks, channels, wires and NICs first form classes by their own properties (rates, faults, amounts
+of data). Classes are then divided by what their members touch, until nothing changes: the coarsest
+equitable partition. Members of a class have the same rate at all times. One row of each class is
+simulated; on one wire of each class it draws what all rows of its class together draw on such a
+wire.
 
-How that is checked: the partition itself is the check (`program/symmetry.py`). A slow link, a
+How that is checked: the partition itself is the check (`program/partition.py`). A slow link, a
 missing NIC or paths by hash make classes smaller, not the answer wrong; then more rows are
 simulated.
 
-Error: none (tests/nccl/test_folding.py holds every row and every link against the run in full),
-but that of equal heads.
+Error: none (tests/nccl/test_folding.py compares every row and every link with the full simulation),
+beyond that of equal heads.
 
     $ netsim expect dgx-h100 all_reduce --nodes 16 --sizes 1G --verbose
     all_reduce of 1 GiB: representatives: taken: 16,000 rows, exact

@@ -1,9 +1,9 @@
-"""What methods are given, and what they answer: values that all of them share.
+"""The input of methods and their answers: values that all of them share.
 
 `solve` asks one method after the other. A method is a function of a `MethodInput`; it answers with
-an `Offer` or with a `Refusal`, without simulating anything. An offer that is run ends in a
-`OneOperation`, from which other methods find the time of operations back to back, in a `Result`, or
-after all in a `Refusal`.
+an `Offer` or with a `Refusal`, without simulating anything. Running an offer returns a
+`OneOperation`, from which other methods find the time of operations back to back, or a `Result`, or
+after all a `Refusal`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ operations; and whether each is over before the next one begins."""
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a method does not time a task, as a clause that a user understands."""
+    """The reason why a method does not time a task, as a clause that a user understands."""
 
     words: str
 
@@ -47,15 +47,16 @@ RANKS_MAY_DIFFER = Refusal(
 class OneOperation:
     """One operation from an idle cluster.
 
-    `run` is what was simulated of it.
-    `ends` is when the ranks that take part are done, in seconds.
-    `use` is what passes over the links in all of it.
-    `approximation` says what was simulated and what was extrapolated; empty if it is exact.
-    `uncertainty` is the largest relative error of `ends`.
-    `causes` says what the time goes to, if that does not follow from the timeline.
-    `rows` are the rows of each operation if several are simulated by `follow`.
-    `follow` returns when operations back to back are over; None if they cannot be simulated.
-    `fewer_loops` are runs with fewer loops; None if there are none.
+    - `run`: the simulation of it, or of a part of it.
+    - `ends`: by rank that takes part, its finish time in seconds.
+    - `use`: the use of links by the whole operation.
+    - `approximation`: what was simulated and what was extrapolated; empty if it is exact.
+    - `uncertainty`: the largest relative error of `ends`.
+    - `causes`: what takes the time, if that does not follow from the timeline.
+    - `rows`: the rows of each operation if several are simulated by `follow`.
+    - `follow`: returns the finish times of operations back to back; None if they cannot be
+      simulated.
+    - `fewer_loops`: runs with fewer loops; None if there are none.
     """
 
     run: StandaloneRun
@@ -70,19 +71,22 @@ class OneOperation:
 
     @property
     def seconds(self) -> float:
-        """When the last rank is done."""
+        """The finish time in seconds of the last rank."""
         return float(self.ends.max())
 
     @property
     def spread(self) -> float:
-        """The fraction of the time by which the first rank is done before the last."""
+        """The time between the first and the last finish time of a rank, as a fraction of
+        the last.
+        """
         last = self.seconds
         return float(np.ptp(self.ends)) / last if last > 0.0 else 0.0
 
     def idle_fraction(self, launch: Launch) -> float:
         """The fraction of the time in which the busiest link is idle, from 0 to 1.
 
-        An approximate time may be less than what that link needs; then it is never idle."""
+        If an approximate time is less than what that link needs, the fraction is 0.
+        """
         last = self.seconds
         if last <= 0.0:  # nothing moves, and no kernel is started
             return 1.0
@@ -92,16 +96,16 @@ class OneOperation:
 
 @dataclass(frozen=True)
 class Result:
-    """The time of one operation of a task, and how it was found.
+    """The time of the collective of a task, and how it was found.
 
-    `seconds` is the time of the collective, `slowest` that of the slowest process.
-    `program` and `timeline` are one operation alone, as far as it was simulated.
-    `use` is what passes over the links in all of an operation.
-    `approximation` says what was simulated and what was extrapolated; empty if it is exact.
-    `uncertainty` is the largest relative error of an approximation.
-    `causes` says what the time goes to, if that does not follow from the timeline.
-    `hops` is how far chunks traveled round rings in the simulation; 0: all the way.
-    `decisions` are the methods that were asked, in order, each with why it was taken or not.
+    - `seconds`: the time of the collective; `slowest`: that of the slowest process.
+    - `program`, `timeline`: one operation alone, as far as it was simulated.
+    - `use`: the use of links by a whole operation.
+    - `approximation`: what was simulated and what was extrapolated; empty if it is exact.
+    - `uncertainty`: the largest relative error of an approximation.
+    - `causes`: what takes the time, if that does not follow from the timeline.
+    - `hops`: how far chunks traveled around rings in the simulation; 0: all the way.
+    - `decisions`: the methods that were asked, in order, each with why it was taken or not.
     """
 
     seconds: float
@@ -119,7 +123,9 @@ class Result:
 
 @dataclass(frozen=True)
 class MethodInput:
-    """What a method is given: the form of a task, the budget, and one operation if it is known."""
+    """The input of a method: the form of a task, the budget, and one operation if it is known
+    already.
+    """
 
     form: Form
     budget: Budget
@@ -127,18 +133,24 @@ class MethodInput:
 
     @property
     def operation(self) -> OneOperation:
-        """The standalone operation; methods for back-to-back operations run only after it."""
+        """The standalone operation; methods for back-to-back operations run only after it
+        is known.
+        """
         assert self.standalone is not None
         return self.standalone
 
 
 def can_run_all_operations(form: Form, rows: int, budget: Budget) -> bool:
-    """Whether all timed operations, each of `rows` rows, are few enough rows to be simulated."""
+    """Whether all timed operations, each of `rows` rows, have few enough rows together to be
+    simulated.
+    """
     return form.iterations * rows <= budget.thresholds.max_rows_of_all_operations
 
 
 class Solver(Protocol):
-    """How a method times another form of its task, such as the same ring with fewer hops."""
+    """What a method may call to time another form of its task, such as the same ring with fewer
+    hops.
+    """
 
     def one_operation(self, question: MethodInput) -> OneOperation:
         """Time one operation of the form from an idle cluster."""
@@ -155,10 +167,10 @@ class Solver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """How a method times a task; running it may end in a refusal, too.
+    """A method's offer to time a task; running it may still return a refusal.
 
-    An exact method has a `schedule`, of `rows` rows on `paths` different paths; `note` says which
-    rows these are.
+    The offer of an exact method has a `schedule` of `rows` rows on `paths` different paths; `note`
+    says which rows of the task these are.
     """
 
     run: Callable[[Bench, Solver], OneOperation | Result | Refusal]

@@ -1,19 +1,20 @@
-"""Sends to all: their first rounds are simulated and extrapolated to all.
+"""Method for sends to all: their first rounds are simulated and extrapolated to all.
 
-In an all-to-all of NCCL's each rank sends to the rank some places further in each round; eight
-rounds are a batch of a channel, and the order of distances goes through all of them early (0, 1,
-3, 6, … modulo a power of two). So the first rounds are a sample of all distances, and every
-further round adds about as much.
+In round r of NCCL's all-to-all each rank sends to the rank at the r-th distance. Eight rounds are a
+batch of a channel, and the order of distances goes through all of them early (0, 1, 3, 6, … modulo
+a power of two). So the first rounds are a sample of all distances, and every further round adds
+about as much.
 
-How that is checked: four runs of whole turns of all channels, each longer by a turn or more, up
-to half of all rounds. What rounds add may differ by half.
+How that is checked: four runs whose lengths are multiples of the rounds in which every channel has
+a batch once, each longer than the one before, up to half of all rounds. What rounds add may differ
+by half.
 
-Error: all of that difference over the rounds that are left out, one turn more, and what links
-that these rounds use more than others would carry above their capacity. Of 90 drawn clusters of
-104 to 160 GPUs none exceeds it: 1.7 % off in the median, 18 % at most (`python -m
-tests.bench.rounds`).
+Error: all of that difference over the rounds that are left out, one batch of all channels more, and
+the excess over their capacity of links that these rounds use more than others. Of 90 randomly drawn
+clusters of 104 to 160 GPUs none exceeds it: the error is 1.7 % in the median, 18 % at most (`python
+-m tests.bench.rounds`).
 
-The first drawn cluster, 39 nodes of 4 A100, where the threshold on rows is lowered:
+The first of these clusters, 39 nodes of 4 A100, where the threshold on rows is lowered:
 
     $ python -m tests.bench.rounds 1 rounds
       0  39 x a100-x4, 52822485 B: 20658.7 us, -1.0%, stated 11.3%
@@ -41,7 +42,7 @@ TOO_DIFFERENT = Refusal("what a few rounds add differs too much to extrapolate t
 
 
 def rounds_of_sends(question: MethodInput) -> Offer | Refusal:
-    """Offer to extrapolate large all-to-alls from their first rounds."""
+    """Offer to extrapolate a large all-to-all from its first rounds."""
     form = sends_to_all(question)
     if isinstance(form, Refusal):
         return form
@@ -49,7 +50,9 @@ def rounds_of_sends(question: MethodInput) -> Offer | Refusal:
 
 
 def sends_to_all(question: MethodInput) -> Form | Refusal:
-    """The form of sends to all that can be extrapolated from a few rounds."""
+    """The form of an all-to-all by sends that can be extrapolated from a few rounds, or a
+    refusal.
+    """
     form = written_form(question.form, question.budget)
     budget = question.budget
     if budget.is_exact:
@@ -73,21 +76,21 @@ def sends_to_all(question: MethodInput) -> Form | Refusal:
 
 
 def first_rounds(form: Form, runs: int) -> list[int]:
-    """How many rounds the first few runs of sends to all have."""
+    """The numbers of rounds of the first `runs` runs of sends to all."""
     sends = form.plans[0].transfers
     assert sends is not None
     return list(islice(send_rounds(sends, form.loop_schedule.least), runs))
 
 
 def rows_of_rounds(form: Form, rounds: int) -> float:
-    """About how many rows some rounds of sends to all have, with the fewest loops."""
+    """An estimate of the rows of `rounds` rounds of sends to all, with the fewest loops."""
     ranks = form.collective.ranks
     share = written_share(form.extent.partition)
     return ROWS_PER_SEND * form.loop_schedule.least * rounds * ranks * share
 
 
 def rows_of_first_runs(form: Form, budget: Budget, runs: int) -> list[int]:
-    """About how many rows each of the first runs has; empty if the method refuses the form."""
+    """An estimate of the rows of each of the first runs; empty if the method refuses the form."""
     if "rounds_of_sends" in budget.excluded:
         return []
     sends = sends_to_all(MethodInput(form, budget))
@@ -100,7 +103,9 @@ def rows_of_first_runs(form: Form, budget: Budget, runs: int) -> list[int]:
 def _from_first_rounds(
     bench: Bench, solver: Solver, form: Form, budget: Budget
 ) -> OneOperation | Refusal:
-    """One operation from its first rounds; each further one moves as much over every link."""
+    """The standalone operation from its first rounds; each further round moves as much over every
+    link.
+    """
     last_run: dict[int, OneOperation] = {}
 
     def seconds_of(rounds: int) -> float:
@@ -118,12 +123,12 @@ def _from_first_rounds(
     if full is None:
         return TOO_DIFFERENT
     operation = last_run[full.run]
-    # The first round is the copy of each rank's own data.
+    # The first round is the copy of each rank's own data, so it moves nothing over links.
     factor = (all_rounds - 1) / (full.run - 1)
     ends = operation.ends + (full.seconds - operation.ends.max())
     kernel = bench.launch.kernel
     rate = factor * (operation.ends.max() - kernel) / (ends.max() - kernel)
-    # Some links would have to carry more than they can: they carry less in later rounds.
+    # Some links would have to carry more than their capacity: they carry less in later rounds.
     demand = operation.use.utilisation * rate
     utilisation = np.minimum(demand, 1.0)
     kept_fraction = np.divide(utilisation, demand, out=np.ones_like(demand), where=demand > 0)
@@ -131,7 +136,7 @@ def _from_first_rounds(
         operation.use, amount=operation.use.amount * factor * kept_fraction, utilisation=utilisation
     )
     words = f"{full.run} of {all_rounds} rounds of sends"
-    # Of the last turn of the channels there may be a part only.
+    # The last batch of the channels may be a partial one.
     last_turn = sends.rounds_of_all_channels / all_rounds
     uncertainty = operation.uncertainty + full.uncertainty + last_turn + max(0.0, demand.max() - 1)
     return replace(

@@ -1,4 +1,6 @@
-"""Which rows of a task are shown in traces and explanations, and whether two tasks are the same."""
+"""The rows of a task that are shown in traces and explanations, and whether two tasks have the same
+rows.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from netsim.workloads.task import Task
 
 
 def shown_schedule(task: Task, budget: Budget = USUAL_BUDGET) -> tuple[Schedule, str]:
-    """The rows of an operation to look at, and a note which they are; empty if they are all."""
+    """The rows of an operation to show, and a note which rows these are; the note is empty if they
+    are all.
+    """
     form = form_of(task, budget)
     rows = rows_in_full(task, budget)
     if rows <= budget.max_shown_rows:
@@ -46,12 +50,14 @@ def complete_schedule(task: Task, budget: Budget = USUAL_BUDGET) -> Schedule:
 
 
 def row_count(task: Task, budget: Budget = USUAL_BUDGET) -> int:
-    """About how many rows that are."""
+    """An estimate of the number of rows of `complete_schedule`."""
     return form_of(task, budget).loop_schedule.rows()
 
 
 def written_schedule(form: Form, budget: Budget = USUAL_BUDGET) -> LoopSchedule:
-    """The rows of a form as they are written, with all loops or fewer."""
+    """The schedule of a form as methods write it, by number of loops: with representatives where
+    there are some.
+    """
     if form.task.is_nccl:
         return written_form(form, budget).loop_schedule
     for method in FOLDING_METHODS:
@@ -61,14 +67,16 @@ def written_schedule(form: Form, budget: Budget = USUAL_BUDGET) -> LoopSchedule:
     return form.loop_schedule
 
 
-# **** Equal tasks ****
+# **** Tasks with equal rows ****
 
 
 def are_same(first: Task, second: Task, budget: Budget = USUAL_BUDGET) -> bool:
-    """Whether two tasks have the same rows, of many loops by a few of them.
+    """Whether two tasks have the same rows. If they have many loops, a few of them are compared.
 
-    Rings that are extrapolated from a few hops are the same if those end at the same times: they
-    differ in copies of a rank's own data, which take as long for any number of hops."""
+    Rings that are extrapolated from a few hops count as the same if runs of a few hops end at the
+    same times: they differ in copies of a rank's own data, which take equally long for any number
+    of hops.
+    """
     forms = form_of(first, budget), form_of(second, budget)
     if all(is_extrapolated_from_hops(form, budget) for form in forms):
         min_step = budget.thresholds.hop_distance
@@ -86,14 +94,14 @@ def are_same(first: Task, second: Task, budget: Budget = USUAL_BUDGET) -> bool:
 
 
 def _ends_of_hops(form: Form, hops: int, budget: Budget) -> Floats:
-    """When every rank is done, if chunks travel a number of hops."""
+    """By rank, its finish time in seconds if chunks travel `hops` hops."""
     bench = Bench(form.topology, form.task.gpus)
     shorter = form.without_empty_chunks[0].with_distance(hops)
     return bench.standalone(written_schedule(shorter, budget).schedule()).first
 
 
 def has_same_rows(first: Schedule, second: Schedule) -> bool:
-    """Whether two schedules are equal in all that their time follows from."""
+    """Whether two schedules are equal in everything that determines their time."""
     if first.styles != second.styles or first.lags != second.lags or len(first) != len(second):
         return False
     columns = zip(

@@ -1,8 +1,8 @@
 """Sketches of textbook algorithms: which of their lanes are equal on a topology.
 
-An algorithm is sketched first, with a hop for each message but no rows. From the classes of equal
-lanes of the sketch follows which lanes are written. `lockstep.py`, `long_rings.py` and
-`representatives.py` ask a sketch in turn; answers are remembered with the topology, so that other
+An algorithm is sketched first, with a hop for each message but no rows. The classes of equal lanes
+of the sketch decide which lanes are written. `lockstep.py`, `long_rings.py` and
+`representatives.py` use the same sketch; its results are cached with the topology, so that other
 sizes share them.
 """
 
@@ -48,19 +48,22 @@ class AlgorithmSketch:
 
     @property
     def full(self) -> int:
-        """The number of rows if every lane is written."""
+        """The number of rows of the schedule if every lane is written."""
         return int(self.sketch.rows.sum()) + self.task.collective.ranks
 
     def is_long(self, rows: int) -> bool:
-        """Whether it is rings of at least `rows` rows, whose later steps can be computed."""
+        """Whether the algorithm has rings whose later steps can be computed, and at least `rows`
+        rows.
+        """
         name = self.task.collective.name
         return (name, self.task.algorithm) in LONG_RINGS and self.full >= rows
 
     def representatives(self, max_rounds: int = MAX_ROUNDS) -> RepresentativeWriter | None:
-        """A writer of one lane for each class of equal ones.
+        """A writer that writes one lane of each class of equal lanes.
 
-        None if classes are not found in `max_rounds` rounds of refinement, or have one member
-        each."""
+        None if the classes are not found in `max_rounds` rounds of refinement, or if each has one
+        member.
+        """
         key = (*self.key, max_rounds)
         return self._answers.of(key, lambda: self._representatives(max_rounds))
 
@@ -80,9 +83,11 @@ class AlgorithmSketch:
         return steps if steps.spread <= max_spread * seconds_of_steps else None
 
     def long_rings(self) -> LongRings | str:
-        """The first steps of long rings and what follows from them, or why nothing does.
+        """The first steps of long rings, from which the others follow; or the reason why they do
+        not.
 
-        The last answer is remembered; the reason why nothing follows holds at any size."""
+        The last result is cached. A reason holds at any size, so it is cached for all sizes.
+        """
         task = self.task
         last = self._answers.of("last long rings", lambda: Memo(1))
 
@@ -101,19 +106,20 @@ class AlgorithmSketch:
         return answer
 
     def rows(self, writer: RepresentativeWriter) -> int:
-        """The number of rows if one lane of each class is written."""
+        """The number of rows of the schedule if one lane of each class is written."""
         written = self.sketch.rows[different(writer.first)]
         return int(written.sum()) + self.task.collective.ranks
 
     def path_count(self, writer: RepresentativeWriter | None) -> int:
-        """The number of pairs of ranks between which rows go, of all lanes or of one of each
-        class."""
+        """The number of messages in the sketch, an upper bound of the number of paths: those of all
+        lanes, or with a `writer` those of the lanes that it writes.
+        """
         sources = np.concatenate([hops.src for hops in self.skeleton.hops])
         return len(sources if writer is None else writer.written(sources))
 
     @property
     def _answers(self) -> Memo:
-        """Results that are cached with the topology, for all textbook algorithms on it."""
+        """The cached results of all textbook algorithms on the topology."""
         return self.task.topology.memo.of("textbook algorithms", Memo)
 
     @property
@@ -125,6 +131,9 @@ class AlgorithmSketch:
         return find_lockstep(besides, self.sketch.steps(), self._placement)
 
     def _representatives(self, max_rounds: int) -> RepresentativeWriter | None:
+        """A writer that writes one lane of each class; None if classes are not found in
+        `max_rounds` rounds or have one member each.
+        """
         checks = self.sketch.checks(_launch_order(self.task))
         partition = find_partition(self.skeleton, self._placement, checks, max_rounds)
         if partition is None:
@@ -135,7 +144,7 @@ class AlgorithmSketch:
 
 @cached_per_object
 def sketched(form: Form) -> AlgorithmSketch | None:
-    """The sketch of a textbook algorithm; None if it has no classes of equal lanes."""
+    """The sketch of a textbook algorithm; None if it cannot have classes of equal lanes."""
     task = form.task
     collective = task.collective
     algorithm = task.algorithm
@@ -158,18 +167,18 @@ def sketched(form: Form) -> AlgorithmSketch | None:
 
 
 def _launch_order(task: Task) -> NDArray[np.int64]:
-    """The place of each rank among those that one process launches."""
+    """By rank, its position among the ranks that one process launches one after the other."""
     return np.arange(task.collective.ranks) % task.gpus_per_process
 
 
 def writer_of(partition: Partition) -> RepresentativeWriter:
-    """A writer of one lane for each class of blocks."""
+    """A writer that writes one lane of each class of blocks."""
     lanes = equal_members(partition.block.astype(np.uint64))
     return RepresentativeWriter(partition.fold, lanes.first, lanes.count)
 
 
 def why_in_full(form: Form) -> str:
-    """Why few ranks are equal, for the end of a message; empty if that is not known."""
+    """The reason why few ranks are equal, for the end of a message; empty if that is not known."""
     collective = form.collective
     if not form.may_fold:
         reason = "fold is off, or there are several communicators"

@@ -1,13 +1,13 @@
-"""The time of a task: one method after the other is asked, and the first that can give it does.
+"""The time of a task: methods are asked one after the other, and the first that can time it does.
 
-`solve` is the only way to a time: cells, training steps, explanations and reports call it. Other
-questions about a task (does it fit, what is shown of it) are in `extent/fit.py` and
-`extent/shown.py`; they ask the same methods for offers and simulate nothing.
+`solve` is the only source of times: cells, training steps, explanations and reports call it. Other
+questions about a task (does it fit, what is shown of it) are answered in `extent/fit.py` and
+`extent/shown.py`, which ask the same methods for offers and simulate nothing.
 
-First one operation is found from an idle cluster, exactly or within a stated error; then the time
-of all operations that are timed back to back. A method that is exact comes before the others of its
-kind unless it would take much longer; each says in its file what it assumes, how that is checked,
-and what error it states.
+First the time of one operation from an idle cluster is found, exactly or within a stated error;
+then the time of all operations that are timed back to back. An exact method comes before the others
+of its kind unless it would take much longer. The file of each method says what it assumes, how that
+is checked, and what error it states.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def solve(
 ) -> Result:
     """The time of a task within a budget.
 
-    Raises an InputError if no method can give it, with what would fit."""
+    An InputError says what would fit if no method can time the task. `progress` is called while a
+    simulation runs.
+    """
     return solve_form(form_of(task, budget), budget, engine, progress)
 
 
@@ -71,7 +73,7 @@ def solve_form(
     engine: str = "auto",
     progress: Progress | None = None,
 ) -> Result:
-    """The time of a task in a form in which it may be simulated."""
+    """The time of a form of a task; `solve` calls it with the form that the budget allows."""
     bench = Bench(form.topology, form.task.gpus, form.task.launch, engine, progress)
     solution = _Solution(bench)
     try:
@@ -85,27 +87,28 @@ def solve_form(
 class _Solution:
     """The search for the time of one form, with the decisions so far.
 
-    A method that times another form of the task is given another search, whose decisions are not
-    printed."""
+    A method that times another form of the task gets another search, whose decisions are not
+    printed.
+    """
 
     bench: Bench
     decisions: list[Decision] = field(default_factory=list)
 
     def time_of(self, question: MethodInput) -> Result:
-        """The time of a form."""
+        """The result for a form."""
         answer = self._first_answer(question, METHODS_OF_ONE_OPERATION)
         if isinstance(answer, Result):
             return answer
         return self.back_to_back(replace(question, standalone=answer))
 
     def one_operation(self, question: MethodInput) -> OneOperation:
-        """One operation of a form."""
+        """The standalone operation of a form."""
         answer = self._first_answer(question, METHODS_OF_ONE_OPERATION)
         assert isinstance(answer, OneOperation)
         return answer
 
     def back_to_back(self, question: MethodInput) -> Result:
-        """The time of a form of which one operation is given."""
+        """The result for a form whose standalone operation is known."""
         answer = self._first_answer(question, METHODS_OF_OPERATIONS)
         assert isinstance(answer, Result)
         return answer
@@ -113,7 +116,9 @@ class _Solution:
     def _first_answer(
         self, question: MethodInput, methods: Sequence[Method]
     ) -> OneOperation | Result:
-        """What the first method answers that can; within wider limits if none does."""
+        """The answer of the first method that does not refuse. If all refuse, they are asked again
+        with a budget without limits for one operation.
+        """
         for budget in (question.budget, question.budget.in_full):
             for method in methods:
                 if method.__name__ in budget.excluded:
@@ -125,13 +130,16 @@ class _Solution:
         raise InputError(fit.why_no_method(question.form, question.budget, self.decisions))
 
     def _answer(self, method: Method, question: MethodInput) -> OneOperation | Result | Refusal:
+        """The answer of a method: its refusal, or the result of running its offer."""
         offer = method(question)
         if isinstance(offer, Offer):
             return offer.run(self.bench, _Solution(self.bench))
         return offer
 
     def _note(self, method: Method, answer: OneOperation | Result | Refusal) -> None:
-        """Add what a method answered to the decisions; an equal refusal is not repeated."""
+        """Add the answer of a method to the decisions; a refusal for the same reason is not
+        repeated.
+        """
         name = method.__name__.replace("_", " ")
         if isinstance(answer, Refusal):
             decision = Decision(name, False, answer.words)
@@ -142,7 +150,7 @@ class _Solution:
 
 
 def _reason(answer: OneOperation | Result) -> str:
-    """What a method that was taken simulated, and within which error."""
+    """What a method that was taken has simulated, and its error, in words."""
     program = answer.run.program if isinstance(answer, OneOperation) else answer.program
     rows = f"{len(program):,} rows"
     if not answer.approximation:

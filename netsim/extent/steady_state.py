@@ -1,9 +1,9 @@
-"""Steady states: increments of loops, hops or operations that are the same again and again.
+"""Steady states: loops, hops or operations that each add the same time.
 
-What further loops, hops or operations add is found by simulating a few in full: no closed form is
-assumed, and how far the answer can be wrong is part of it. Between runs, increments are compared
-(`extrapolate_increments`, `extrapolate_rate`); within one run, everything that is under way is
-compared with what was under way some loops before (`find_recurrence`).
+What further loops, hops or operations add is found by simulating a few: no closed form is assumed,
+and every result states its error. Between runs, increments are compared (`extrapolate_increments`,
+`extrapolate_rate`); within one run, all rows under way are compared with those that were under way
+some loops before (`find_recurrence`).
 
 >>> extrapolate_increments({4: 9.0, 8: 17.0, 6: 13.0}.__getitem__, 100, [(4, 8), (4, 6)]).seconds
 201.0
@@ -35,10 +35,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class ExtrapolatedEnds:
-    """When ranks or channels end, in seconds.
+    """Finish times of ranks or channels, in seconds.
 
-    `uncertainty` is the largest relative error of the last end; `words` say how the ends were found
-    if loops do not recur.
+    `uncertainty` is the largest relative error of the last one; `words` say how they were found if
+    loops do not recur.
     """
 
     ends: Floats
@@ -47,7 +47,7 @@ class ExtrapolatedEnds:
 
     @property
     def seconds(self) -> float:
-        """The end of the last rank or channel."""
+        """The last finish time, in seconds."""
         return float(self.ends.max())
 
 
@@ -57,10 +57,18 @@ def extrapolate_increments(
     pairs: Sequence[tuple[int, int]],
     tolerance: float = AGREE,
 ) -> ExtrapolatedEnds | None:
-    """The ends of `n` loops, hops or operations, if one more adds the same in all `pairs` of runs.
+    """The finish times of `n` loops, hops or operations, if each adds the same in all `pairs` of
+    runs.
 
-    The first pair ends with the longest run. Each pair is a verdict on the others at another phase.
-    None if increments differ by more than `tolerance`, relative to the largest one."""
+    Args:
+        ends_of: returns the finish times of a run with a number of loops, hops or operations.
+        n: the number to extrapolate to.
+        pairs: (shorter, longer) numbers of runs; the first pair ends with the longest run. Pairs
+            that end at another phase of a period check the others.
+        tolerance: the largest difference of increments, relative to the largest one.
+
+    None if increments differ by more.
+    """
     ends = {k: np.atleast_1d(np.asarray(ends_of(k), np.float64)) for k in set(chain(*pairs))}
     lengths = np.array([last - first for first, last in pairs])
     added = np.stack([(ends[last] - ends[first]) / (last - first) for first, last in pairs])
@@ -78,12 +86,13 @@ def extrapolate_increments(
 def extrapolate_rate(
     ends_of: Callable[[int], Floats], n: int, last: int, tolerance: float, need: float = 0.0
 ) -> ExtrapolatedEnds | None:
-    """Extrapolate end times (s) to `n` loops from runs of `last`, half and a quarter as many loops.
+    """Extrapolate finish times (s) to `n` loops from runs of `last`, half and a quarter as many
+    loops.
 
     The rank or channel that ends last must take the same time for each loop from half of `last` on:
-    `need` seconds, which the busiest link needs for a loop; or, without it, as much as from a
-    quarter to half of `last`. None if it takes more or less by the fraction `tolerance`, or if the
-    loops delay another rank or channel by more than that one.
+    `need` seconds, which the busiest link needs for a loop; or, if `need` is 0, the time of a loop
+    from a quarter to half of `last`. None if it takes more or less by the fraction `tolerance`, or
+    if the loops delay another rank or channel by more than that one.
     """
     ends = ends_of(last)
     half = ends_of(last // 2)
@@ -100,10 +109,11 @@ def extrapolate_rate(
 
 
 def later_ends(ends: Floats, added: Floats, spread: float) -> ExtrapolatedEnds | None:
-    """End times that are `added` seconds later; the fraction `spread` of `added` is their error.
+    """Finish times that are `added` seconds later than `ends`; their error is the fraction `spread`
+    of `added`.
 
-    None if another rank or channel becomes the last one: how they then slow each other has not been
-    simulated.
+    None if another rank or channel becomes the last one: how these would then slow each other has
+    not been simulated.
     """
     later = ends + added
     latest = float(later[ends.argmax()])
@@ -126,10 +136,12 @@ Number = TypeVar("Number", bound=np.generic)
 
 @dataclass(frozen=True, slots=True)
 class LoopLane:
-    """Rows that a channel repeats loop after loop, `size` of them in each.
+    """The rows of a channel's loops, which are consecutive in a schedule; each loop has `size`
+    rows.
 
     `begin` is the first row of the channel, which may lie before the first whole loop; `end` is the
-    row after the last loop."""
+    row after the last loop.
+    """
 
     begin: int
     end: int
@@ -137,24 +149,27 @@ class LoopLane:
 
     @property
     def loops(self) -> int:
-        """The number of whole loops, counted from the last one."""
+        """The number of whole loops, counted backwards from the end of the lane."""
         return (self.end - self.begin) // self.size
 
     def by_loop(self, column: NDArray[Number]) -> NDArray[Number]:
-        """The values of a column for the rows of all loops: by loop, then by row."""
+        """The entries of `column` (by row of the schedule) for all loops, as an array [loop, row in
+        the loop].
+        """
         return column[self.end - self.loops * self.size : self.end].reshape(-1, self.size)
 
     def before_loops(self, column: NDArray[Number]) -> NDArray[Number]:
-        """The values of a column for rows before the first whole loop."""
+        """The entries of `column` for rows before the first whole loop."""
         return column[self.begin : self.end - self.loops * self.size]
 
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """A steady state: the same rows start and end again `loops` loops later, after `seconds`.
+    """A steady state within a run: the same rows start and end again `loops` loops later.
 
-    `spread` is how far the times of rows differ from that, as a fraction of `seconds`. The last
-    loops begin `until` seconds after the start of the simulation.
+    - `seconds`: how much later.
+    - `spread`: how far the times of rows differ from that, as a fraction of `seconds`.
+    - `until`: when the last loops begin, in seconds since the start of the simulation.
     """
 
     loops: int
@@ -185,15 +200,17 @@ def lanes_of(schedule: Schedule, short: Schedule, loops: int) -> list[LoopLane] 
 
 
 def _edges(schedule: Schedule) -> list[int]:
-    """The numbers of the rows at which the channel changes, or marks begin or end; with 0 and the
-    end.
+    """The rows at which the channel changes, or marks begin or end; with 0 and the number
+    of rows.
     """
     key = schedule.style_column("channel").astype(np.int64) * 2 + (schedule.kind == MARK)
     return [0, *(np.flatnonzero(np.diff(key)) + 1).tolist(), len(schedule)]
 
 
 def _repeats(schedule: Schedule, lane: LoopLane) -> bool:
-    """Whether the last two loops have the same rows, which wait for equally many others."""
+    """Whether the last two loops have rows with the same endpoints and the same numbers of
+    dependencies.
+    """
     waits = np.diff(schedule.dep_ptr)
     return all(
         len(table) > 1 and bool((table[-2:] == table[-2]).all())
@@ -204,7 +221,9 @@ def _repeats(schedule: Schedule, lane: LoopLane) -> bool:
 def find_recurrence(
     program: Program, timeline: Timeline, lanes: Sequence[LoopLane]
 ) -> Recurrence | None:
-    """The steady state that a run has reached before its last loops begin; None if it has none."""
+    """The steady state that a run has reached before its last loops begin; None if it has reached
+    none.
+    """
     run = _Run(program, timeline, lanes)
     fewest_loops = min(lane.loops for lane in lanes)
     for period in range(1, min((fewest_loops - 2) // 2, LONGEST_PERIOD) + 1):
@@ -215,22 +234,24 @@ def find_recurrence(
 
 
 class _Run:
-    """A run whose rows are compared with those of earlier loops."""
+    """The start and finish times of a run, to be compared with those of earlier loops."""
 
     def __init__(self, program: Program, timeline: Timeline, lanes: Sequence[LoopLane]) -> None:
         self.lanes = lanes
         self.start = timeline.start
         self.end = timeline.end
         self.until = min(float(lane.by_loop(self.start)[-1].min()) for lane in lanes)
-        # A row that ended longer ago than this can no longer delay another row; a row that has not
-        # ended began within this time.
+        # A row that ended longer ago than this can no longer delay another row, and a row that has
+        # not ended began within this time.
         longest = max(float((self.end - self.start)[lane.begin : lane.end].max()) for lane in lanes)
         lags = float(program.lag_seconds.max(initial=0.0))
         self.memory = longest + lags + float(program.path_latency.max(initial=0.0))
 
     def recurs(self, period: int) -> Recurrence | None:
-        """The steady state, if rows that ended recently started and ended equally much later than
-        the same rows `period` loops before; else None.
+        """The steady state with a period of `period` loops, or None.
+
+        Rows that ended recently must have started and ended by the same time later than the same
+        rows `period` loops before.
         """
         seconds = self._seconds_of_period(period)
         since = self.until - max(self.memory, FEWEST_PERIODS * seconds)
@@ -252,10 +273,10 @@ class _Run:
         return Recurrence(period, seconds, (high - low) / seconds, self.until)
 
     def _is_same_state(self, lane: LoopLane, period: int, seconds: float, since: float) -> bool:
-        """Whether the rows that are over, under way and not yet started are the same as `period`
-        loops and `seconds` before.
+        """Whether the sets of rows that have ended, are under way, and have not started are the
+        same as `period` loops and `seconds` before.
 
-        Compared are the rows that had ended by `since`, and those that had not by `until`.
+        The rows that had ended by `since` and those that had not ended by `until` are compared.
         """
         tolerance = AGREE * seconds
         ends = lane.by_loop(self.end)
@@ -274,10 +295,10 @@ class _Run:
         )
 
     def _seconds_of_period(self, period: int) -> float:
-        """The seconds by which `period` loops delay a row, if this is a steady state.
+        """The seconds by which a row ends later than the same row `period` loops before, if this is
+        a steady state.
 
-        Measured at the row that ends last before the last loops begin: its end, less the end of the
-        same row `period` loops before.
+        They are measured at the row that ends last before the last loops begin.
         """
         ends = self.lanes[0].by_loop(self.end)
         now = np.where(ends[period:-1] <= self.until, ends[period:-1], -np.inf)
@@ -293,8 +314,9 @@ def extrapolate_overlap(overlaps: dict[int, float], loops: int) -> tuple[float, 
     """How much more operations overlap with all loops than with the most that were simulated, and
     the error of that, both in seconds.
 
-    `overlaps` has the seconds of overlap by the number of loops. Further loops add as much as
-    between the last two runs; the error is the larger of the last two slopes."""
+    `overlaps` has the seconds of overlap by the number of loops. Each further loop adds what a loop
+    adds between the last two runs; the error takes the larger of the last two slopes.
+    """
     lengths = sorted(overlaps)
     slopes = [
         (overlaps[longer] - overlaps[shorter]) / (longer - shorter)

@@ -1,21 +1,23 @@
-"""Many grouped sends that meet: rates are solved once for all that changes within a short time.
+r"""Method for many grouped sends that share links: rates are solved once for all changes within a
+short time.
 
-Where paths of grouped sends meet at random, every send that begins or ends changes the rates of
-all, and no two are equal. Solving the rates at each of these events takes most of the time. Here
-they are solved once for all that begins or ends within a short time, an instant: what ends later
-than the instant begins draws a little more than there is, what begins later a little less, and
-the two make up for each other. Rows still begin and end at times of their own.
+Where paths of grouped sends share links at random, every send that begins or ends changes the rates
+of all, and no two are equal. Solving the rates at each of these events takes most of the time. Here
+they are solved once for all that begins or ends within a short time, an instant. Rows that end
+within the instant keep their rate too long, and rows that begin within it get theirs too late; both
+effects cancel on average. Rows still begin and end at times of their own.
 
-The width is a fraction of what the busiest link needs, and grows with the number of rows. Of
-more than two million rows the first loops are simulated; each further loop takes what the
-busiest link needs for it.
+The width of an instant is a fraction of the time that the busiest link needs, and grows with the
+number of rows. If there are more than two million rows, the first loops are simulated; each further
+loop takes the time that the busiest link needs for it.
 
-How that is checked, and the error: the same rows are simulated with instants twice and four
-times as wide. Three times what the former change is stated, or half of that for the latter, and
-four widths at least. If that is over 20 %, instants are halved, up to six times. If the first
-loops took longer than the busiest link, the further ones may do so again, which is stated, too.
+How that is checked, and the error: the same rows are simulated with instants twice and four times
+as wide. The stated error is three times the difference to the former, or 1.5 times that to the
+latter, and at least four widths. If that is over 20 %, instants are halved, up to six times. If the
+first loops took longer than the busiest link needs, the further ones may do so again, which is
+added to the error.
 
-    $ netsim expect dgx-h100 alltoall --nodes 64 --fabric leaf-spine --transport roce \\
+    $ netsim expect dgx-h100 alltoall --nodes 64 --fabric leaf-spine --transport roce \
           --set cluster.fabric.oversubscription=2 --sizes 64M --verbose
     alltoall of 64 MiB: wide instants: taken: 2 of 2 loops, rates solved anew every 30.61 us:
         1,589,248 rows, within 3.75%
@@ -50,7 +52,7 @@ ERROR_BY_FOURFOLD_WIDTH = 1.5
 
 
 def wide_instants(question: MethodInput) -> Offer | Refusal:
-    """Offer to solve the rates of many grouped sends once for each short time."""
+    """Offer to solve the rates of many grouped sends once for each instant."""
     form = written_form(question.form, question.budget)
     budget = question.budget
     thresholds = budget.thresholds
@@ -74,8 +76,11 @@ def wide_instants(question: MethodInput) -> Offer | Refusal:
 
 
 def loops_in_wide_instants(form: Form, budget: Budget, rows_per_loop: float) -> int | None:
-    """About how many loops the method simulates, if a loop has some rows; None if it refuses the
-    form. It writes nothing, unlike the method itself."""
+    """An estimate of the number of loops that this method simulates; None if it refuses the form.
+
+    Unlike the method itself, the estimate writes no schedule. `rows_per_loop` is an estimate as
+    well.
+    """
     thresholds = budget.thresholds
     schedules = form.loop_schedule
     has_sends = any(plan.transfers is not None for plan in form.plans)
@@ -95,10 +100,11 @@ def loops_in_wide_instants(form: Form, budget: Budget, rows_per_loop: float) -> 
 def _in_wide_instants(
     bench: Bench, schedules: LoopSchedule, budget: Budget
 ) -> OneOperation | Refusal:
-    """One operation from its first loops.
+    """The standalone operation from its first loops.
 
-    Each further loop takes what the busiest link needs for it, or longer by the same factor as the
-    first ones did. Instants are halved as long as the error that they state is large."""
+    Each further loop takes the time that the busiest link needs for it. Instants are halved as long
+    as the error that they state is large.
+    """
     thresholds = budget.thresholds
     loops_of_rows = thresholds.rows_of_wide_instants * schedules.least // len(schedules.shortest)
     loops = min(schedules.loops, max(schedules.least, loops_of_rows))
@@ -133,7 +139,7 @@ def _in_wide_instants(
         timeline = run.simulator.timeline(instant=instant)
     ends = ends_of(program, timeline) + bench.launch.kernel
     run = replace(run, timeline=timeline, ends=ends)
-    # What the first loops took longer than the busiest link, the further ones may take again.
+    # If the first loops took longer than the busiest link needs, the further ones may do so again.
     error += max(0.0, seconds - need) * (need_of_all / need - 1)
     further_seconds = need_of_all - need
     all_seconds = seconds + need_of_all - need

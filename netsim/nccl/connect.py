@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
-from netsim.collectives.forest import parents, twin_names
+from netsim.collectives.forest import names_in_second_tree, parents
 from netsim.nccl.communicator import BALANCED_TREE, SPLIT_TREE, ChannelGraph
 from netsim.nccl.environment import Settings
 from netsim.nccl.facts import Facts
@@ -164,7 +164,7 @@ def double_binary_tree(n_nodes: int) -> tuple[tuple[NodePlace, ...], tuple[NodeP
     for node, parent in enumerate(up[1:], 1):
         down[parent][node > parent] = node
     first = tuple(NodePlace(one, (low, high)) for one, (low, high) in zip(up, down, strict=True))
-    name = [*twin_names(n_nodes), -1]
+    name = [*names_in_second_tree(n_nodes), -1]
     twins = {
         name[node]: NodePlace(name[one.up], (name[one.down[0]], name[one.down[1]]))
         for node, one in enumerate(first)

@@ -211,10 +211,9 @@ def _next_coloring(
 def _first_coloring(skeleton: Skeleton, placement: Placement) -> Coloring:
     """Return the colors before refinement, from the properties of each member alone.
 
-    These are the kind of a block, the capacities of a rank's GPU and the rank's place in the launch
-    order (`Skeleton.turn`), and the bandwidth of a link, its changes in time and the kinds of its
-    endpoints.
-    """
+    These are the kind of a block, the capacities of a rank's GPU and what else distinguishes it
+    (`Skeleton.rank_kind`), and the bandwidth of a link, its changes in time and the kinds of its
+    endpoints."""
     topology, links = placement.topology, placement.topology.links
     kinds = topology.node_kinds.astype(np.uint64)
     # Links may share a resource, as the first links of the routes of a multicast do; they have its
@@ -225,7 +224,7 @@ def _first_coloring(skeleton: Skeleton, placement: Placement) -> Coloring:
         change = _mix(_bits(np.array([when, bandwidth])))
         changed = slice(link, link + 1)
         wires[changed] = mixed(wires[changed] + change[:1] * STEP + change[1:])
-    ranks = mixed(skeleton.turn.astype(np.uint64))
+    ranks = mixed(skeleton.rank_kind.astype(np.uint64))
     for name in sorted(topology.capacities):
         ranks = _mix(ranks, _bits(topology.capacities[name][placement.device]))
     blocks = _mix(skeleton.kind.astype(np.uint64))

@@ -1,7 +1,8 @@
 """The Builder: writes a Schedule, many rows at a time.
 
-It keeps equal styles, pieces, lags and groups once, and refuses a dependency on a row that does not
-come earlier. It knows nothing of collectives."""
+It stores each distinct style, lag and group once, and refuses a dependency on a row that does not
+come earlier. It knows nothing of collectives.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ class Builder:
         return self._rows
 
     def style(self, style: schedule.Style) -> int:
-        """The number of a style, which is a new one the first time that it is asked for."""
+        """The number of a style; a style that is equal to an earlier one gets the same number."""
         if not 0 <= style.collective < len(self.collectives):
             raise ValueError(f"collective: expected 0..{len(self.collectives) - 1}, got {style}")
         self._grouped |= style.kind in (schedule.MULTICAST, schedule.SWITCH_REDUCE)
@@ -83,11 +84,13 @@ class Builder:
         return tuple(self._styles)
 
     def lag(self, lag: schedule.Lag) -> int:
-        """The number of a lag, which is a new one the first time that it is asked for."""
+        """The number of a lag; a lag that is equal to an earlier one gets the same number."""
         return self._lags.setdefault(lag, len(self._lags))
 
     def group(self, ranks: Sequence[int]) -> int:
-        """The number of a group of ranks, for a multicast or an in-switch reduction."""
+        """The number of a group of ranks, to be used as `dst` of a multicast or `src` of an
+        in-switch reduction.
+        """
         members = tuple(int(rank) for rank in ranks)
         if not members or len(set(members)) < len(members):
             raise ValueError(f"group: expected different ranks, got {members}")
@@ -102,10 +105,13 @@ class Builder:
         dst_offset: ArrayLike | None = None,
         own_offset: ArrayLike | None = None,
     ) -> Rows:
-        """The numbers of new pieces of data, in elements.
+        """Add pieces of data; return their numbers. Offsets and counts are in elements.
 
-        `dst_offset` is `src_offset` unless stated. `own_offset` is where the receiver's own input
-        lies for a fused receive-reduce; it is `dst_offset` unless stated.
+        - `count`: elements of each piece.
+        - `src_offset`: where it begins in the source buffer.
+        - `dst_offset`: where it begins in the destination buffer (default: `src_offset`).
+        - `own_offset`: for a fused receive-reduce (REDUCE_INPUT), where the elements of the
+          receiver's own input begin that are added (default: `dst_offset`).
         """
         dst = src_offset if dst_offset is None else dst_offset
         input_offset = dst if own_offset is None else own_offset
@@ -119,7 +125,7 @@ class Builder:
         return self._add_pieces(table, amounts)
 
     def work(self, seconds: ArrayLike) -> Rows:
-        """The numbers of new pieces of work, in seconds, for compute rows."""
+        """Add pieces of work for compute rows, in seconds; return their numbers."""
         amounts = np.atleast_1d(np.asarray(seconds, np.float64))
         if not ((amounts >= 0) & np.isfinite(amounts)).all():
             raise ValueError("work: expected finite seconds from 0 up")
@@ -146,15 +152,17 @@ class Builder:
         after: Sequence[After] = (),
         joins: Joins | None = None,
     ) -> Rows:
-        """Append rows (arrays broadcast against each other) and return their numbers.
+        """Append rows (arrays broadcast against each other); return their numbers.
 
         - `style`: a Style or numbers from `style()`.
+        - `src`, `dst`: source and destination ranks, or numbers from `group()`.
         - `piece`: numbers from `pieces()` or `work()`.
         - `step`: a label for messages and traces.
-        - `after`: entries of one earlier row for every new row (-1: none) and the lag: ARRIVED if
-          the new row reads what the earlier one sent, IN_ORDER if the sender has to be done.
-        - `joins`: any number of earlier rows instead, in CSR form: pointers, rows, and one lag or
-          the numbers of lags. Row i waits for rows[pointers[i]:pointers[i + 1]].
+        - `after`: (rows, lag) pairs. `rows` has for every new row one earlier row that it waits for
+          (-1: none). The lag is ARRIVED if the new row reads what the earlier one has sent,
+          IN_ORDER if only the sender must be done.
+        - `joins`: in place of `after`, any number of earlier rows in CSR form: (pointers, rows, lag
+          or numbers of lags). New row i waits for rows[pointers[i]:pointers[i + 1]].
         """
         number = self.style(style) if isinstance(style, schedule.Style) else style
         columns = [np.asarray(values, np.int32) for values in (number, src, dst, piece, step)]
@@ -181,13 +189,19 @@ class Builder:
         joins: Joins | None = None,
         style: schedule.Style = schedule.Style(kind=schedule.MARK),  # noqa: B008  (a frozen value)
     ) -> Rows:
-        """Append rows without work: starts, arrivals, joins."""
+        """Append marks (rows without work, such as starts, arrivals and joins) of ranks; return
+        their numbers.
+
+        `step`, `after` and `joins` are those of `rows`.
+        """
         if self._no_piece is None:
             self._no_piece = int(self.pieces(0)[0])
         return self.rows(style, rank, rank, self._no_piece, step=step, after=after, joins=joins)
 
     def release(self, rows: ArrayLike, seconds: ArrayLike) -> None:
-        """Let rows start no earlier than these times, in seconds from the start."""
+        """Let each of `rows` start no earlier than the time in `seconds` from the start of the
+        simulation.
+        """
         which, when = np.broadcast_arrays(
             np.atleast_1d(np.asarray(rows, np.int32)), np.asarray(seconds, np.float64)
         )
@@ -198,7 +212,7 @@ class Builder:
         self._releases.append((which.copy(), when.astype(np.float64)))
 
     def finish(self) -> schedule.Schedule:
-        """The Schedule of everything that was appended."""
+        """The Schedule of all rows that were appended. The Builder cannot be used afterwards."""
         columns = [_join([block[k] for block in self._columns], np.int32) for k in range(5)]
         self._columns.clear()
         ptr = np.broadcast_to(np.int32(0), self._rows + 1)
@@ -234,6 +248,9 @@ class Builder:
         )
 
     def _finished_releases(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """The rows that are released at a time, and the latest of the times stated for each, in
+        seconds.
+        """
         rows = _join([r for r, _ in self._releases], np.int32)
         times = _join([t for _, t in self._releases], np.float64)
         which, place = np.unique(rows, return_inverse=True)
@@ -244,6 +261,9 @@ class Builder:
     def _after(
         self, after: Sequence[After], size: int
     ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int16]]:
+        """The dependencies of `size` new rows from `after`: their number by row, the earlier rows,
+        and the numbers of lags.
+        """
         if not after:
             return np.zeros(size, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int16)
         rows = np.empty((size, len(after)), np.int32)
@@ -262,6 +282,7 @@ class Builder:
     def _joins(
         self, joins: Joins, size: int
     ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int16]]:
+        """The same from `joins`."""
         ptr = np.asarray(joins[0], np.int64)
         rows = np.asarray(joins[1], np.int32)
         if len(ptr) != size + 1 or ptr[0] != 0 or ptr[-1] != len(rows):
@@ -273,6 +294,7 @@ class Builder:
         return np.diff(ptr).astype(np.int32), rows, lags
 
     def _check(self, block: tuple[NDArray[np.int32], ...]) -> None:
+        """Raise a ValueError if styles, ranks or pieces of new rows do not exist."""
         style, src, dst, piece, _ = block
         limits = (len(self._styles), self.ranks, self.ranks, self._piece_count)
         if self._grouped:
@@ -287,6 +309,9 @@ class Builder:
     def _check_order(
         deps: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int16]], first: int
     ) -> None:
+        """Raise a ValueError if a new row, numbered from `first` on, depends on a row that does not
+        come earlier.
+        """
         counts, rows, _ = deps
         if not rows.size:
             return
@@ -302,6 +327,9 @@ class Builder:
 
 
 def _not_earlier(counts: Rows, rows: Rows, first: int) -> NDArray[np.int64]:
+    """The positions in `rows` of dependencies on rows that do not come earlier than the row that
+    has them.
+    """
     mean_count = len(rows) // len(counts)
     owner = np.arange(first, first + len(counts), dtype=np.int32)
     if (counts == mean_count).all():
@@ -312,8 +340,9 @@ def _not_earlier(counts: Rows, rows: Rows, first: int) -> NDArray[np.int64]:
 def compute_style(**attributes: Any) -> schedule.Style:
     """The style of a compute row, with further attributes of a Style.
 
-    It is seconds of work on the SMs of one GPU, at most one a second. Its tiny share yields to
-    communication: channels keep the SMs that they hold, and compute gets the rest.
+    The row's amount is seconds of work on the SMs of one GPU, of which at most one second is done
+    in a second. Its share is so small that communication comes first: channels keep the SMs that
+    they hold, and computing gets the rest.
 
     >>> compute_style(stream="compute").cap
     1.0
@@ -322,7 +351,7 @@ def compute_style(**attributes: Any) -> schedule.Style:
 
 
 def _join(blocks: list[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
-    """One column of all blocks. A single block is returned as it is: it may repeat one value."""
+    """One column of all blocks. A single block is returned as it is, without a copy."""
     if len(blocks) == 1:
         return blocks[0]
     return np.concatenate([np.zeros(0, dtype), *blocks])

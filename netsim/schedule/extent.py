@@ -1,9 +1,9 @@
 """How much of a collective is written as rows of a schedule.
 
-Writers of schedules take an `Extent`; the decisions about the collective (its size, NCCL's
-plan) are the same for every extent. `netsim/extent/` chooses it. How many operations are simulated
-back to back, and within which time changes of rates are solved together, is said to the engine
-(`extent/engine_runs.py`), because it changes no row.
+Functions that write schedules take an `Extent`; it does not change the decisions about the
+collective (its size, NCCL's plan). `netsim/extent/` chooses it. How many operations are simulated
+back to back, and in which instants rates are solved together, is no part of it, as it changes no
+row; `extent/engine_runs.py` passes that to the engine.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from netsim.schedule.partition import Fold, Partition
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Extent:
-    """How much of a collective is written. `Extent()` is all of it.
+    """How much of a collective is written as rows. `Extent()` is all of it.
 
     >>> Extent().fold is None
     True

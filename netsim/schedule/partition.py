@@ -1,8 +1,8 @@
-"""Classes of equal members: of ranks, links, NICs, and of what ranks do on channels.
+"""Classes of equal members: of ranks, links, NICs, and of blocks (what a rank does on a channel).
 
-Where members do the same at the same time, one of them is written and represents its class. A
-`Skeleton` says what is known of a schedule before its rows are written; from it and the topology
-`program/partition.py` finds the classes.
+If the members of a class do the same at the same time, only one of them, the representative, is
+written. A `Skeleton` says what is known of a schedule before its rows are written; from it and the
+topology `program/partition.py` finds the classes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class EqualMembers:
-    """The representative of every member (`first`), and the size of the class of each
-    representative (`count`), both by the member's number."""
+    """The classes of some members (ranks, links, nodes or blocks), by the number of the member.
+
+    - `first`: the representative of each member.
+    - `count`: the number of members in the class of each representative.
+    """
 
     first: Ints
     count: Ints
@@ -29,14 +32,14 @@ class EqualMembers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fold:
-    """The representatives of a schedule of which not all members are written.
+    """The classes of equal ranks, links, nodes and blocks of a schedule written by representatives.
 
     - `ranks`: by rank. `wires`: by link. `nodes`: by node of the topology (only NICs matter).
-    - `blocks`: by channel of the schedule and rank; here the representative is the number
-      channel × ranks + rank.
+    - `blocks`: by channel of the schedule, then by rank; the representative is channel × ranks +
+      rank.
     - `loose`: by link, whether it can never saturate, even if all its transfers run at the same
-      time. If it is stated, no other resource can saturate but those that `TIGHT` of
-      `program/place.py` lists. None: it is not stated.
+      time. If it is given, then only those resources which are not links and which `TIGHT` of
+      `program/place.py` lists can saturate. None: not known.
     """
 
     ranks: EqualMembers
@@ -47,13 +50,17 @@ class Fold:
 
     @property
     def leaders(self) -> Ints:
-        """The ranks that are representatives, of their class or of themselves alone."""
+        """The ranks that are their own representative."""
         return np.flatnonzero(self.ranks.first == np.arange(len(self.ranks.first))).astype(np.int32)
 
 
 @dataclass(frozen=True, slots=True)
 class Hops:
-    """Connections between blocks: the numbers of both blocks, and a label that equal ones share."""
+    """Messages between blocks of one channel and route.
+
+    - `src`, `dst`: the numbers of the sending and of the receiving block.
+    - `label`: equal for messages that are equal but for their blocks.
+    """
 
     src: Ints
     dst: Ints
@@ -64,12 +71,17 @@ class Hops:
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """The blocks of a schedule and the hops between them, without its rows.
+    """The blocks of a schedule and the messages between them, without its rows.
 
-    A block is what one rank does on one channel: block i belongs to `rank[i]` and `channel[i]`.
-    `lane` is, by block, the number of its part: parts do not wait for each other, so that each
-    could be a schedule of its own. Blocks of one class must have the same `kind`. `turn` is, by
-    rank, what distinguishes it from others besides its place, such as when it is launched."""
+    - `ranks`: number of ranks.
+    - `rank`, `channel`: by block, its rank and its channel.
+    - `lane`: by block, the number of its part of the schedule. Parts do not wait for each other, so
+      each could be a schedule of its own.
+    - `kind`: by block, a number; blocks of one class have the same one.
+    - `hops`: the messages.
+    - `rank_kind`: by rank, a number; ranks of one class have the same one. It distinguishes ranks
+      in something other than their place in the topology, such as the order of their launches.
+    """
 
     ranks: int
     rank: Ints
@@ -77,15 +89,17 @@ class Skeleton:
     lane: Ints
     kind: NDArray[np.int64]
     hops: tuple[Hops, ...]
-    turn: NDArray[np.int64]
+    rank_kind: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The classes of equal members of a schedule.
+    """The classes of equal members of a schedule, in three forms.
 
-    `fold` has the representatives of ranks, links and NICs. `copies` has, for each lane that is
-    written, how many lanes it represents. `block` has the class of every block of the skeleton."""
+    - `fold`: the representatives of ranks, links, NICs and blocks.
+    - `copies`: by lane that is written, how many lanes it represents.
+    - `block`: by block of the skeleton, the number of its class.
+    """
 
     fold: Fold
     copies: dict[int, int]
@@ -93,10 +107,12 @@ class Partition:
 
     @property
     def written_share(self) -> float:
-        """The fraction of all blocks that is written."""
+        """The number of classes of blocks divided by the number of blocks, which is the fraction
+        that is written.
+        """
         return len(np.unique(self.block)) / len(self.block)
 
 
 def written_share(partition: Partition | None) -> float:
-    """The fraction of all blocks that is written: all of them without a partition."""
+    """The fraction of all blocks that is written; 1 without a partition."""
     return 1.0 if partition is None else partition.written_share

@@ -1,8 +1,8 @@
-"""A schedule between marks, and operations back to back as nccl-tests issues them.
+"""A schedule with start and end marks, and operations back to back as nccl-tests issues them.
 
 The rows of a rank begin after its start mark. Its end mark comes when everything that it sends has
-left and everything that it receives has arrived. A row that follows another row of its rank does
-not need to wait for the start mark itself.
+left and everything that it receives has arrived. A row that waits for another row of its rank does
+not wait for the start mark as well.
 """
 
 from dataclasses import replace
@@ -33,14 +33,15 @@ Rows = NDArray[np.int32]
 
 
 def framed(schedule: Schedule, kernel: float) -> Schedule:
-    """The schedule between marks: start marks 0…n-1, then all rows, then n end marks.
+    """The schedule with marks: rows 0 … n-1 are the start marks of n ranks, then come all rows,
+    then n end marks.
 
     A start mark takes `kernel` seconds.
     """
     ranks = schedule.ranks
     rows = len(schedule)
     lags, arrived, in_order = _lags(schedule.lags)
-    gates, closing = _ends(schedule)
+    gates, closing = _rows_at_marks(schedule)
     style = (*schedule.styles, Style(MARK, stream="launch", latency=kernel), Style(MARK))
     everyone = np.arange(ranks, dtype=np.int32)
     nothing = len(schedule.pieces.count)
@@ -65,7 +66,7 @@ def framed(schedule: Schedule, kernel: float) -> Schedule:
     usual = ((value, value) for value in (everyone, everyone, nothing, 0))
     marks = zip(COLUMNS, ((len(style) - 2, len(style) - 1), *usual), strict=True)
     columns: dict[str, Any] = {
-        name: _between(getattr(schedule, name), *ends, ranks) for name, ends in marks
+        name: _framed_column(getattr(schedule, name), *ends, ranks) for name, ends in marks
     }
     return replace(
         schedule,
@@ -81,8 +82,8 @@ def framed(schedule: Schedule, kernel: float) -> Schedule:
 
 
 @dataclass(frozen=True, slots=True)
-class _Touch:
-    """Rows with one of their ranks each, and whether that rank receives."""
+class _RowsOfRanks:
+    """Pairs of a row and one of its ranks, as columns, and whether that rank receives."""
 
     row: NDArray[np.int64]
     rank: NDArray[np.int64]
@@ -90,45 +91,54 @@ class _Touch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plain:
-    """For the source and the target rank of each row, whether the row is in order with other rows
-    of that rank.
+class _Order:
+    """For each row and for its source and target rank (two arrays), how it is ordered with the
+    other rows of that rank.
 
-    `follows`: it follows a row of that rank. `followed`: a further row of that rank follows it (on
-    a receiving rank, after its data has arrived).
+    - `follows`: whether it waits for an earlier row of that rank.
+    - `followed`: whether a later row of that rank waits for it (at a receiving rank: for its
+      arrival).
     """
 
     follows: tuple[Flags, Flags]
     followed: tuple[Flags, Flags]
 
 
-def _ends(schedule: Schedule) -> tuple[_Touch, _Touch]:
-    """The rows that must wait for start marks, sorted by row, and those that end marks must wait
-    for, sorted by rank."""
+def _rows_at_marks(schedule: Schedule) -> tuple[_RowsOfRanks, _RowsOfRanks]:
+    """The pairs of row and rank that must wait for the rank's start mark, sorted by row, and those
+    that the rank's end mark must wait for, sorted by rank.
+    """
     grouped = np.isin(schedule.kind, (MULTICAST, SWITCH_REDUCE))
     ends = schedule.src.copy(), schedule.dst.copy()
     for end in ends:
         end[~grouped] = schedule.stand_in(end[~grouped])
-    plain = _in_line(schedule, ends, grouped)
+    order = _order_of_plain_rows(schedule, ends, grouped)
     has_end = ~grouped, ~grouped & (schedule.src != schedule.dst)  # source, then target
-    groups = _of_groups(schedule, np.flatnonzero(grouped))
+    groups = _rows_of_groups(schedule, np.flatnonzero(grouped))
     first, last = (
         [
-            _touch(np.flatnonzero(present & ~ordered), end, receives=end is ends[1])
+            _at_end(np.flatnonzero(present & ~ordered), end, receives=end is ends[1])
             for present, ordered, end in zip(has_end, flags, ends, strict=True)
         ]
-        for flags in (plain.follows, plain.followed)
+        for flags in (order.follows, order.followed)
     )
-    first.append(_chosen(groups, ~_ordered_groups(schedule, groups, ends, grouped, ahead=True)))
-    last.append(_chosen(groups, ~_ordered_groups(schedule, groups, ends, grouped, ahead=False)))
-    return _together(first, "row"), _together(last, "rank")
+    first.append(
+        _selected(groups, ~_has_plain_neighbor(schedule, groups, ends, grouped, ahead=True))
+    )
+    last.append(
+        _selected(groups, ~_has_plain_neighbor(schedule, groups, ends, grouped, ahead=False))
+    )
+    return _sorted_by(first, "row"), _sorted_by(last, "rank")
 
 
-def _in_line(schedule: Schedule, ends: tuple[Rows, Rows], grouped: Flags) -> _Plain:
-    """Which rows without a group follow, and are followed by, such rows of their own ranks."""
+def _order_of_plain_rows(schedule: Schedule, ends: tuple[Rows, Rows], grouped: Flags) -> _Order:
+    """How rows without a group (no multicast or in-switch reduction) are ordered with such rows of
+    the same rank. `ends` are source and target of every row, `grouped` says which rows have a
+    group.
+    """
     rows = len(schedule)
     has_groups = bool(grouped.any())
-    result = _Plain(*((np.zeros(rows, bool), np.zeros(rows, bool)) for _ in range(2)))
+    result = _Order(*((np.zeros(rows, bool), np.zeros(rows, bool)) for _ in range(2)))
     owner = np.repeat(np.arange(rows, dtype=np.int32), np.diff(schedule.dep_ptr))
     arrival = np.array([lag.arrival for lag in schedule.lags], bool)
     for start in range(0, len(owner), _CHUNK):
@@ -138,7 +148,8 @@ def _in_line(schedule: Schedule, ends: tuple[Rows, Rows], grouped: Flags) -> _Pl
         lag = schedule.dep_lag[part]
         here_plain = ~grouped[here] if has_groups else True
         there_plain = ~grouped[there] if has_groups else True
-        # same[i][j]: end i of the later row is the rank at end j of the earlier one
+        # same[i][j]: whether the later row's rank at end i is the earlier row's rank at end j (0:
+        # source, 1: target).
         same = [[later[here] == earlier[there] for earlier in ends] for later in ends]
         for k in (0, 1):
             result.follows[k][here[(same[k][0] | same[k][1]) & there_plain]] = True
@@ -147,9 +158,10 @@ def _in_line(schedule: Schedule, ends: tuple[Rows, Rows], grouped: Flags) -> _Pl
     return result
 
 
-def _of_groups(schedule: Schedule, rows: NDArray[np.int64]) -> _Touch:
-    """Multicasts and in-switch reductions with each of their ranks: the members of the group and
-    the root."""
+def _rows_of_groups(schedule: Schedule, rows: NDArray[np.int64]) -> _RowsOfRanks:
+    """The multicasts and in-switch reductions `rows`, each paired with all of its ranks: the
+    members of the group, and the sender or receiver at the other end.
+    """
     down = schedule.kind[rows] == MULTICAST
     root = np.where(down, schedule.src[rows], schedule.dst[rows])
     place, member = spelled_out(
@@ -161,14 +173,15 @@ def _of_groups(schedule: Schedule, rows: NDArray[np.int64]) -> _Touch:
     key, first = np.unique(everyone.astype(np.int64) * schedule.ranks + rank, return_inverse=True)
     receiving = np.zeros(len(key), bool)
     np.logical_or.at(receiving, first, receives)
-    return _Touch(rows[key // schedule.ranks], key % schedule.ranks, receiving)
+    return _RowsOfRanks(rows[key // schedule.ranks], key % schedule.ranks, receiving)
 
 
-def _ordered_groups(
-    schedule: Schedule, touch: _Touch, ends: tuple[Rows, Rows], grouped: Flags, *, ahead: bool
+def _has_plain_neighbor(
+    schedule: Schedule, touch: _RowsOfRanks, ends: tuple[Rows, Rows], grouped: Flags, *, ahead: bool
 ) -> Flags:
-    """Which ranks of rows with groups have a row without a group before them (`ahead`), or after
-    them."""
+    """By entry of `touch`, whether a row without a group of the same rank comes before it
+    (`ahead`), or after it, by a dependency.
+    """
     if not len(touch.row):
         return np.zeros(0, bool)
     owner = np.repeat(np.arange(len(schedule)), np.diff(schedule.dep_ptr))
@@ -177,7 +190,7 @@ def _ordered_groups(
     arrival = np.array([lag.arrival for lag in schedule.lags], bool)[schedule.dep_lag[use]]
     here = here[use].astype(np.int64) * schedule.ranks
     there = there[use]
-    wanted = touch.row * schedule.ranks + touch.rank  # in order, as `_of_groups` has them
+    wanted = touch.row * schedule.ranks + touch.rank  # in order, as `_rows_of_groups` has them
     anyhow, arrived = np.zeros((2, len(wanted)), bool)
     for end in ends:
         key = here + end[there]
@@ -188,46 +201,53 @@ def _ordered_groups(
     return anyhow if ahead else np.where(touch.receives, arrived, anyhow)
 
 
-def _touch(rows: NDArray[np.int64], end: Rows, *, receives: bool) -> _Touch:
-    """Rows with their ranks at one end."""
-    return _Touch(rows, end[rows].astype(np.int64), np.full(len(rows), receives))
+def _at_end(rows: NDArray[np.int64], end: Rows, *, receives: bool) -> _RowsOfRanks:
+    """Pairs of each of `rows` and its rank in `end`, the column of sources or of targets."""
+    return _RowsOfRanks(rows, end[rows].astype(np.int64), np.full(len(rows), receives))
 
 
-def _chosen(touch: _Touch, which: Flags) -> _Touch:
-    """The entries for which a flag is set."""
-    return _Touch(touch.row[which], touch.rank[which], touch.receives[which])
+def _selected(touch: _RowsOfRanks, which: Flags) -> _RowsOfRanks:
+    """The entries of `touch` for which a flag in `which` is set."""
+    return _RowsOfRanks(touch.row[which], touch.rank[which], touch.receives[which])
 
 
-def _together(parts: list[_Touch], by: str) -> _Touch:
-    """All entries, sorted by a column."""
-    columns = [np.concatenate([getattr(part, name) for part in parts]) for name in _Touch.__slots__]
-    order = np.argsort(columns[_Touch.__slots__.index(by)], kind="stable")
-    return _Touch(*(column[order] for column in columns))
+def _sorted_by(parts: list[_RowsOfRanks], by: str) -> _RowsOfRanks:
+    """All entries of `parts`, sorted by the column `by` ("row" or "rank")."""
+    columns = [
+        np.concatenate([getattr(part, name) for part in parts]) for name in _RowsOfRanks.__slots__
+    ]
+    order = np.argsort(columns[_RowsOfRanks.__slots__.index(by)], kind="stable")
+    return _RowsOfRanks(*(column[order] for column in columns))
 
 
 def _lags(present: tuple[Lag, ...]) -> tuple[tuple[Lag, ...], int, int]:
-    """The lags with ARRIVED and IN_ORDER among them, and the numbers of these two."""
+    """The lags of a schedule with ARRIVED and IN_ORDER added if missing, and the numbers of these
+    two.
+    """
     lags = list(dict.fromkeys([*present, ARRIVED, IN_ORDER]))
     return tuple(lags), lags.index(ARRIVED), lags.index(IN_ORDER)
 
 
-def _between(column: Rows, before: object, after: object, ranks: int) -> Rows:
-    """A column with the values of the start marks before it and of the end marks after it."""
+def _framed_column(column: Rows, before: object, after: object, ranks: int) -> Rows:
+    """A column of the framed schedule: `before` for the start marks, the rows' values, `after` for
+    the end marks.
+    """
     first, last = (np.broadcast_to(np.asarray(x, np.int32), ranks) for x in (before, after))
     return np.concatenate([first, column, last])
 
 
 # Operations back to back, as a benchmark issues them: the kernels of a rank run one after the other
-# on its stream. A rank's operation begins when its previous one is complete and the host has
-# launched it. It is complete when everything that the rank sends has left and everything that it
-# receives has arrived.
+# on its stream. A rank begins an operation when it has completed the previous one and the host has
+# launched this one. It has completed an operation when everything that it sends has left and
+# everything that it receives has arrived.
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The time to begin an operation.
+    """How long the launch of an operation takes.
 
-    - `host`: seconds that a process needs for each launch, one after the other over its GPUs.
+    - `host`: seconds of the CPU for the launch on one GPU. A process launches on its GPUs one after
+      the other.
     - `kernel`: seconds on the GPU before the first byte moves.
     - `gpus_per_process`: the number of GPUs that one process drives.
 
@@ -241,18 +261,22 @@ class Launch:
 
     @property
     def period(self) -> float:
-        """The least seconds from one operation to the next that the host allows."""
+        """The least seconds between the launches of two consecutive operations on a GPU: the host
+        launches on all GPUs of the process in between.
+        """
         return self.host * self.gpus_per_process
 
     @property
     def together(self) -> bool:
-        """Whether the host lets all ranks begin at the same time."""
+        """Whether the host launches an operation on all ranks at the same time."""
         return self.host == 0 or self.gpus_per_process == 1
 
     def times(self, operations: int, ranks: int) -> NDArray[np.float64]:
-        """The seconds at which the host has launched each operation (first axis) on each rank."""
-        turn = np.arange(ranks) % self.gpus_per_process + 1
-        times = np.arange(operations)[:, None] * self.gpus_per_process + turn
+        """When the host has launched each operation (first axis) on each rank (second axis), in
+        seconds from the start.
+        """
+        place = np.arange(ranks) % self.gpus_per_process + 1
+        times = np.arange(operations)[:, None] * self.gpus_per_process + place
         return times.astype(np.float64) * self.host
 
 
@@ -265,12 +289,13 @@ OverProcesses = Literal["mean", "first", "min", "max"]
 
 @dataclass(frozen=True, slots=True)
 class BackToBack:
-    """Operations back to back, as nccl-tests times them.
+    """How operations back to back are timed, as nccl-tests does it.
 
     Each process issues `iterations` operations, one after the other, and divides the time from the
     first launch to the end of its last operation by that number (`BenchTime` in nccl-tests'
-    src/common.cu). The time of the collective is the mean over the processes (`-a 1`), or what
-    `over_processes` says. A process with several GPUs ends with the last of them.
+    src/common.cu). A process with several GPUs ends with the last of them. `over_processes` says
+    which value of all processes is the time of the collective: the mean (nccl-tests' default, `-a
+    1`), that of the first process, the minimum or the maximum.
     """
 
     iterations: int = ITERATIONS
@@ -279,7 +304,9 @@ class BackToBack:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedSchedule:
-    """A schedule of several operations; `ends[i, r]` is the row that ends operation i on rank r."""
+    """A schedule of several operations; row `ends[i, r]` is the end mark of operation i on
+    rank r.
+    """
 
     schedule: Schedule
     ends: NDArray[np.int64]
@@ -288,9 +315,8 @@ class RepeatedSchedule:
 def repeat(schedule: Schedule, times: int, launch: Launch = AT_ONCE) -> RepeatedSchedule:
     """A schedule of `times` equal operations, one after the other on every rank.
 
-    An operation begins on a rank when the rank's previous one is complete and the host has launched
-    it.
-    Row `ends[i, r]` of the result ends operation i on rank r.
+    A rank begins an operation when it has completed the previous one and the host has launched this
+    one. Row `ends[i, r]` of the result is the end mark of operation i on rank r.
 
     >>> from netsim import Collective, build
     >>> one_operation = build(Collective("all_reduce", ranks=2, count=8), "ring")
@@ -302,10 +328,13 @@ def repeat(schedule: Schedule, times: int, launch: Launch = AT_ONCE) -> Repeated
 
 
 def unrolled(frame: Schedule, launched: NDArray[np.float64]) -> RepeatedSchedule:
-    """A schedule between marks, repeated once for each launch (first axis of `launched`)."""
+    """A schedule with marks (`framed`), repeated once for each operation.
+
+    `launched` has the seconds at which each operation (first axis) is launched on each rank.
+    """
     times, ranks = launched.shape
     size = len(frame)
-    dep_ptr, dep_row, dep_lag = _in_a_row(frame, times)
+    dep_ptr, dep_row, dep_lag = _repeated_dependencies(frame, times)
     release_row, release_time = _releases(frame, launched)
     tiled: dict[str, Any] = {name: np.tile(getattr(frame, name), times) for name in COLUMNS}
     schedule = replace(
@@ -321,12 +350,13 @@ def unrolled(frame: Schedule, launched: NDArray[np.float64]) -> RepeatedSchedule
     return RepeatedSchedule(schedule, first + size - ranks + np.arange(ranks)[None, :])
 
 
-def _in_a_row(
+def _repeated_dependencies(
     frame: Schedule, times: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int16]]:
-    """Dependencies of repeated operations: pointers, earlier rows and lags.
+    """The dependencies of `times` operations back to back: pointers, earlier rows, and numbers of
+    lags.
 
-    Start marks wait for the end marks just before them.
+    The start marks of an operation also wait for the end marks of the operation before.
     """
     ranks = frame.ranks
     size = len(frame)
@@ -347,10 +377,9 @@ def _in_a_row(
 def _releases(
     frame: Schedule, launched: NDArray[np.float64]
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """The release times of repeated operations: the launches by the host, and the schedule's own
-    ones.
-
-    The schedule's own releases are those of the first operation.
+    """The release times of operations back to back, as rows and seconds: start marks are released
+    when the host has launched the operation. The schedule's own release times apply to the first
+    operation.
     """
     times, ranks = launched.shape
     rows = np.arange(times)[:, None] * len(frame) + np.arange(ranks)

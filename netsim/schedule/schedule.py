@@ -19,9 +19,10 @@ from netsim.schedule.partition import Fold
 def spelled_out(
     groups: Sequence[Sequence[int]], which: NDArray[np.integer]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The members of the groups that `which` names: two columns with one entry for each member.
+    """The members of several groups, as two columns with an entry for each member.
 
-    The first is the place of the member's group in `which`, the second is the member itself.
+    `which` has numbers of groups, and may repeat them. The first column is the position in `which`
+    of the member's group, the second one is the member.
 
     >>> place, member = spelled_out([(0, 1), (2, 3, 4)], np.array([1, 0]))
     >>> place.tolist(), member.tolist()
@@ -36,17 +37,16 @@ def spelled_out(
     return place, flat[first[place] + within]
 
 
-# Folding: one simulated member represents a class of identical ranks, links or blocks.
-# Rows that do the same at the same times are in the schedule once. A row's `copies` is the number
-# of rows that it represents; what these draw on equivalent links is drawn on one of the links.
+# Folding: one simulated member represents a class of identical ranks, links or blocks. Rows that do
+# the same at the same times are in the schedule once. A row's `copies` is the number of rows that
+# it represents; if these cross several equivalent links, their draws are counted on one of the
+# links.
 
 Ints = NDArray[np.int32]
 
 
-# The Schedule: what moves and computes, in what order, as columns of numbers.
-# One row is one piece of work. A schedule knows ranks, buffers and elements; it knows no links and
-# no times other than those it asks for itself (lags, start-up latencies, work-seconds, release
-# times).
+# One row is one piece of work. A schedule knows ranks, buffers and elements. It knows no links, and
+# no times but its lags, latencies of styles, seconds of work, and release times.
 
 
 # Kinds of rows.
@@ -71,10 +71,12 @@ ENDS = ("src", "dst")
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A draw on a shared resource other than a wire, per byte (or work-second) of a row.
+    """A draw on a shared resource other than a wire, for each byte (or second of work) of a row.
 
-    `resource` is one of `RESOURCES`, `end` says on whose GPU it is (`src` or `dst`), `weight` is
-    the units of the resource for each byte, and `index` distinguishes resources of one kind.
+    - `resource`: one of `RESOURCES`.
+    - `end`: whose resource it is: that of the source GPU (`src`) or of the destination GPU (`dst`).
+    - `weight`: units of the resource for each byte.
+    - `index`: distinguishes several resources of one kind on a GPU.
 
     >>> Use("hbm", "dst", 2.0).weight  # two passes over the receiver's memory for each byte
     2.0
@@ -107,15 +109,16 @@ class Style:
     - `kind`: TRANSFER, LOCAL_COPY, MULTICAST, SWITCH_REDUCE, COMPUTE or MARK.
     - `op`: what happens to the data at its destination: COPY, REDUCE or REDUCE_INPUT.
     - `src_buffer`, `dst_buffer`: IN, OUT or SCRATCH.
-    - `collective`, `channel`, `stream`: which operation, channel and stream the row belongs to.
+    - `collective`, `channel`, `stream`: the operation, channel and stream that the row belongs to.
     - `latency`: seconds that the row takes before its bytes move.
     - `cap`: the highest rate of the row, in bytes a second (or seconds of work a second).
-    - `share`: its share when links are divided fairly.
+    - `share`: its weight when a link is divided fairly among rows.
     - `wire`: bytes on every wire for each byte of data (16/15 for LL128).
     - `uses`: draws on resources other than wires.
     - `route`: the name of one of the topology's routes; "" is the topology's choice.
     - `multiplicity`: the number of equal rows with the same endpoints that this one represents.
-    - `copies`: the number of rows elsewhere that do the same (see Fold).
+    - `copies`: the number of equal rows with other endpoints, itself included, that this one
+      represents (see Fold).
 
     >>> from math import inf
     >>> Style(src_buffer=IN, latency=1e-6).cap == inf
@@ -153,11 +156,12 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How long after the end of a row its dependent row may start.
+    """How long after the end of an earlier row a dependent row may start.
 
-    `seconds` is a fixed delay. With `arrival` the latency of the earlier row's path is added: the
-    dependent row waits until the data has arrived (2: until the answer is back). Without, it waits
-    for the sender's side only, which is the order on one channel.
+    - `seconds`: a fixed delay.
+    - `arrival`: how often the latency of the earlier row's path is added. 1: the dependent row
+      waits until the data has arrived. 2: until an answer has come back to the sender. 0: it waits
+      for the sender's side only, which is the order of rows on one channel.
 
     >>> ARRIVED, IN_ORDER
     (Lag(seconds=0.0, arrival=True), Lag(seconds=0.0, arrival=False))
@@ -179,8 +183,8 @@ IN_ORDER = Lag(0.0, False)
 class Pieces:
     """The table of distinct pieces of data or work; a row refers to its piece by number.
 
-    Offsets and counts are in elements. `amount` is the bytes that move, or the seconds of work of a
-    compute row.
+    Offsets (in source, destination, and for REDUCE_INPUT the receiver's own input) and counts are
+    in elements. `amount` is the bytes that move, or the seconds of work of a compute row.
     """
 
     src_offset: NDArray[np.int64]
@@ -194,11 +198,11 @@ class Pieces:
 class Schedule:
     """The transfers and computations of an operation, with their dependencies; no links, no times.
 
-    One entry of `style`, `src`, `dst`, `piece` and `step` is a row. Row i depends on
-    `dep_row[dep_ptr[i]:dep_ptr[i + 1]]` with the lags `dep_lag` there, all of them earlier rows, so
-    there can be no cycle. `src` is the sending rank (the group, for an in-switch reduction), `dst`
-    the receiving one (the group, for a multicast). Row `release_row[k]` starts no earlier than
-    `release_time[k]` seconds. With a `fold`, a row may represent further ones.
+    The arrays `style`, `src`, `dst`, `piece` and `step` have one entry for each row. `src` is the
+    sending rank (the group, for an in-switch reduction), `dst` the receiving rank (the group, for a
+    multicast). Row i waits for the earlier rows `dep_row[dep_ptr[i]:dep_ptr[i + 1]]`, each with the
+    lag whose number is at the same position of `dep_lag`. Row `release_row[k]` starts no earlier
+    than `release_time[k]` seconds. With a `fold`, a row may represent further rows.
 
     >>> from netsim import Collective, build
     >>> schedule = build(Collective("all_reduce", ranks=4, count=1024), "ring")
@@ -232,7 +236,7 @@ class Schedule:
         return len(self.style)
 
     def columns(self) -> tuple[NDArray[np.generic], ...]:
-        """All arrays with one entry a row, a dependency or a release."""
+        """All arrays with one entry for each row, each dependency or each release."""
         return (
             self.style,
             self.src,
@@ -247,41 +251,41 @@ class Schedule:
         )
 
     def style_column(self, name: str) -> NDArray[np.generic]:
-        """One attribute of the style of every row, such as `kind` or `channel`."""
+        """By row, the attribute `name` of its style, such as `kind` or `channel`."""
         return np.array([getattr(style, name) for style in self.styles])[self.style]
 
     def stand_in(self, ranks: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The representative of each of these ranks: the rank whose rows are in the schedule."""
+        """The representative of each of `ranks`: the rank whose rows are in the schedule."""
         return ranks if self.fold is None else self.fold.ranks.first[ranks]
 
     @property
     def kind(self) -> NDArray[np.generic]:
-        """The kind of every row."""
+        """By row, its kind (TRANSFER, LOCAL_COPY …)."""
         return self.style_column("kind")
 
     @property
     def count(self) -> NDArray[np.int64]:
-        """The elements of every row."""
+        """By row, its number of elements."""
         return self.pieces.count[self.piece]
 
     @property
     def amount(self) -> NDArray[np.float64]:
-        """The bytes (or work-seconds) of every row."""
+        """By row, its bytes (or seconds of work)."""
         return self.pieces.amount[self.piece]
 
     @property
     def nbytes(self) -> int:
-        """Memory that the columns take."""
+        """The bytes of memory that the columns take."""
         return sum(column.nbytes for column in self.columns())
 
     def dependencies(self, row: int) -> list[tuple[int, Lag]]:
-        """The earlier rows that one row waits for, each with its lag."""
+        """The earlier rows that a row waits for, each with its lag."""
         span = slice(int(self.dep_ptr[row]), int(self.dep_ptr[row + 1]))
         both = zip(self.dep_row[span].tolist(), self.dep_lag[span].tolist(), strict=True)
         return [(earlier, self.lags[lag]) for earlier, lag in both]
 
     def members(self, row: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The ranks that one row reads from, and those that it writes to."""
+        """The ranks that a row reads from, and the ranks that it writes to."""
         kind = self.styles[int(self.style[row])].kind
         src = int(self.src[row])
         dst = int(self.dst[row])
@@ -292,7 +296,7 @@ class Schedule:
         return (src,), (dst,)
 
     def describe(self, row: int) -> str:
-        """One row in words, for messages."""
+        """A row in words, for messages."""
         style = self.styles[int(self.style[row])]
         sources, targets = self.members(row)
         kind_name = KIND_NAMES[style.kind]
@@ -305,13 +309,15 @@ class Schedule:
 
 
 def _span(ranks: tuple[int, ...]) -> str:
+    """Ranks in words: one rank, or {0, 1, 2} for a group."""
     if len(ranks) == 1:
         return str(ranks[0])
     return "{" + ", ".join(map(str, ranks[:8])) + (", …}" if len(ranks) > 8 else "}")
 
 
 def combine(schedules: Sequence[Schedule], ranks: Sequence[Sequence[int]], world: int) -> Schedule:
-    """One schedule with all rows of all schedules, of which none waits for another.
+    """One schedule with the rows of several schedules, which run side by side without waiting for
+    each other.
 
     Rank i of `schedules[k]` becomes rank `ranks[k][i]` of `world` ranks. Rows keep their order,
     schedule after schedule. Folded schedules are refused with a ValueError.
@@ -350,7 +356,9 @@ def combine(schedules: Sequence[Schedule], ranks: Sequence[Sequence[int]], world
 
 
 class _Tables:
-    """The shared tables as they grow, and the columns of each schedule in their numbers."""
+    """The tables of styles, lags and groups that combined schedules share, while schedules are
+    added.
+    """
 
     def __init__(self, world: int) -> None:
         self.world = world
@@ -362,6 +370,10 @@ class _Tables:
     def add(
         self, schedule: Schedule, new_ranks: NDArray[np.int32]
     ) -> dict[str, NDArray[np.generic]]:
+        """The columns of a schedule in the numbers of the shared tables, which grow as needed.
+
+        Rank i of the schedule becomes rank `new_ranks[i]`.
+        """
         if (
             len(new_ranks) != schedule.ranks
             or len(different(new_ranks)) < len(new_ranks)
@@ -398,6 +410,9 @@ def _ends(
     group: NDArray[np.int32],
     grouped: NDArray[np.bool_],
 ) -> NDArray[np.int32]:
+    """A column of sources or destinations in new numbers: ranks, or groups where `grouped`
+    is set.
+    """
     result = new_ranks[np.where(grouped, 0, column)]
     if grouped.any():
         result[grouped] = group[column[grouped]]

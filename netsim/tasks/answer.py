@@ -1,4 +1,6 @@
-"""Resolve and answer one cell of any kind: a collective at a size, a training step, or jobs."""
+"""Resolve and answer a cell of any kind: a collective at a size, a training step, or
+several jobs.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +49,9 @@ GIVEN_UP = (
 
 
 def resolve_any(cell: Cell) -> AnyResolved:
-    """Resolve a cell and check that its parts fit together; errors have the place of the wrong
-    key."""
+    """The resolved cell of any kind. If its parts do not fit together, the error names the place of
+    the wrong key.
+    """
     if cell.scenario.shared:
         jobs: ResolvedJobs = late("netsim.tasks.jobs.resolve_jobs")(cell)
         return jobs
@@ -61,7 +64,9 @@ def resolve_any(cell: Cell) -> AnyResolved:
 def answer(
     resolved: AnyResolved, size: int, *, engine: str = "auto", progress: Progress | None = None
 ) -> Row:
-    """The row of a resolved cell at one size; a training step has no size."""
+    """The row of a resolved cell at one size; a training step has no size. `progress` is called
+    while it is simulated.
+    """
     try:
         if isinstance(resolved, ResolvedCell):
             return row_of_size(resolved, size, engine=engine, progress=progress)
@@ -76,12 +81,12 @@ def answer(
         ends_at = first_fatal_loss(topology, scenario.retries, error.dead_links)
         if ends_at is None:
             raise
-        return _given_up(resolved, size, ends_at)
+        return _row_of_lost_job(resolved, size, ends_at)
     return row
 
 
-def _given_up(resolved: AnyResolved, size: int, seconds: float) -> Row:
-    """The row of a job that a fault ends."""
+def _row_of_lost_job(resolved: AnyResolved, size: int, seconds: float) -> Row:
+    """The row of a cell whose job a fault ends after `seconds` seconds."""
     error = f"after {format_time(seconds)}: {GIVEN_UP}"
     microseconds = seconds * 1e6
     if isinstance(resolved, ResolvedCell):
@@ -92,20 +97,22 @@ def _given_up(resolved: AnyResolved, size: int, seconds: float) -> Row:
 
 
 def memory_needed(cell: Cell, sizes: Sequence[int]) -> int:
-    """An upper estimate of the bytes that a process needs for a cell; 0 if the cell cannot be
-    built."""
+    """An upper estimate of the bytes that a process needs for a cell at the largest of `sizes`; 0
+    if the cell cannot be built.
+    """
     try:
         return resolve_any(cell).memory_needed(max(sizes))
     except NetsimError:
         return 0
 
 
-# **** Runs ****
-# A scenario from its name to its rows: what `netsim run` and the Python API have in common.
+# **** Scenarios **** From the name of a scenario to its cells: what `netsim run` and the Python API
+# have in common.
 
 
 def find_scenario(name: str) -> Preset:
-    """The file of a scenario: a path, or the name of a preset with or without its folder.
+    """The file of a scenario, from its path or from the name of a preset with or without its
+    folder.
 
     `scenarios/quickstart.yaml` names the preset from any directory, unless a file with this path
     exists.
@@ -119,7 +126,8 @@ def find_scenario(name: str) -> Preset:
 
 
 def load_source(path: Path, settings: Sequence[str] = ()) -> Source:
-    """A scenario file with `KEY=VALUE` settings applied; without a name it has that of its file.
+    """The scenario in a file, with `KEY=VALUE` settings applied; if it has no name, it gets that of
+    its file.
 
     A trace becomes a scenario that runs it on the cluster of the settings. Files that the scenario
     names are looked for beside it first; files of settings are looked for in the current folder.
@@ -127,7 +135,7 @@ def load_source(path: Path, settings: Sequence[str] = ()) -> Source:
     work = {"cluster": {}, "workload": {"trace": str(path)}}
     source = Source(str(path), work) if path.suffix in TRACES else read_source(path)
     if path.parent != Path():
-        source = replace(source, data=_beside(source.data, path))
+        source = replace(source, data=_with_paths_beside(source.data, path))
     source = with_settings(source, settings)
     if source.data.get("name") is not None:
         return source
@@ -137,16 +145,17 @@ def load_source(path: Path, settings: Sequence[str] = ()) -> Source:
 FOUND_LATER = ("algorithm", "measured")  # keys with files that are looked up when they are used
 
 
-def _beside(value: Any, scenario: Path) -> Any:
-    """The values of a scenario with names of files as paths beside the scenario, if such files
-    exist."""
+def _with_paths_beside(value: Any, scenario: Path) -> Any:
+    """The values of a scenario, in which names of files that exist beside the scenario are replaced
+    by their paths.
+    """
     if isinstance(value, dict):
         return {
-            key: entry if str(key).endswith(FOUND_LATER) else _beside(entry, scenario)
+            key: entry if str(key).endswith(FOUND_LATER) else _with_paths_beside(entry, scenario)
             for key, entry in value.items()
         }
     if isinstance(value, list):
-        return [_beside(entry, scenario) for entry in value]
+        return [_with_paths_beside(entry, scenario) for entry in value]
     if not isinstance(value, str) or "." not in value:
         return value
     names = named_in(scenario, value)
@@ -154,7 +163,7 @@ def _beside(value: Any, scenario: Path) -> Any:
 
 
 def name_of(path: Path) -> str:
-    """The name of a scenario without a name: that of its file, with only valid characters."""
+    """The name for a scenario without a name: that of its file, with only valid characters."""
     plain = re.sub(r"[^\w.-]+", "-", unicodedata.normalize("NFC", path.stem))
     return re.sub(r"^[\W_]+", "", plain) or "scenario"
 
@@ -163,8 +172,8 @@ def checked(source: Source, *, alone: bool = True) -> Expansion:
     """All points of a scenario; a point whose parts do not fit together is invalid, with the
     reason.
 
-    Unless each point must stand `alone`, a cell of several that needs too much memory stays valid
-    until it runs.
+    With `alone` false, a cell that needs too much memory stays valid until it runs, if there are
+    others.
     """
     expansion = expand_all(source)
     points = list(expansion.points)
@@ -181,15 +190,16 @@ def checked(source: Source, *, alone: bool = True) -> Expansion:
 
 
 def checked_cells(source: Source) -> list[Cell]:
-    """All cells of a scenario, checked; all errors are raised together."""
+    """All cells of a scenario, checked; if some are invalid, one error has all reasons."""
     expansion = checked(source)
     expansion.refuse_invalid()
     return expansion.cells
 
 
 def notes_of(cells: Sequence[Cell]) -> list[str]:
-    """Notes on files that replace presets, on slow PCIe slots of NICs, and on misleading
-    training steps."""
+    """Notes for the user on files that replace presets, on slow PCIe slots of NICs, and on training
+    steps with options that have no effect or groups that are placed badly.
+    """
     members = (group for cell in cells for group in cell.scenario.cluster.members)
     files = (note for group in members if (note := group.loaded.note))
     slots = (note for cell in cells for note in slow_slots(cell))
@@ -199,7 +209,9 @@ def notes_of(cells: Sequence[Cell]) -> list[str]:
 
 
 def _step_warnings(cells: Sequence[Cell]) -> Iterator[str]:
-    """The warnings of training steps; if only some of several cells have one, with their number."""
+    """Yield the warnings of training steps; if some of several cells do not have one, with the
+    number of cells that have it.
+    """
     steps = [cell for cell in cells if not isinstance(cell.scenario.workload, Workload)]
     if not steps:
         return

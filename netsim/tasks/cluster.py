@@ -31,7 +31,11 @@ _COLOURS: dict[str, Callable[[int, int], int]] = {
 
 
 def split_ranks(text: str | None, ranks: int) -> list[list[int]]:
-    """Ranks by communicator, as NCCL_TESTS_SPLIT divides them: `MOD 8`, `DIV 4`, `AND 0x7`."""
+    """The ranks of each communicator, as NCCL_TESTS_SPLIT divides `ranks` ranks: `MOD 8`, `DIV 4`,
+    `AND 0x7`.
+
+    `text` None: one communicator. Communicators of unequal sizes are refused.
+    """
     if text is None:
         return [list(range(ranks))]
     match = _SPLIT.fullmatch(text.strip())
@@ -47,9 +51,8 @@ def split_ranks(text: str | None, ranks: int) -> list[list[int]]:
     return list(groups.values())
 
 
-# **** Built ****
-# Topologies and communicators that several cells share; each is built once. These caches only save
-# time; results do not depend on them.
+# **** Shared topologies **** Topologies and communicators that several cells share; each is built
+# once. These caches only save time; results do not depend on them.
 
 SPLIT_VARIABLE = "NCCL_TESTS_SPLIT"
 QPS_VARIABLE = "NCCL_IB_QPS_PER_CONNECTION"  # how they are used, versions differ in
@@ -61,7 +64,7 @@ MOST_JOBS = 32
 
 @dataclass(frozen=True)
 class Built:
-    """A topology and its cluster, which is None for a plain graph.
+    """A topology that was built, and its cluster, which is None for a plain graph.
 
     `jobs` has the communicators of the last cells on it, by the settings of NCCL. `number` is
     different for every cluster that is built.
@@ -77,7 +80,7 @@ BUILT = Memo(32)  # the clusters that were built last, by the settings that they
 
 
 def built(cell: Cell) -> Built:
-    """The topology of a cell, perhaps from an earlier cell."""
+    """The topology and cluster of a cell, from the cache if an earlier cell has the same."""
     config = cell.scenario.cluster
     key = cell.cluster
     by_nccl = config.graph is None and cell.scenario.collective.is_nccl
@@ -102,7 +105,7 @@ def built(cell: Cell) -> Built:
 
 
 def groups_of(cell: Cell, cluster: Built) -> tuple[tuple[int, ...], ...]:
-    """Return the ranks of every communicator of a cell, counted from 0 over the GPUs in use.
+    """The ranks of every communicator of a cell, counted from 0 over the GPUs in use.
 
     If the file names a GPU that the cluster lacks, the error shows its place in the file.
     """
@@ -123,8 +126,9 @@ def groups_of(cell: Cell, cluster: Built) -> tuple[tuple[int, ...], ...]:
 def refuse_unjoined(
     cell: Cell, built: Built, gpus: NDArray[np.int32], groups: Sequence[Sequence[int]]
 ) -> None:
-    """Raise an error for communicators over hosts without a connection, such as hosts without a
-    NIC."""
+    """Raise an error for a communicator whose hosts no network connects, because some have
+    no NIC.
+    """
     cluster = built.cluster
     if cluster is None:
         return
@@ -143,7 +147,9 @@ def refuse_unjoined(
 
 
 def wishes_of(scenario: Scenario) -> Wishes:
-    """The settings of NCCL in a scenario."""
+    """The settings of NCCL in a scenario: version, variables, and forced algorithm, protocol, tuner
+    and graph.
+    """
     nccl = scenario.nccl
     work = scenario.collective
     of = facts.parse_version(nccl.version)
@@ -153,7 +159,10 @@ def wishes_of(scenario: Scenario) -> Wishes:
 def jobs_of(
     cell: Cell, cluster: Cluster, ranks: Sequence[NDArray[np.int32]], wishes: Wishes
 ) -> list[NcclJob]:
-    """The communicators of a cell with the GPUs of each; GPUDirect is used only if NCCL uses it."""
+    """The communicators of a cell; `ranks` are the GPUs of each.
+
+    If no communicator uses GPUDirect RDMA, they are made on a cluster without it.
+    """
     jobs = [job.job_of(cluster, gpus, wishes) for gpus in ranks]
     if not all(job.loses_gpudirect(one) for one in jobs):
         return jobs

@@ -1,4 +1,5 @@
-"""Explain the run of a cell: the operation that traces, pictures and explanations show.
+"""Explain the time of a cell at one size: the operation that traces, pictures and explanations
+show.
 
 It is one operation from an idle cluster, with all of its rows or, if these are too many, with
 representatives or only the first steps of long rings.
@@ -41,27 +42,29 @@ from netsim.yamlio.models import override
 
 @dataclass(frozen=True, slots=True)
 class ShownOperation:
-    """The schedule of a shown operation, and notes on what it leaves out."""
+    """The schedule of the operation that is shown, and notes on what it leaves out."""
 
     schedule: Schedule
     notes: tuple[str, ...] = ()
 
 
 def shown_of(resolved: ResolvedCell, size: int) -> ShownOperation:
-    """One operation of a cell at a size, out of place."""
+    """The operation of a cell at a size that is shown: one operation, out of place."""
     schedule, note = shown_schedule(resolved.task(size), resolved.budget)
     return ShownOperation(schedule, (note,) if note else ())
 
 
-# **** Explained ****
-# The explanation of one cell at one size: one operation from an idle cluster.
+# **** Explanation **** The explanation of one cell at one size: one operation from an idle cluster.
 
 
 def explained_run(
     resolved: ResolvedCell, size: int, *, engine: str = "auto", most_rows: int = MOST_ROWS
 ) -> tuple[dict[str, Any], Program, Timeline]:
-    """The causes of the time of a cell at a size as plain values in µs, with the program and its
-    timeline."""
+    """The causes of the time of a cell at a size as plain values in µs; with the program that was
+    simulated and its timeline.
+
+    The runs that answer "what if" simulate at most `most_rows` rows together.
+    """
     title = explained_title(resolved, size)
     on(title)
     shown = shown_of(resolved, size)
@@ -82,7 +85,7 @@ def explained_run(
 
 
 def explained_title(resolved: ResolvedCell, size: int) -> str:
-    """The operation in words: collective, size, ranks, algorithm and protocol."""
+    """The operation in words: collective, size, number of GPUs, algorithm and protocol."""
     work = resolved.cell.scenario.collective
     plan = resolved.planned(size)
     algorithm_text = f"{plan.algorithm} {plan.protocol}" if plan else work.algorithm
@@ -90,9 +93,9 @@ def explained_title(resolved: ResolvedCell, size: int) -> str:
     return f"{work.collective} of {format_size(size)} on {ranks} GPUs, {algorithm_text}"
 
 
-# **** Paths ****
-# How the connections of an operation spread over the links between switches, how the time depends
-# on the seed of hashes, and which settings would change it; each of these is simulated.
+# **** Paths **** How the connections of an operation spread over the links between switches, how
+# its time depends on the seed of hashes, and which settings would change its time; each change is
+# simulated.
 
 MOST_KINDS = 8  # with more kinds of links between switches, all are counted together
 
@@ -100,8 +103,9 @@ MOST_KINDS = 8  # with more kinds of links between switches, all are counted tog
 def explained_paths(
     resolved: ResolvedCell, size: int, *, seeds: int, engine: str = "auto"
 ) -> dict[str, Any]:
-    """The paths of a cell at one size as plain values in µs; each change is tried with `seeds`
-    seeds."""
+    """The paths of a cell at one size, and its time with other settings, as plain values in µs;
+    each setting is simulated with `seeds` seeds.
+    """
     selection = _selection(resolved)
     if selection is None or not len(selection.built.core):
         raise InputError("--paths: no links between switches", hint="it takes a fabric of several")
@@ -111,23 +115,27 @@ def explained_paths(
     on(explained_title(resolved, size))
     for number, (label, changes) in enumerate(on_trial.items()):
         at(label, number, len(on_trial))
-        tried.append(_tried(resolved, size, label, changes, seeds, engine))
+        tried.append(_times_with(resolved, size, label, changes, seeds, engine))
     return {
         "routing": policy.routing,
         "qps": policy.qps,
-        "spread": list(_spread_of(resolved, size)),
+        "spread": list(_connections_by_kind(resolved, size)),
         "tried": tried,
     }
 
 
 def _selection(resolved: ResolvedCell) -> Selection | None:
-    """What selects the paths of a cell in its fabric; None without a fabric."""
+    """The Selection (routing policy and fabric) by which a cell's paths are chosen; None without a
+    fabric.
+    """
     router = resolved.topology.router
     return router.selection if isinstance(router, ClusterRouter) else None
 
 
-def _spread_of(resolved: ResolvedCell, size: int) -> Iterator[dict[str, Any]]:
-    """Yield for each kind of link between switches how many connections its links carry."""
+def _connections_by_kind(resolved: ResolvedCell, size: int) -> Iterator[dict[str, Any]]:
+    """Yield for each kind of link between switches the number of connections on its links: sum,
+    mean and most.
+    """
     topology = resolved.topology
     links = topology.links
     flows = connections_on_links(shown_of(resolved, size).schedule, topology, resolved.gpus)
@@ -153,7 +161,10 @@ def _spread_of(resolved: ResolvedCell, size: int) -> Iterator[dict[str, Any]]:
 
 
 def _changes(resolved: ResolvedCell, made: Fabric, policy: Policy) -> dict[str, dict[str, Any]]:
-    """Changes that may shorten the time, by their names, with the settings of each."""
+    """By name, changes of settings that may shorten the time, each as a mapping from key to value.
+
+    `made` is the fabric of the cell, `policy` its routing policy.
+    """
     data = resolved.cell.source.data["cluster"]
     fabric = "cluster.fabric"
     inner = data.get("fabric") or {}
@@ -183,9 +194,10 @@ def _changes(resolved: ResolvedCell, made: Fabric, policy: Policy) -> dict[str, 
 def _queue_pairs(
     comm: Communicator | None, policy: Policy, fabric: str
 ) -> dict[str, dict[str, Any]]:
-    """Settings with more queue pairs per connection, and with the other way to use them.
+    """By name, settings with more queue pairs for each connection, and with the other way to use
+    them.
 
-    A message is either split over the queue pairs, or sent on one of them in turn.
+    A message is either split over the queue pairs, or messages are sent on the queue pairs in turn.
     """
     keys = [f"{fabric}.qps", f"{fabric}.split_on_qps"]
     if comm is not None:
@@ -198,16 +210,18 @@ def _queue_pairs(
     return {**changes, f"{count} queue pairs, {mode}": {keys[0]: count, keys[1]: int(not split)}}
 
 
-def _tried(
+def _times_with(
     resolved: ResolvedCell, size: int, label: str, changes: dict[str, Any], seeds: int, engine: str
 ) -> dict[str, Any]:
-    """The times with some settings, for several seeds if the times depend on the seed."""
+    """The times of the cell with some settings, under the name `label`; for several seeds if they
+    depend on the seed.
+    """
     rows: list[Row] = []
     try:
         for seed in range(seeds):
-            changed = _changed(resolved, changes, seed if seeds > 1 else None)
+            changed = _with_changes(resolved, changes, seed if seeds > 1 else None)
             rows.append(row_of_size(changed, size, engine=engine))
-            if not _draws(changed):
+            if not _depends_on_seed(changed):
                 break
     except NetsimError as error:
         return {"what": label, "settings": changes, "refused": str(error).splitlines()[0]}
@@ -222,15 +236,17 @@ def _tried(
     }
 
 
-def _draws(resolved: ResolvedCell) -> bool:
-    """Whether the time depends on a seed: of hashes, or of the placement of hosts."""
+def _depends_on_seed(resolved: ResolvedCell) -> bool:
+    """Whether the time of a cell depends on a seed: of hashes, or of the placement of hosts."""
     selection = _selection(resolved)
     hashed = selection is not None and selection.policy.hashed
     return hashed or resolved.cell.scenario.cluster.placement == "random"
 
 
-def _changed(resolved: ResolvedCell, changes: dict[str, Any], seed: int | None) -> ResolvedCell:
-    """The cell with some settings and another seed, if one is stated."""
+def _with_changes(
+    resolved: ResolvedCell, changes: dict[str, Any], seed: int | None
+) -> ResolvedCell:
+    """The cell with `changes` of its settings, and with another seed if one is given."""
     source = resolved.cell.source
     for key, value in changes.items():
         source = override(source, key, value, f"--set {key}")

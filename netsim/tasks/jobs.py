@@ -1,8 +1,8 @@
-"""Simulate several jobs in one cluster, and background messages: the time of each alone and
-together.
+"""Simulate several jobs in one cluster, and background messages: the time of each job alone and
+together with the others.
 
-Every job is resolved as the cell that it would be without the others. The operations or steps of
-all jobs become one program on one topology, whose ranks are all GPUs in use.
+Every job is first resolved as the cell that it would be without the others. Then the operations or
+steps of all jobs become one program on one topology, whose ranks are all GPUs in use.
 """
 
 from __future__ import annotations
@@ -51,10 +51,11 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, eq=False)
 class JobPart:
-    """The operations of one job: a schedule, its launch, its GPUs, its start in seconds, and how
-    often it runs.
+    """A job in a common program: the schedule of one operation, its launch, its GPUs, its start in
+    seconds, and how many times it runs.
 
-    A background is a part with all its messages; nothing waits for their end.
+    A background is such a part, too, whose one operation has all its messages; nothing waits for
+    their end.
     """
 
     name: str
@@ -66,13 +67,15 @@ class JobPart:
 
     @property
     def rows(self) -> int:
-        """The number of rows of all its operations."""
+        """The number of rows of all operations of the job."""
         return (len(self.schedule) + 2 * self.schedule.ranks) * self.times
 
 
 @dataclass(frozen=True, eq=False)
-class Ran:
-    """Parts that ran together, and for each part the rows that end it."""
+class RunTogether:
+    """The simulation of parts that run together; `ends` has for each part the end marks of its last
+    operation, by rank.
+    """
 
     program: Program
     timeline: Timeline
@@ -81,25 +84,28 @@ class Ran:
 
     @cached_property
     def seconds(self) -> tuple[float, ...]:
-        """The mean seconds of an operation of each part."""
+        """By part, the mean seconds of an operation."""
         return self.of(self.timeline)
 
     @property
     def until(self) -> float:
-        """The time at which the last job is complete, in seconds."""
+        """When the last job is complete, in seconds since the start; a background does not
+        count.
+        """
         is_job = [part.name != BACKGROUND for part in self.parts]
         return max(float(self.timeline.end[rows].max()) for rows in compress(self.ends, is_job))
 
     def of(self, timeline: Timeline) -> tuple[float, ...]:
-        """The mean seconds of an operation of each part in another timeline."""
+        """By part, the mean seconds of an operation in another timeline of the same program."""
         last = [float(timeline.end[rows].max()) for rows in self.ends]
         both = zip(self.parts, last, strict=True)
         return tuple((end - part.start) / part.times for part, end in both)
 
     @property
     def messages(self) -> NDArray[np.float64]:
-        """The seconds from start to arrival of every background message that started while jobs
-        ran."""
+        """The seconds from start to arrival of every background message that started before the
+        last job was complete.
+        """
         schedule = self.program.schedule
         rows = schedule.release_row
         is_background = np.array(
@@ -112,8 +118,8 @@ class Ran:
         return took
 
 
-def together(parts: Sequence[JobPart], topology: Topology, engine: str) -> Ran:
-    """Run parts at the same time on one topology."""
+def run_together(parts: Sequence[JobPart], topology: Topology, engine: str) -> RunTogether:
+    """Simulate parts at the same time on one topology."""
     used = different(np.concatenate([part.gpus for part in parts]))
     schedules = list[Schedule]()
     ends = list[NDArray[np.int64]]()
@@ -128,16 +134,16 @@ def together(parts: Sequence[JobPart], topology: Topology, engine: str) -> Ran:
     ranks = [np.searchsorted(used, part.gpus).tolist() for part in parts]
     program = place(combine(schedules, ranks, len(used)), topology, used.tolist())
     timeline = simulate(program, engine)
-    return Ran(program.as_run(timeline), timeline, parts, ends)
+    return RunTogether(program.as_run(timeline), timeline, parts, ends)
 
 
-# **** Hosts ****
+# **** Hosts of the jobs ****
 
 
 def hosts_of(cell: Cell, jobs: Sequence[JobConfig], total: int) -> list[Ints]:
-    """The hosts of every job, in the order of the file.
+    """The hosts of every job, in the order of the file; the cluster has `total` hosts.
 
-    Jobs that name hosts get these. Then each other job gets as many of the free hosts as it asks
+    Jobs that name hosts get these. Then each other job gets the number of free hosts that it asks
     for, or all of them.
     """
     owner = dict[int, str]()
@@ -147,12 +153,12 @@ def hosts_of(cell: Cell, jobs: Sequence[JobConfig], total: int) -> list[Ints]:
         job = jobs[number]
         path = ("jobs", number)
         placement = job.placement
-        for turn, host in enumerate(() if isinstance(placement, str) else placement):
-            check_host(cell, host, total, (*path, "placement", turn))
-            holder = job.name if host in placement[:turn] else owner.get(host)
+        for position, host in enumerate(() if isinstance(placement, str) else placement):
+            check_host(cell, host, total, (*path, "placement", position))
+            holder = job.name if host in placement[:position] else owner.get(host)
             if holder is not None:
                 message = f"host {host} is one of job {holder} already"
-                raise cell.source.error((*path, "placement", turn), message)
+                raise cell.source.error((*path, "placement", position), message)
         left = [host for host in range(total) if host not in owner]
         free = np.array(left if isinstance(placement, str) else placement, np.int32)
         count = job.nodes or len(free)
@@ -167,13 +173,15 @@ def hosts_of(cell: Cell, jobs: Sequence[JobConfig], total: int) -> list[Ints]:
 
 
 def check_host(cell: Cell, host: int, total: int, path: Path) -> None:
-    """Raise an error for a host that the cluster does not have."""
+    """Raise an error at `path` of the scenario for a host that the cluster of `total` hosts does
+    not have.
+    """
     if host >= total:
         message = f"there is no host {host}: the cluster has hosts 0 to {total - 1}"
         raise cell.source.error(path, message)
 
 
-# **** Background ****
+# **** Background messages ****
 
 Messages = Callable[[float], JobPart]  # a function of a time: all messages that start before it
 
@@ -181,8 +189,13 @@ Messages = Callable[[float], JobPart]  # a function of a time: all messages that
 def messages_of(
     cell: Cell, number: int, topology: Topology, gpus: Sequence[Ints], unused: Sequence[int]
 ) -> Messages:
-    """The messages of a background; `gpus` are the GPUs of each host, `unused` the hosts without
-    a job."""
+    """A function that returns the messages of a background up to a time.
+
+    Args:
+        number: number of the background in the scenario.
+        gpus: the GPUs of each host.
+        unused: the hosts without a job.
+    """
     background = cell.scenario.background[number]
     path = (BACKGROUND, number)
     usual = {"all": range(len(gpus)), "unused": unused}
@@ -223,19 +236,26 @@ def _messages(
     target: int,
     until: float,
 ) -> JobPart:
-    """All messages that start before `until`, at random times with the mean rate of each host."""
+    """A part with all background messages that start before `until` seconds, at random times.
+
+    Args:
+        rates: by host, the mean bytes per second that it sends.
+        gpus: the GPUs of each host.
+        target: the host that an incast sends to.
+    """
     sizes = np.array([len(of_host) for of_host in gpus])
     builder = Builder(int(sizes.sum()), collectives=(background.pattern,))
     first = np.cumsum(sizes) - sizes
     piece = builder.pieces(background.size)
-    turn = np.random.default_rng(background.seed).permutation(len(gpus)).tolist()
-    following = dict(zip(turn, turn[1:] + turn[:1], strict=True))
+    order = np.random.default_rng(background.seed).permutation(len(gpus)).tolist()
+    following = dict(zip(order, order[1:] + order[:1], strict=True))
     for sender in np.flatnonzero(rates > 0).tolist():
         mean_gap = background.size / rates[sender]  # mean seconds between two messages
         gaps = np.random.default_rng([background.seed, sender, 0])
         random = np.random.default_rng([background.seed, sender, 1])
         mean_count = until / mean_gap
-        # 8 standard deviations more than the mean number, so that the messages reach `until`
+        # The mean number of messages plus 8 standard deviations, so that the messages reach
+        # `until`.
         count = int(mean_count + 8 * mean_count**0.5 + 16)
         begins = np.cumsum(gaps.exponential(mean_gap, count))
         begins = begins[begins < until]
@@ -252,12 +272,17 @@ def _messages(
     return JobPart(BACKGROUND, builder.finish(), np.concatenate(gpus))
 
 
-# **** Cells ****
+# **** Resolving the jobs of a cell ****
 
 
 @dataclass(frozen=True, eq=False)
 class ResolvedJobs:
-    """A cell of a shared cluster: each job as a cell of its own, and the GPUs that it uses."""
+    """A cell of a shared cluster.
+
+    - `jobs`, `gpus`: the jobs in the order of the file, and the GPUs of each.
+    - `alone`: each job as a cell of its own.
+    - `messages`: by background, a function that returns its messages up to a time.
+    """
 
     cell: Cell
     jobs: tuple[JobConfig, ...]
@@ -269,21 +294,22 @@ class ResolvedJobs:
 
     @property
     def number(self) -> int:
-        """The number of the job whose times are the rows of the cell."""
+        """The number of the job whose times are in the rows of this cell."""
         return [job.name for job in self.jobs].index(self.cell.scenario.job or WHOLE)
 
     def memory_needed(self, size: int) -> int:
-        """An upper estimate of the bytes that a process needs for a size."""
+        """An upper estimate of the bytes that a process needs to simulate a size."""
         return sum(job.memory_needed(size) for job in self.alone)
 
-    def part(self, number: int, turn: int) -> JobPart:
-        """One operation or step of a job at its size number `turn`, or at its last size if it
-        has fewer."""
+    def part(self, number: int, size_number: int) -> JobPart:
+        """One operation or step of a job, at the size at position `size_number` of its list, or at
+        its last size if it has fewer.
+        """
         cell = self.alone[number]
         name = self.jobs[number].name
         gpus = self.gpus[number]
         if isinstance(cell, ResolvedCell):
-            size = cell.cell.scenario.workload.size_list()[: turn + 1][-1]
+            size = cell.cell.scenario.workload.size_list()[: size_number + 1][-1]
             task = cell.task(size)
             return JobPart(name, complete_schedule(task, cell.budget), cell.gpus, task.launch)
         if cell.lowered is not None:
@@ -305,7 +331,7 @@ class ResolvedJobs:
 
 
 def resolve_jobs(cell: Cell) -> ResolvedJobs:
-    """Resolve the jobs and the background of a cell; an error has the place of the wrong key."""
+    """The resolved jobs and backgrounds of a cell; an error has the place of the wrong key."""
     scenario = cell.scenario
     config = scenario.cluster
     cluster = build_cluster(config) if config.graph is None else None
@@ -350,7 +376,7 @@ def resolve_jobs(cell: Cell) -> ResolvedJobs:
 def _stragglers_of(
     alone: Sequence[ResolvedCell | ResolvedStep], gpus: Sequence[Ints]
 ) -> dict[int, float]:
-    """The slowdowns that training steps among the jobs state, by GPU of the cluster."""
+    """By GPU of the cluster, the slowdown that a training step among the jobs states for it."""
     return {
         int(of_job[straggler.rank]): straggler.slowdown
         for job, of_job in zip(alone, gpus, strict=True)
@@ -360,8 +386,9 @@ def _stragglers_of(
 
 
 def _resolved(cell: Cell, job: JobConfig, hosts: int, gpus: Ints) -> ResolvedCell | ResolvedStep:
-    """A job as a cell of its own: a collective on its GPUs, or a step on the same number of
-    hosts."""
+    """A job as a resolved cell of its own: a collective on its GPUs, or a step on a cluster of
+    `hosts` hosts.
+    """
     source = with_job(cell.source, job.name) if cell.scenario.jobs else cell.source
     of_all_jobs = ("jobs", "job", "background")
     data = {key: value for key, value in source.data.items() if key not in of_all_jobs}
@@ -382,35 +409,41 @@ def _resolved(cell: Cell, job: JobConfig, hosts: int, gpus: Ints) -> ResolvedCel
     return resolve_step(cell_of(replace(source, data=data), cell.axes))
 
 
-# **** Rows ****
+# **** Rows of results ****
 
 
 class Shared:
-    """The runs of a shared cell at one size: each job alone, all together, and pairs of them."""
+    """The simulations of a shared cell at one size: each job alone, all together, and pairs of
+    jobs.
+    """
 
-    def __init__(self, resolved: ResolvedJobs, turn: int, engine: str) -> None:
+    def __init__(self, resolved: ResolvedJobs, size_number: int, engine: str) -> None:
         self.resolved = resolved
         self.engine = engine
-        once = [resolved.part(number, turn) for number in range(len(resolved.jobs))]
+        once = [resolved.part(number, size_number) for number in range(len(resolved.jobs))]
         self.parts = self._repeated(once)
         self.alone = [self._run([part]) for part in self.parts]
 
     @cached_property
-    def all(self) -> Ran:
-        """The run of all jobs and the background."""
+    def all(self) -> RunTogether:
+        """The run of all jobs and backgrounds together."""
         return self.beside(range(len(self.parts)), self.resolved.messages)
 
     @cached_property
     def samples(self) -> NDArray[np.float64]:
-        """The seconds of every part (second axis) in each sample of noise (first axis)."""
+        """The mean seconds of an operation of every part (second axis) in each sample of noise
+        (first axis).
+        """
         disturbances = self.resolved.cell.scenario.disturbances
         if disturbances is None:
             return np.zeros((0, len(self.parts)))
         runs = sampled(self.all.program, NoiseDraws(*disturbances), self.engine)
         return np.array([self.all.of(timeline) for timeline in runs])
 
-    def beside(self, numbers: Iterable[int], messages: Sequence[Messages] = ()) -> Ran:
-        """The run of some jobs, with messages that continue until the jobs are complete."""
+    def beside(self, numbers: Iterable[int], messages: Sequence[Messages] = ()) -> RunTogether:
+        """The run of some jobs together, with background messages that continue until these jobs
+        are complete.
+        """
         parts = [self.parts[number] for number in numbers]
         horizon = 0.0
         ran = self._run(parts)
@@ -420,8 +453,9 @@ class Shared:
         return ran
 
     def slowed(self, number: int) -> Iterator[tuple[str, float, str]]:
-        """Yield for each other job its name, the factor by which it slows a job, and the fullest
-        shared link."""
+        """Yield for each other job, and for the background, its name, the factor by which it slows
+        job `number`, and the shared link with the highest load.
+        """
         messages = self.resolved.messages
         cell = self.alone[number]
         few = len(self.parts) + bool(messages) < 3
@@ -429,23 +463,33 @@ class Shared:
             if number_beside != number:
                 both = self.all if few else self.beside((number, number_beside))
                 place = number if few else 0
-                yield part.name, both.seconds[place] / cell.seconds[0], self._met(cell, both)
+                yield (
+                    part.name,
+                    both.seconds[place] / cell.seconds[0],
+                    self._fullest_shared_link(cell, both),
+                )
         if messages:
             both = self.all if few else self.beside([number], messages)
-            yield BACKGROUND, both.seconds[0] / cell.seconds[0], self._met(cell, both)
+            yield (
+                BACKGROUND,
+                both.seconds[0] / cell.seconds[0],
+                self._fullest_shared_link(cell, both),
+            )
 
-    def _run(self, parts: Sequence[JobPart]) -> Ran:
-        """Run parts together; too many rows are an error."""
+    def _run(self, parts: Sequence[JobPart]) -> RunTogether:
+        """Simulate parts together; more than `MOST_ROWS` rows raise an error."""
         rows = sum(part.rows for part in parts)
         if rows > MOST_ROWS:
             message = f"all rows of what runs together are run, and {rows:.2g} are too many"
             raise self.resolved.cell.source.error(("cluster",), message, kind=NoRoomError)
-        return together(parts, self.resolved.topology, self.engine)
+        return run_together(parts, self.resolved.topology, self.engine)
 
     def _repeated(self, once: Sequence[JobPart]) -> list[JobPart]:
-        """The parts with their numbers of operations and their starts.
+        """The jobs with their starts and their numbers of operations. `once` are the jobs with one
+        operation each.
 
-        Without a stated number, a job runs until the longest job with a stated number is complete.
+        A job without a stated number of operations runs until the longest job with a stated number
+        is complete.
         """
         jobs = self.resolved.jobs
         took = [self._run([part]).until for part in once]
@@ -459,9 +503,12 @@ class Shared:
             counts.append(replace(part, start=job.start, times=often))
         return counts
 
-    def _met(self, run: Ran, both: Ran) -> str:
-        """The name of the fullest link that a job uses together with others; empty if they share
-        none."""
+    def _fullest_shared_link(self, run: RunTogether, both: RunTogether) -> str:
+        """The name of the link with the highest load in `both` among those that a job uses together
+        with others; empty if there is none.
+
+        `run` is the run of the job alone.
+        """
         wires = len(self.resolved.topology.links)
         amounts = link_amounts(run.program)[:wires]
         all_amounts = link_amounts(both.program)[:wires]
@@ -474,17 +521,19 @@ RUNS = Memo(1)  # the last runs; the cells of all jobs need the same runs one af
 
 
 def shared(resolved: ResolvedJobs, size: int, engine: str) -> Shared:
-    """The runs that the rows of all jobs of a shared cell are computed from."""
+    """The simulations of a shared cell at a size, from which the rows of all its jobs are
+    computed.
+    """
     data = resolved.cell.source.data
-    # The n-th size of a job runs beside the n-th sizes of the other jobs.
-    turn = resolved.cell.scenario.workload.size_list().index(size)
+    # A job at its n-th size runs beside the other jobs at their n-th sizes.
+    size_number = resolved.cell.scenario.workload.size_list().index(size)
     same_for_jobs = {name: value for name, value in data.items() if name not in ("job", "workload")}
-    key = repr((same_for_jobs, turn, engine))
-    return RUNS.of(key, lambda: Shared(resolved, turn, engine))
+    key = repr((same_for_jobs, size_number, engine))
+    return RUNS.of(key, lambda: Shared(resolved, size_number, engine))
 
 
 def row_of_job(resolved: ResolvedJobs, size: int, engine: str) -> Row:
-    """The row of a job at a size: its time beside the other jobs, and the slowdown by them."""
+    """The row of a job at a size: its time beside the other jobs, and how much they slow it."""
     runs = shared(resolved, size, engine)
     cell = resolved.cell
     number = resolved.number
@@ -501,12 +550,19 @@ def row_of_job(resolved: ResolvedJobs, size: int, engine: str) -> Row:
         columns["messages"] = len(took)
         columns |= {f"message_p{q}_us": float(np.percentile(took, q)) for q in (50, 99)}
     time_columns: dict[str, Any] = {
-        "alone_us": alone * 1e6, "slowdown": seconds / alone, "rows": len(ran.program),
-        "engine": choose(ran.program, engine), "neighbours": columns, "ranks": len(part.gpus),
-        "bound_by": bound_by(ran.program, ran.timeline), "nodes": len(different(hosts)),
-        "validated": not_validated("beside others"), "cell": cell.id, "axes": dict(cell.axes),
+        "alone_us": alone * 1e6,
+        "slowdown": seconds / alone,
+        "rows": len(ran.program),
+        "engine": choose(ran.program, engine),
+        "neighbours": columns,
+        "ranks": len(part.gpus),
+        "bound_by": bound_by(ran.program, ran.timeline),
+        "nodes": len(different(hosts)),
+        "validated": not_validated("beside others"),
+        "cell": cell.id,
+        "axes": dict(cell.axes),
         **of_samples(runs.samples[:, number] * 1e6, size),
-    }  # fmt: skip
+    }
     if not isinstance(job_cell, ResolvedCell):
         return replace(untimed(cell), step_time_us=seconds * 1e6, **time_columns)
     collective = job_cell.collective(size)

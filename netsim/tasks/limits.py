@@ -1,4 +1,4 @@
-"""The lower bound on the time of a cell on its links, with any algorithm."""
+"""The lower bound on the time of a cell on its links, for any algorithm."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Matrix = tuple[tuple[int, ...], ...]
 
 
 def limit_at(resolved: ResolvedCell, size: int) -> Limit:
-    """The least seconds that any algorithm takes at a size on the links of a cell."""
+    """The lower bound on the seconds of a cell at a size."""
     collective = resolved.collective(size)
     if collective.count == 0 and collective.name not in ("alltoallv", "barrier"):
         return Limit(0.0, 0.0, 0.0, "nothing has to move")
@@ -30,9 +30,10 @@ def limit_at(resolved: ResolvedCell, size: int) -> Limit:
 def limit_columns(
     resolved: ResolvedCell, size: int, seconds: float, *, is_single: bool
 ) -> dict[str, Any]:
-    """The columns of a row about its lower bound.
+    """The columns of a row about its lower bound. `seconds` is the time of the row.
 
-    Operations back to back may overlap, so that only bandwidth bounds them.
+    `is_single`: a single operation is timed. Operations back to back may overlap, so that only
+    bandwidth bounds them and latency does not.
     """
     limit = limit_at(resolved, size)
     least = max(limit.bandwidth, limit.latency if is_single else 0.0)
@@ -46,7 +47,7 @@ def limit_columns(
 
 @cached_per_object
 def _limit_of_a_byte(resolved: ResolvedCell, matrix: Matrix | None) -> Limit:
-    """The lower bound for one byte per block, or for a matrix of bytes between ranks."""
+    """The lower bound for blocks of one byte, or for a matrix of bytes between ranks."""
     work = resolved.cell.scenario.collective
     config = resolved.cell.scenario.cluster
     members = () if config.graph is not None else config.members
@@ -67,8 +68,9 @@ def _limit_of_a_byte(resolved: ResolvedCell, matrix: Matrix | None) -> Limit:
 
 
 def _demand(resolved: ResolvedCell, matrix: Matrix | None) -> NDArray[np.float64] | None:
-    """The bytes that each rank sends to each other one; None for collectives without such a
-    matrix."""
+    """The bytes that each rank sends to each other rank, as a matrix; None for collectives without
+    a fixed matrix.
+    """
     work = resolved.cell.scenario.collective
     ranks = len(resolved.groups[0])
     if work.collective in ("alltoall", "alltoallv"):

@@ -1,4 +1,4 @@
-"""The noise of a scenario, and what it adds to the time of an operation."""
+"""The noise of a scenario, and the time that it adds to an operation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from netsim.scenario.models import Scenario
 
 
 def noise_of(scenario: Scenario) -> NoiseDraws | None:
-    """The noise of a scenario, or None if it has none."""
+    """The random draws of a scenario's noise; None if it has no noise."""
     disturbances = scenario.disturbances
     return None if disturbances is None else NoiseDraws(*disturbances)
 
@@ -16,7 +16,8 @@ def noise_of(scenario: Scenario) -> NoiseDraws | None:
 def sampled_seconds(noise: NoiseDraws | None, timing: Result) -> tuple[float, ...]:
     """The time of an operation in each sample of noise, in seconds; empty without noise.
 
-    The noise adds the same time to an operation as to one from an idle cluster.
+    Noise is simulated for one operation from an idle cluster; the seconds that it adds there are
+    added to the time of `timing`.
     """
     if noise is None:
         return ()

@@ -1,8 +1,8 @@
 """The outcome of a task; equal tasks are simulated once in a process.
 
-Many cells of a sweep differ and still lead to equal tasks: with versions of NCCL that have equal
-plans, an algorithm that is forced or chosen, or launch costs that have no effect. Tasks are equal
-if everything is equal on which their times depend; their scenarios may differ.
+Cells of a sweep may differ and still lead to equal tasks: with versions of NCCL that make the same
+plans, with an algorithm that is forced or chosen, or with launch costs that have no effect. Tasks
+are equal if everything is equal on which their times depend.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from netsim.tasks.resolve import ResolvedCell
 from netsim.workloads.task import Task
 
 MOST_RANKS = 1024  # of NCCL's communicators; a key of more ranks takes too long to compute
-# Fields of a plan that are the same for all sizes of one algorithm, and those that are not.
+# Fields of a plan that are the same for all sizes of one algorithm, and fields that depend on the
+# size.
 STANDING = (
     "node",
     "rings",
@@ -47,9 +48,10 @@ VARYING = [f.name for f in fields(Plan) if f.compare and f.name not in STANDING]
 class Outcome:
     """The simulated values of a task for its row.
 
-    `seconds` is the time out of place, `slowest` that of the slowest process, `inplace` the time in
-    place. `uncertainty` is the largest relative error of an approximation. `samples` are the times
-    with noise, one for each sample.
+    - `seconds`: the time out of place; `inplace`: the time in place.
+    - `slowest`: the time of the slowest process.
+    - `uncertainty`: the largest relative error of an approximation.
+    - `samples`: the seconds in each sample of noise.
     """
 
     seconds: float
@@ -71,7 +73,7 @@ OUTCOMES = Memo(50_000)
 def outcome_of(
     resolved: ResolvedCell, size: int, engine: str = "auto", progress: Progress | None = None
 ) -> Outcome:
-    """The outcome of a cell at a size, or that of an earlier equal task."""
+    """The outcome of a cell at a size, from the cache if an equal task was simulated before."""
 
     is_simulated = False
 
@@ -91,7 +93,7 @@ def outcome_of(
 
 
 def key_of(resolved: ResolvedCell, size: int, engine: str) -> bytes | None:
-    """A digest that only equal tasks share; None if it would take too long to compute."""
+    """A digest that is the same for equal tasks only; None if it would take too long to compute."""
     if resolved.place is None:
         return None
     if resolved.is_nccl and resolved.collective(size).ranks > MOST_RANKS:
@@ -112,16 +114,18 @@ def key_of(resolved: ResolvedCell, size: int, engine: str) -> bytes | None:
 
 
 def _runs_of(task: Task) -> object:
-    """What determines the schedule of a task: NCCL's plans, or a textbook algorithm with its
-    parameters."""
+    """Everything that determines the schedule of a task: NCCL's plans, or a textbook algorithm with
+    its parameters.
+    """
     if task.is_nccl:
         return [plan_key(plan) for plan in task.plans], task.plan_of_group
     return stamp(task.collective.name, task.algorithm), task.parameters
 
 
 def plan_key(plan: Plan) -> list[object]:
-    """A key of a plan; the part that is the same for all sizes is a digest that is computed
-    once."""
+    """A key that is equal for equal plans. For the fields in `STANDING` it has a digest that is
+    computed once for all sizes.
+    """
     standing = plan.memo.of(
         ("key of plan", plan.algorithm), lambda: digest([getattr(plan, name) for name in STANDING])
     )
@@ -137,12 +141,12 @@ SAME_IN_PLACE = ("all_reduce",)
 def simulate_one(
     resolved: ResolvedCell, size: int, *, in_place: bool = False, engine: str = "auto"
 ) -> Result:
-    """The timing of one cell at one size, only in place or only out of place."""
+    """The timing of one cell at one size, either in place or out of place."""
     return _timed(resolved, resolved.task(size, in_place=in_place), engine)
 
 
 def subject_of(resolved: ResolvedCell, collective: Collective) -> str:
-    """A collective on the cluster of a cell in a few words, for messages."""
+    """The collective and the cluster of a cell in a few words, for messages."""
     label = cluster_label(resolved.cell.scenario.cluster)
     return f"{label}: {collective.name} of {collective.size_bytes} B"
 
@@ -168,13 +172,13 @@ def _timings(
 def _timed(
     resolved: ResolvedCell, task: Task, engine: str, progress: Progress | None = None
 ) -> Result:
-    """The timing of a task, checked against the invariants of answers."""
+    """The timing of a task, after the checks of all invariants."""
     timing = solve(task, resolved.budget, engine, progress)
     return sound(timing, task.collective, subject_of(resolved, task.collective))
 
 
 def _outcome(resolved: ResolvedCell, timing: Result, inplace: Result | None) -> Outcome:
-    """The outcome of the timings of a task out of place and in place."""
+    """The outcome from the timings out of place and in place."""
     timings = [timing] if inplace is None else [timing, inplace]
     worst = max(timings, key=lambda timing: timing.uncertainty)
     return Outcome(

@@ -1,4 +1,4 @@
-"""Verify algorithms of the user before a cell with them runs."""
+"""Verify a user's algorithm before a cell that uses it runs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ UNCHECKED: dict[str, str] = {}
 def verify_own_algorithm(
     cell: Cell, collective_at: Callable[..., Collective], parameters: Mapping[str, Any]
 ) -> None:
-    """Verify the algorithm of a cell at its sizes, also in place.
+    """Verify the algorithm of a cell at its sizes, out of place and in place.
 
     The smallest and the largest size come first. Verification ends when `tables.MOST_CHECKED` rows
-    times ranks were examined. Raises a CollectiveError if the algorithm is wrong.
+    times ranks have been examined. A CollectiveError says what is wrong with the algorithm.
+
+    `collective_at` returns the collective of a size.
     """
     work = cell.scenario.collective
     sizes = work.size_list()
@@ -34,7 +36,7 @@ def verify_own_algorithm(
 
 
 def _verify_size(cell: Cell, collective: Collective, parameters: Mapping[str, Any]) -> int:
-    """Verify one size, unless it has too many rows; returns its rows times its ranks."""
+    """Verify one size, unless it has too many rows; return its rows times its ranks."""
     work = cell.scenario.collective
     rows = tables.refuse_wrong(collective, work.built_by, parameters)
     if rows * collective.ranks > tables.MOST_CHECKED:

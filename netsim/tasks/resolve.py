@@ -50,7 +50,7 @@ HOST_FIGURE = "launch.host"
 
 @dataclass(frozen=True, eq=False)
 class ResolvedCell:
-    """A cell with its cluster, checked; what the tasks of all its sizes share."""
+    """A cell with its cluster, after all checks: what the tasks of all its sizes share."""
 
     cell: Cell
     topology: Topology
@@ -69,7 +69,7 @@ class ResolvedCell:
 
     @property
     def is_nccl(self) -> bool:
-        """Whether NCCL runs the collective, and not a textbook algorithm."""
+        """Whether NCCL runs the collective, rather than a textbook algorithm."""
         return bool(self.jobs)
 
     @property
@@ -79,7 +79,7 @@ class ResolvedCell:
 
     @property
     def gpus_per_process(self) -> int:
-        """The number of GPUs that one process starts, one after the other."""
+        """The number of GPUs that one process drives; it launches on them one after the other."""
         is_single_process = self.cell.scenario.launch_costs().style == "single_process"
         return self.gpus_per_node if is_single_process else 1
 
@@ -87,8 +87,7 @@ class ResolvedCell:
     def collective(
         self, size: int, *, in_place: bool = False, ranks: int | None = None
     ) -> Collective:
-        """The collective of one communicator at a size, with `ranks` ranks or with its own
-        number."""
+        """The collective of one communicator at a size; `ranks` replaces the number of ranks."""
         work = self.cell.scenario.collective
         return collective_of(
             work.collective,
@@ -103,7 +102,7 @@ class ResolvedCell:
 
     @property
     def back_to_back(self) -> BackToBack | None:
-        """The operations that are timed back to back; None if a single one is timed."""
+        """How operations back to back are timed; None if a single operation is timed."""
         timing = self.cell.scenario.timing
         if self.cell.scenario.is_single or isinstance(timing, str):
             return None
@@ -111,7 +110,7 @@ class ResolvedCell:
 
     @cached_per_object
     def task(self, size: int, *, in_place: bool = False) -> Task:
-        """The task at a size."""
+        """The task of the cell at a size."""
         scenario = self.cell.scenario
         collective = self.collective(size, in_place=in_place)
         kinds_of_job = list(dict.fromkeys(self.jobs))
@@ -134,7 +133,7 @@ class ResolvedCell:
 
     @cached_per_object
     def plan(self, job: NcclJob, collective: Collective) -> Plan:
-        """The plan of one of NCCL's communicators for a collective."""
+        """NCCL's plan for a collective on the communicator `job`."""
         scenario = self.cell.scenario
         return choice.nccl_plan(
             job,
@@ -146,14 +145,14 @@ class ResolvedCell:
 
     @cached_per_object
     def planned(self, size: int) -> Plan | None:
-        """The plan of NCCL for the first communicator at a size; None for a textbook algorithm."""
+        """NCCL's plan for the first communicator at a size; None for a textbook algorithm."""
         if not self.is_nccl:
             return None
         dtype = self.cell.scenario.collective.dtype
         return choice.planned(self.jobs[0], self.collective(size), dtype)
 
     def launch(self, size: int) -> Launch:
-        """The times to launch one operation of a size."""
+        """The seconds that the launch of one operation of a size takes."""
         costs = self.cell.scenario.launch_costs()
         usual = self._nccl_launch(size) if self.is_nccl else AT_ONCE
         return Launch(
@@ -163,7 +162,9 @@ class ResolvedCell:
         )
 
     def _nccl_launch(self, size: int) -> Launch:
-        """The times of NCCL to launch an operation, if the scenario does not state them."""
+        """The seconds that NCCL's launch of an operation takes by default, before the scenario's
+        own values.
+        """
         plan = self.planned(size)
         job = self.jobs[0]
         assert plan is not None
@@ -186,7 +187,8 @@ class ResolvedCell:
 
     @property
     def host_costs(self) -> HostCosts | None:
-        """Return the launch times of the scenario's `host`, else of its slowest machine.
+        """The launch times of the scenario's `host`, otherwise those of its machine with the
+        slowest host.
 
         None if neither the scenario nor any machine states them.
         """
@@ -205,10 +207,11 @@ class ResolvedCell:
 
     @property
     def fewer_ranks(self) -> FewerRanks:
-        """Return how to make the largest collective of the cell on fewer ranks.
+        """How the largest collective of the cell is made on fewer ranks, to extrapolate the rows of
+        a textbook algorithm.
 
-        The number of rows of a textbook algorithm on all ranks is extrapolated from these. Rank
-        counts must be multiples of the node size, or of all ranks if arguments name ranks.
+        Numbers of ranks must be multiples of the node size, or of all ranks if arguments name
+        ranks.
         """
         work = self.cell.scenario.collective
         largest = max(work.size_list())
@@ -229,7 +232,9 @@ class ResolvedCell:
 
 
 def resolve(cell: Cell) -> ResolvedCell:
-    """Build the cluster of a cell and check that its workload fits; errors name the field."""
+    """The cell on the cluster that it builds, after checks that its workload fits; errors name the
+    field.
+    """
     _refuse_other_workloads(cell)
     work = cell.scenario.collective
     if work.is_nccl:
@@ -250,8 +255,9 @@ def resolve(cell: Cell) -> ResolvedCell:
 
 
 def _refuse_other_workloads(cell: Cell) -> None:
-    """Raise an error for a workload that is no single collective: several jobs, or a training
-    step."""
+    """Raise an error for a workload that is not a single collective: several jobs, or a training
+    step.
+    """
     if cell.scenario.shared:
         message = "what runs beside others is run and written out as a whole, by netsim run"
         raise cell.source.error((), message)
@@ -261,7 +267,9 @@ def _refuse_other_workloads(cell: Cell) -> None:
 
 
 def _check_wishes(cell: Cell) -> None:
-    """Raise an error for an algorithm and a protocol that NCCL does not have for the collective."""
+    """Raise an error if NCCL does not have the algorithm and protocol of the scenario for its
+    collective.
+    """
     try:
         choice.check_wishes(cell.scenario.collective.collective, wishes_of(cell.scenario))
     except InputError as error:
@@ -276,7 +284,9 @@ def _gpus_of_ranks(cell: Cell, topology: Topology) -> NDArray[np.int32]:
 
 
 def _in_time(cell: Cell, topology: Topology) -> Topology:
-    """The topology with the faults that begin or end while an operation runs."""
+    """The topology; with the faults that begin or end while an operation runs, if the scenario has
+    some.
+    """
     scenario = cell.scenario
     if not scenario.timed:
         return topology
@@ -290,7 +300,7 @@ METHODS_OF_EQUAL_RANKS = frozenset(
 
 
 def budget_of(scenario: Scenario) -> Budget:
-    """What is allowed to compute the times of a scenario's tasks, such as extrapolation.
+    """The budget of a scenario's tasks.
 
     With noise no rank represents another one. If links change in time, everything is simulated.
     """
@@ -302,7 +312,7 @@ def budget_of(scenario: Scenario) -> Budget:
 
 
 def _budget_on(resolved: ResolvedCell) -> Budget:
-    """What is allowed to compute the times of a cell's tasks on its topology."""
+    """The budget of a cell's tasks on its topology."""
     scenario = resolved.cell.scenario
     return replace(
         budget_of(scenario),
@@ -334,7 +344,9 @@ def has_equal_hops(scenario: Scenario, topology: Topology) -> bool:
 
 
 def _with_nccl(resolved: ResolvedCell, built_cluster: Built) -> ResolvedCell:
-    """The cell with NCCL's communicators; settings that NCCL refuses are errors."""
+    """The cell with NCCL's communicators; an error if NCCL refuses its settings or it does not fit
+    into memory.
+    """
     source = resolved.cell.source
     work = resolved.cell.scenario.collective
     if built_cluster.cluster is None:
@@ -363,13 +375,16 @@ def _with_nccl(resolved: ResolvedCell, built_cluster: Built) -> ResolvedCell:
 
 
 def _joined_by_nccl(resolved: ResolvedCell, built_cluster: Built) -> ResolvedCell:
-    """The cell with its communicators, on a topology with the resources that NCCL's blocks use."""
+    """The cell with its communicators, on a topology with the resources that the blocks of NCCL's
+    kernels use.
+    """
     cell = resolved.cell
     cluster = built_cluster.cluster
     assert cluster is not None
     work = cell.scenario.collective
     wishes = wishes_of(cell.scenario)
-    # The schedules of one communicator share their parts if the data type is the same.
+    # Communicators with the same data type are shared between cells, so that their schedules share
+    # parts.
     ranks = [resolved.gpus[list(group)] for group in resolved.groups]
     question = repr((wishes, resolved.groups, work.ranks, work.dtype))
     jobs = built_cluster.jobs.of(question, lambda: jobs_of(cell, cluster, ranks, wishes))
@@ -387,8 +402,8 @@ def _joined_by_nccl(resolved: ResolvedCell, built_cluster: Built) -> ResolvedCel
 def _refuse_by_least_rows(resolved: ResolvedCell) -> None:
     """Raise an error if even the smallest schedule of NCCL's algorithms does not fit into memory.
 
-    Equal sends are left out: one rank may represent all of them, which only the communicator
-    decides.
+    Equal sends are not refused here: one rank may represent all of them, which is known only with
+    the communicator.
     """
     work = resolved.cell.scenario.collective
     ranks = len(resolved.groups[0])
@@ -405,7 +420,7 @@ def _refuse_by_least_rows(resolved: ResolvedCell) -> None:
 
 
 def _may_be_too_large(resolved: ResolvedCell, algorithm: str) -> bool:
-    """Whether a cell of NCCL is so large that its need of memory must be computed."""
+    """Whether a cell of NCCL is so large that the memory it needs must be computed."""
     work = resolved.cell.scenario.collective
     group_count = len(resolved.groups)
     if resolved.budget.is_exact or work.collective == "alltoall":
@@ -418,7 +433,7 @@ def _refuse_too_large(resolved: ResolvedCell) -> None:
     """Raise an error if the task of any size does not fit into memory."""
     work = resolved.cell.scenario.collective
     sizes = sorted(work.size_list(), reverse=True)
-    # A medium size may need more loops, and therefore more rows, than the largest size.
+    # A medium size may need more loops than the largest size, and therefore more rows.
     is_every_size = (
         resolved.is_nccl and work.collective == "alltoall" and not resolved.budget.is_exact
     )
@@ -432,7 +447,7 @@ def _refuse_too_large(resolved: ResolvedCell) -> None:
 
 
 def _with_textbook_algorithm(resolved: ResolvedCell) -> ResolvedCell:
-    """The cell with the parameters of its algorithm; wrong parameters are errors."""
+    """The cell with the parameters of its textbook algorithm; wrong parameters raise an error."""
     cell = resolved.cell
     work = resolved.cell.scenario.collective
     if not work.code and not any(work.algorithm in table for table in tables.ALGORITHMS.values()):
@@ -451,7 +466,7 @@ def _with_textbook_algorithm(resolved: ResolvedCell) -> ResolvedCell:
 
 
 def _unknown_algorithm(scenario: Scenario) -> str:
-    """The error for an unknown algorithm, with the names that exist."""
+    """The message for an unknown algorithm, with the names that exist."""
     work = scenario.collective
     names = list(tables.ALGORITHMS[work.collective])
     if scenario.cluster.graph is None:
@@ -462,7 +477,9 @@ def _unknown_algorithm(scenario: Scenario) -> str:
 
 
 def _parameters_on(resolved: ResolvedCell) -> Mapping[str, Any]:
-    """The parameters of a textbook algorithm; those that are not stated follow from the cluster."""
+    """The parameters of a textbook algorithm: those of the scenario, and those that follow from the
+    cluster.
+    """
     scenario = resolved.cell.scenario
     work = scenario.collective
     cluster = scenario.cluster
@@ -487,7 +504,9 @@ def _torus_dims(cluster: ClusterConfig) -> tuple[int, ...]:
 
 
 def _links_of_groups(resolved: ResolvedCell) -> Any:
-    """The links between the ranks of a communicator, which must be equal for all communicators."""
+    """The connections between the ranks of a communicator; an error if they differ between
+    communicators.
+    """
     links_by_group = [
         links_of(resolved.topology, resolved.gpus[list(group)]) for group in resolved.groups
     ]

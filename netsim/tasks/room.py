@@ -18,7 +18,9 @@ from netsim.workloads.task import Task
 
 @dataclass(frozen=True)
 class FewerRanks:
-    """The same collective on fewer ranks, from which the size of a schedule is extrapolated."""
+    """How to make the same collective on fewer ranks, from which the size of a schedule is
+    extrapolated.
+    """
 
     collective_at: Callable[[int], Collective]
     """The collective on another number of ranks."""
@@ -36,10 +38,10 @@ def expected_bytes(task: Task, budget: Budget, fewer: FewerRanks) -> int:
 
 
 def why_task_does_not_fit(task: Task, budget: Budget, fewer: FewerRanks) -> str:
-    """Why a task does not fit into memory, for a message; empty if it fits.
+    """The reason why a task does not fit into memory, for a message; empty if it fits.
 
-    The number of rows of a textbook algorithm that cannot be counted directly is extrapolated from
-    fewer ranks.
+    The rows of a textbook algorithm that cannot be counted directly are extrapolated from fewer
+    ranks.
     """
     reason = why_not_fit(task, budget)
     if not reason and not task.is_nccl and textbook_size(task, budget) is None:
@@ -48,7 +50,9 @@ def why_task_does_not_fit(task: Task, budget: Budget, fewer: FewerRanks) -> str:
 
 
 def _size_from_fewer_ranks(task: Task, fewer: FewerRanks) -> tuple[int, int]:
-    """Rows and bytes of a textbook algorithm, by their growth with the number of ranks."""
+    """Rows and bytes of a textbook algorithm, extrapolated from their growth with the number of
+    ranks.
+    """
     ranks = len(task.groups[0])
     group_count = len(task.groups)
 

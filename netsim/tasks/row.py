@@ -1,4 +1,4 @@
-"""The row of a cell at one size."""
+"""Make the row of a cell at one size, for results.csv and the Python API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from netsim.tasks.resolve import ResolvedCell
 from netsim.tasks.unknown_launch import is_launch_unknown, row_of_both
 from netsim.tasks.validation import interval_at, validation_of
 
-# No class of measured runs has these, so that their error is unknown.
+# Values of the column `validated` for rows that no class of measured runs covers, so that their
+# error is unknown.
 UNLIKE = (
     result_rows.not_validated("fabric"),
     result_rows.not_validated("approximated"),
@@ -28,7 +29,7 @@ UNLIKE = (
 def row_of_size(
     resolved: ResolvedCell, size: int, *, engine: str = "auto", progress: Progress | None = None
 ) -> result_rows.Row:
-    """The row of one cell at one size; of both launch styles, if that is not known."""
+    """The row of one cell at one size; from both launch styles if the style is not known."""
 
     def row_of(cell: ResolvedCell) -> result_rows.Row:
         return row_of_outcome(cell, size, outcome_of(cell, size, engine, progress))
@@ -39,7 +40,7 @@ def row_of_size(
 
 
 def question_row(resolved: ResolvedCell, size: int, **columns: Any) -> result_rows.Row:
-    """The row of one cell at one size without simulated values, except those in `columns`."""
+    """The row of one cell at one size without simulated values, other than those in `columns`."""
     work = resolved.cell.scenario.collective
     plan = resolved.planned(size)
     collective = resolved.collective(size)
@@ -57,7 +58,7 @@ def question_row(resolved: ResolvedCell, size: int, **columns: Any) -> result_ro
 
 
 def untimed(cell: Cell) -> result_rows.Row:
-    """The row of a cell without times, also of an invalid cell or one whose run failed."""
+    """The row of a cell without times, such as an invalid cell or one whose run failed."""
     scenario = cell.scenario
     work = cell.scenario.workload
     row = result_rows.Row(
@@ -98,7 +99,9 @@ def _columns_of_cell(resolved: ResolvedCell) -> dict[str, Any]:
 
 
 def row_of_outcome(resolved: ResolvedCell, size: int, outcome: Outcome) -> result_rows.Row:
-    """The row of one cell at one size from the outcome of its task, checked by the invariants."""
+    """The row of one cell at one size, from the outcome of its task; the invariants of rows are
+    checked.
+    """
     collective = resolved.collective(size)
     scenario = resolved.cell.scenario
     algbw = collective.size_bytes / outcome.seconds / 1e9 if outcome.seconds > 0 else 0.0

@@ -1,10 +1,10 @@
 """Rows of cells whose launch style is not known (`launch: unknown`).
 
 Published results often do not say whether nccl-tests ran a process for each GPU or one process for
-all GPUs of a node (`-g 8`). Below some 256 KiB that decides the time: 8 launches one after the
-other take 35 us, where processes of their own are done in 10 to 20 us. So both are simulated. The
-time of the row is their geometric mean, which is off by the same factor in either case, and its
-interval reaches from the lower end of the one to the upper end of the other.
+all GPUs of a node (`-g 8`). Below about 256 KiB that decides the time: 8 launches one after the
+other take 35 us, while one process for each GPU takes 10 to 20 us. So both styles are simulated.
+The time of the row is their geometric mean, which differs from both by the same factor; its
+interval reaches from the lower end of the faster style's to the upper end of the slower style's.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ MAX_EQUAL_FACTOR = 1.05
 
 
 def is_launch_unknown(resolved: ResolvedCell) -> bool:
-    """Whether both launch styles are possible and differ: NCCL runs on several GPUs of a node."""
+    """Whether the launch style of a cell is unknown and matters: NCCL runs on several GPUs of a
+    node.
+    """
     is_unknown = resolved.cell.scenario.launch_costs().style == UNKNOWN
     return is_unknown and resolved.is_nccl and resolved.gpus_per_node > 1
 
 
 def with_style(resolved: ResolvedCell, style: str) -> ResolvedCell:
-    """The same cell with a launch style that is known."""
+    """The same cell with the launch style `style`."""
     scenario = resolved.cell.scenario
     costs = scenario.launch_costs().model_copy(update={"style": style})
     cell = replace(resolved.cell, scenario=scenario.model_copy(update={"launch": costs}))
@@ -37,13 +39,13 @@ def with_style(resolved: ResolvedCell, style: str) -> ResolvedCell:
 
 
 def seconds_of_both(resolved: ResolvedCell, seconds_of: Callable[[ResolvedCell], float]) -> float:
-    """The seconds of a cell with an unknown launch: the geometric mean of both styles."""
+    """The seconds of a cell with an unknown launch style: the geometric mean over both styles."""
     first, second = (seconds_of(with_style(resolved, style)) for style in POSSIBLE_STYLES)
     return sqrt(first * second)
 
 
 def row_of_both(resolved: ResolvedCell, row_of: Callable[[ResolvedCell], Row]) -> Row:
-    """The row of a cell with an unknown launch, from the rows of both styles."""
+    """The row of a cell with an unknown launch style, from the rows with both styles."""
     quick, slow = sorted(
         (row_of(with_style(resolved, style)) for style in POSSIBLE_STYLES),
         key=lambda row: row.time_us or 0.0,

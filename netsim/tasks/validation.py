@@ -1,4 +1,6 @@
-"""How similar a task is to measured runs: its class, its differences and its interval."""
+"""How similar a task is to measured runs: its class, its differences, and the interval of
+its time.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ CHOICE: dict[str, Any] = {"algorithms": {}, "protocols": {}}
 
 
 def validation_of(resolved: ResolvedCell, size: int) -> str:
-    """The column `validated`: the error of this class of machines in measured runs."""
+    """The text of the column `validated`: the error of this class of machines in measured runs."""
     plan = resolved.planned(size)
     if plan is None:
         return result_rows.NOT_VALIDATED
@@ -42,10 +44,10 @@ def interval_at(
     is_validated: bool = True,
     uncertainty: float = 0.0,
 ) -> dict[str, Any]:
-    """The columns of the interval of a time.
+    """The columns of the interval around the time `time_us`.
 
-    It is the interval of the class of the cell, or of the widest class if nothing similar was
-    measured; of a cell without a measured sibling, that of such questions. It is at least as wide
+    It is the interval of the cell's class, or of the widest class if nothing similar was measured;
+    for a cell that no measured system resembles, the interval of such cells. It is at least as wide
     as the relative `uncertainty` of an approximation.
     """
     is_measured = resolved.is_nccl and is_validated
@@ -68,9 +70,10 @@ def interval_at(
 
 
 def range_of_launches_us(resolved: ResolvedCell) -> tuple[float, float]:
-    """By how many microseconds the launches of an operation may take less and more than assumed.
+    """The microseconds by which the launches of an operation may take less, and more, than assumed.
 
-    Nothing if each process has one GPU, or if the class of the host is not named."""
+    (0, 0) if each process has one GPU, or if the range of the host is not known.
+    """
     costs = resolved.host_costs
     if resolved.gpus_per_process == 1 or costs is None:
         return 0.0, 0.0
@@ -84,7 +87,7 @@ def range_of_launches_us(resolved: ResolvedCell) -> tuple[float, float]:
 
 @cached_per_object
 def class_of(resolved: ResolvedCell) -> result_rows.Joined:
-    """The machine, the transport and the rate of a cell of NCCL."""
+    """The machine, transport and rate of a cell of NCCL, as measured runs are classed."""
     config = resolved.cell.scenario.cluster
     job = resolved.jobs[0]
     machine = oldest_machine(job.machines)
@@ -101,14 +104,16 @@ def class_of(resolved: ResolvedCell) -> result_rows.Joined:
 
 @cached_per_object
 def _trait_of(resolved: ResolvedCell) -> Trait:
-    """What of a cell of NCCL's decides how near it is to measured runs."""
+    """The properties of a cell of NCCL that decide which measured runs it resembles."""
     where = class_of(resolved)
     version = resolved.jobs[0].comm.version
     return Trait(where.machine, where.transport, nccl_generation(version.major, version.minor))
 
 
 def departure(resolved: ResolvedCell, collective: Collective, plan: Plan) -> str:
-    """Why a task of NCCL differs from all measured runs; empty if it does not."""
+    """The reason why a task of NCCL differs from all measured runs, as a clause; empty if it does
+    not.
+    """
     if reason := _departure_of_all_sizes(resolved):
         return reason
     unforced = _unforced_job(resolved)
@@ -120,7 +125,7 @@ def departure(resolved: ResolvedCell, collective: Collective, plan: Plan) -> str
 
 @cached_per_object
 def _departure_of_all_sizes(resolved: ResolvedCell) -> str:
-    """Why a cell differs from all measured runs at every size."""
+    """The reason why a cell differs from all measured runs at every size; empty if it does not."""
     scenario = resolved.cell.scenario
     if scenario.cluster.faults:
         return "with faults"
@@ -143,7 +148,9 @@ def _departure_of_all_sizes(resolved: ResolvedCell) -> str:
 
 
 def _default_settings(job: NcclJob) -> Settings:
-    """The settings without those of the user: only those of the network's plugin."""
+    """NCCL's settings without the user's variables: its defaults with those of the network's
+    plugin.
+    """
     return Wishes(job.comm.version).on(job.cluster, job.gpus).settings()
 
 

@@ -27,7 +27,7 @@ Key = tuple[str, str, int, int, str]
 class CallClass:
     """Calls with the same collective, group, ranks, size and data type.
 
-    `calls` is how many of them one step has, `us` the median of their times in microseconds.
+    `calls` is the number of them in one step, `us` the median of their times in microseconds.
     """
 
     collective: str
@@ -43,9 +43,10 @@ class CallClass:
 class MeasuredCalls(CallClass):
     """A class of calls of a profile; times in microseconds.
 
-    `least_us` is the shortest call: the time of a kernel includes its wait for the other ranks, and
-    the shortest call has waited least. `total_us` and `exposed_us` are sums over one step, the
-    latter of the time in which no other kernel ran.
+    - `least_us`: the shortest call. The time of a kernel includes its wait for the other ranks, and
+      the shortest call has waited least.
+    - `total_us`: the sum of the calls in one step.
+    - `exposed_us`: the part of that in which no other kernel ran.
     """
 
     least_us: float
@@ -57,8 +58,9 @@ class MeasuredCalls(CallClass):
 class SimulatedCalls(CallClass):
     """A class of calls of a simulated step, with NCCL's choice; times in microseconds.
 
-    `alone_us` is the time of one call when nothing runs beside it. `total_us` and `exposed_us` are
-    sums over one step, the latter of the time that no kernel hides.
+    - `alone_us`: the time of one call when nothing runs beside it.
+    - `total_us`: the sum of the calls in one step.
+    - `exposed_us`: the part of that which no kernel hides.
     """
 
     alone_us: float
@@ -71,8 +73,8 @@ class SimulatedCalls(CallClass):
 
 @dataclass(frozen=True)
 class ComparedCalls:
-    """A measured class of calls and the simulated class that matches it; one of the two may be
-    None.
+    """A measured class of calls, and the simulated class that matches it; one of both may
+    be None.
     """
 
     measured: MeasuredCalls | None
@@ -80,7 +82,7 @@ class ComparedCalls:
 
     @property
     def any(self) -> MeasuredCalls | SimulatedCalls:
-        """The measured class, or the simulated one if nothing was measured."""
+        """The measured class of calls, or the simulated one if nothing was measured."""
         calls = self.measured or self.simulated
         assert calls is not None  # every line has at least one of both
         return calls
@@ -95,8 +97,8 @@ class ComparedCalls:
 
 @dataclass(frozen=True)
 class TraceCompared:
-    """The result of `compare_trace`: all classes of calls, and the times of the steps in
-    microseconds.
+    """The result of `compare_trace`: all classes of calls, and the times of the recorded and the
+    simulated step in microseconds.
     """
 
     trace: str
@@ -107,7 +109,7 @@ class TraceCompared:
 
 
 def compare_trace(trace: str, machine: str, profile: Profile, step: Step) -> TraceCompared:
-    """Return each class of calls of a profile beside its simulation, the longest total time
+    """All classes of calls of a profile beside their simulations, ordered by total time, longest
     first.
     """
     measured = measured_calls(profile)
@@ -127,7 +129,7 @@ def compare_trace(trace: str, machine: str, profile: Profile, step: Step) -> Tra
 
 
 def measured_calls(profile: Profile) -> Iterator[MeasuredCalls]:
-    """Yield the classes of calls in all steps of a profile.
+    """The classes of calls in all steps of a profile.
 
     A profile without marked steps counts as one step.
     """
@@ -160,9 +162,10 @@ def _measured_key(call: ProfiledCall) -> Key:
 
 
 class _IdleGaps:
-    """The times of a profile in which no kernel ran but those of NCCL.
+    """The times of a profile in which no kernel other than NCCL's ran.
 
-    `edges` are the begin and end of each busy span; `busy_before` is the busy time up to each edge.
+    `edges` are the begin and the end of each busy span, `busy_before` is the busy time up to each
+    edge, in seconds.
     """
 
     def __init__(self, profile: Profile) -> None:
@@ -170,11 +173,11 @@ class _IdleGaps:
         self.edges: Times = busy_spans.reshape(-1)
         lengths = busy_spans[:, 1] - busy_spans[:, 0]
         busy = np.concatenate([[0.0], np.cumsum(lengths)])
-        # The busy time before span k is busy[k], that up to its end busy[k + 1].
+        # The busy time before span k is busy[k]; the busy time up to its end is busy[k + 1].
         self.busy_before: Times = np.column_stack([busy[:-1], busy[1:]]).reshape(-1)
 
     def within(self, begin: float, end: float) -> float:
-        """Return the seconds between two moments in which no kernel ran."""
+        """The seconds between two moments in which no kernel ran."""
         if not len(self.edges):
             return end - begin
         busy_at_begin, busy_at_end = np.interp([begin, end], self.edges, self.busy_before)
@@ -207,10 +210,12 @@ def _simulated_key(entry: TapeEntry) -> Key:
 def _matched(
     measured: Iterable[MeasuredCalls], simulated: Iterable[SimulatedCalls], *, replayed: bool
 ) -> Iterable[ComparedCalls]:
-    """Pair each measured class with the simulated class of the nearest size, then yield the rest.
+    """Yield each measured class with the simulated class of the nearest size, then the simulated
+    classes that are left.
 
-    Classes match if collective and number of ranks are equal and sizes differ by at most
-    `MAX_SIZE_DIFFERENCE`. In a replayed step the group and the data type must be equal as well.
+    Classes match if collective and number of ranks are equal and sizes differ by at most the
+    fraction `MAX_SIZE_DIFFERENCE`. In a replayed step the group and the data type must be equal as
+    well.
     """
     unmatched = list(simulated)
     for measured_class in measured:

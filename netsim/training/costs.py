@@ -65,9 +65,11 @@ MOST_TARGETS = 8
 
 @dataclass
 class _Traffic:
-    """The sum of all bytes between two ranks over one route, and of the resources that they use.
+    """A flow: the sum of all bytes between two ranks over one route, and of the resources that they
+    use.
 
-    `wire` is the bytes on the wire, headers included. `uses` is the work by resource and endpoint.
+    `nbytes` are bytes of data, `wire` bytes on the wire with headers. `uses` has the amount of each
+    (resource, endpoint).
     """
 
     style: Style
@@ -80,7 +82,7 @@ class _Traffic:
         self.uses: dict[tuple[str, str], float] = defaultdict(float)
 
     def add(self, style: Style, nbytes: float) -> None:
-        """Add the bytes of one row of a style."""
+        """Add `nbytes` bytes that rows of a style move."""
         self.nbytes += nbytes
         self.wire += style.wire * nbytes
         for use in style.uses:
@@ -88,7 +90,7 @@ class _Traffic:
                 self.uses[use.resource, use.end] += use.weight * nbytes
 
     def join(self, joined: "_Traffic", fraction: float = 1.0) -> None:
-        """Add a fraction of the bytes of another flow."""
+        """Add the fraction `fraction` of another flow."""
         self.nbytes += fraction * joined.nbytes
         self.wire += fraction * joined.wire
         for use, weight in joined.uses.items():
@@ -98,7 +100,7 @@ class _Traffic:
 def coarse_of(
     program: Program, seconds: float, launch: float, sms: Floats, *, scale: float
 ) -> Coarse:
-    """Return the coarse form of a collective, made from a simulation of it.
+    """The coarse form of a collective, made from a simulation of it.
 
     Args:
         program: the simulated rows, perhaps of fewer loops than the collective has.
@@ -141,7 +143,9 @@ def coarse_of(
 
 
 def _traffic_of(program: Program) -> list[_Traffic]:
-    """Sum the rows that move data by kind, ranks and wires, in order of the first row."""
+    """The flows of a program: its rows that move data, summed by kind, ranks and wires, in the
+    order of the first row.
+    """
     schedule = program.schedule
     amount = schedule.amount * schedule.style_column("multiplicity").astype(np.float64)
     is_transfer = ~np.isin(schedule.kind, (MARK, COMPUTE, LOCAL_COPY))
@@ -177,7 +181,8 @@ def _wires(program: Program, path: int) -> bytes:
 
 
 def _thinned(flows: list[_Traffic], ranks: int) -> list[_Traffic]:
-    """Limit the targets of each rank: where it sends to very many, flows to some carry all bytes.
+    """The flows with at most about `MOST_TARGETS` targets of each rank. The flows that are left
+    carry all bytes.
 
     Flows over NVLink and flows that leave the node are thinned separately. All ranks choose targets
     at the same distances where possible, so that each rank receives as much as in the collective.
@@ -229,8 +234,8 @@ def _spread(values: list[int], count: int) -> list[int]:
 
 
 def _at_distances(flows: list[_Traffic], distances: list[int], ranks: int) -> list[_Traffic]:
-    """Return the flows of one source to the targets at some distances, each with an equal part of
-    all bytes.
+    """The flows of one source to the targets at some distances; each carries an equal part of all
+    bytes of `flows`.
     """
     equal_part = _Traffic(flows[0].style, flows[0].src, flows[0].dst)
     for flow in flows:
@@ -246,9 +251,10 @@ def _at_distances(flows: list[_Traffic], distances: list[int], ranks: int) -> li
 
 
 def _evenly_chosen(flows: list[_Traffic], count: int) -> list[_Traffic]:
-    """Return some of the flows of one source; each also carries the bytes of the flows after it.
+    """`count` of the flows of one source; each also carries the bytes of the flows between it and
+    the next.
 
-    Flows are in order of their targets, starting at another target for each source.
+    Flows are ordered by target, beginning at another target for each source.
     """
     flows.sort(key=lambda flow: (flow.dst < flow.src, flow.dst))
     # Each source starts at another target, so that the chosen targets of all sources are spread
@@ -263,7 +269,9 @@ def _evenly_chosen(flows: list[_Traffic], count: int) -> list[_Traffic]:
 
 
 def _sm_seconds_per_byte(flows: list[_Traffic], seconds: float, sms: Floats) -> dict[int, float]:
-    """By rank, the SM time per byte such that all bytes of the rank together hold its `sms`."""
+    """By rank, the seconds of SM use for each byte such that all bytes of the rank together hold
+    the fraction `sms` of its SMs during `seconds`.
+    """
     total_bytes: dict[int, float] = defaultdict(float)
     for flow in flows:
         for _, rank in _endpoints(flow):
@@ -272,8 +280,8 @@ def _sm_seconds_per_byte(flows: list[_Traffic], seconds: float, sms: Floats) -> 
 
 
 def _endpoints(flow: _Traffic) -> list[tuple[str, int]]:
-    """The endpoints of a flow at which a GPU's SMs work: of multicast and switch reductions one
-    only.
+    """The endpoints ("src" or "dst", rank) of a flow at which SMs work: the sender of a multicast,
+    the receiver of a switch reduction, otherwise both.
     """
     if flow.style.kind == MULTICAST:
         return [("src", flow.src)]
@@ -282,7 +290,8 @@ def _endpoints(flow: _Traffic) -> list[tuple[str, int]]:
     return [("src", flow.src), ("dst", flow.dst)]
 
 
-# The collectives of a step as NCCL runs them: each is simulated once for equal groups.
+# **** Costs of the collectives of a step **** Each collective is simulated as NCCL runs it, once
+# for all equal groups.
 
 Group = tuple[int, ...]
 Key = tuple[object, ...]
@@ -302,8 +311,8 @@ FEWER_LOOPS = "large collectives from a part of their loops"
 
 @dataclass(frozen=True)
 class CollectiveTime:
-    """The time of a collective from an idle cluster, without its launch, and how it was
-    simplified.
+    """The seconds of a collective from an idle cluster, without its launch, and what was
+    extrapolated.
     """
 
     seconds: float
@@ -326,9 +335,9 @@ class ChosenAlgorithm:
 
 @dataclass
 class Costs:
-    """Coarse forms of the collectives of one cluster, by group, size and kind.
+    """The coarse forms of the collectives of one cluster, by group, size and kind.
 
-    Calling it with an entry of a tape and a group returns the coarse form, from the cache if an
+    To call it with an entry of a tape and a group returns their coarse form, from the cache if an
     equal one was made before. Groups are equal if their ranks have the same places on equal hosts,
     in the same pattern, over routes of the same latency and bandwidth.
     """
@@ -363,7 +372,8 @@ class Costs:
         return self.coarse_forms[key]
 
     def with_links(self, topology: Topology, kind: str) -> "Costs":
-        """Return costs on a topology that differs in one kind of links; NCCL decides as before.
+        """The costs on a topology that differs in one kind of links. NCCL's decisions are those on
+        the old topology.
 
         Coarse forms that do not cross this kind of links are kept.
         """
@@ -380,19 +390,21 @@ class Costs:
     def forget_simulations(self) -> None:
         """Free the memory of the simulations from which the coarse forms were made.
 
-        Call it before the rows of a large step need the memory. What is needed again is made again.
+        Call it before the rows of a large step need the memory. Simulations that are needed again
+        later are repeated.
         """
         self.jobs.clear()
         (self.topology or self.cluster.topology).memo.clear()
         give_back_memory()
 
     def _look_up(self, groups: Sequence[Group]) -> None:
-        """Compute the two cache keys of each group, all of one size, with one request for all
-        routes.
+        """Store the two cache keys of each group; all groups have the same size. One request finds
+        all routes.
 
-        The first key decides on the coarse form: places of the GPUs in their hosts, pattern of
-        hosts, classes of hosts, and length, latency and bandwidth of the route to the next GPU. The
-        second decides on the time; it omits the places if each rank is on a host of its own.
+        The first key determines the coarse form: positions of the GPUs in their hosts, pattern of
+        hosts, classes of hosts, and length, latency and bandwidth of the route from each GPU to the
+        next. The second key determines the time; it omits the positions if each rank is on a host
+        of its own.
         """
         cluster = self.cluster
         gpus = np.array(groups, np.int32)
@@ -421,15 +433,13 @@ class Costs:
             self.patterns[group] = (tuple(slots), *common), timing_key
 
     def _job(self, group: Group) -> NcclJob:
-        """NCCL's communicator of a group, one for all groups with the same key."""
+        """NCCL's communicator of a group; groups with the same key share one."""
         gpus = np.array(group, np.int32)
         key = self.patterns[group][0]
         return self.jobs.of(key, lambda: job_of(self.cluster, gpus, self.wishes))
 
     def _coarse_form(self, entry: TapeEntry, group: Group) -> tuple[Coarse, frozenset[str]]:
-        """Make the coarse form of a collective in one group; also return the kinds of links it
-        crosses.
-        """
+        """The coarse form of a collective in one group, and the kinds of links that it crosses."""
         task, chosen = self._resolved(entry, group)
         router = task.topology.router
         has_fixed_paths = not router.by_load
@@ -454,7 +464,7 @@ class Costs:
         return form, frozenset(kinds[program.paths.link].tolist())
 
     def _resolved(self, entry: TapeEntry, group: Group) -> tuple[Task, ChosenAlgorithm]:
-        """Return the task of one collective of a step in one group, and how it runs."""
+        """The task of one collective of a step in one group, and how it runs."""
         collective = _collective(entry, len(group))
         topology = self.topology or self.cluster.topology
         task = Task(
@@ -474,7 +484,7 @@ class Costs:
         return task, self._chosen(job, plan)
 
     def _chosen(self, job: NcclJob, plan: Plan) -> ChosenAlgorithm:
-        """Return the columns, launch time and SMs of a plan of NCCL."""
+        """The columns, launch time and SMs of a plan of NCCL."""
         begin = plan.start(job.mechanism, job.comm.n_nodes)
         launch_seconds = nccl_launch(self.launch, job.comm.version, begin=begin).kernel
         columns = {
@@ -490,11 +500,12 @@ class Costs:
 
 
 def _within_links(form: Coarse, topology: Topology, group: Group) -> Coarse:
-    """Return a coarse form whose flows overload no wire, by less load per byte where they would.
+    """The coarse form, changed if its flows would overload a wire.
 
-    The collective itself overloads no wire in its time. But a few targets may be spread over the
-    links of a fabric less evenly than all targets are. Flows that cross an overloaded wire then put
-    less on wires, so that the coarse form alone takes as long as the collective.
+    The collective itself overloads no wire in its time. But the few targets of a coarse form may be
+    spread over the links of a fabric less evenly than all targets are. Flows that cross an
+    overloaded wire then put fewer bytes on wires, so that the coarse form alone takes as long as
+    the collective.
     """
     builder = Builder(len(group))
     groups = np.array([builder.group(list(members)) for members in form.groups], np.int32)
@@ -550,7 +561,7 @@ def _loads(
 
 
 def _timed(task: Task, budget: Budget) -> CollectiveTime:
-    """Simulate a collective; return its time and a note on what was extrapolated."""
+    """The time of a collective from a simulation, with a note on what was extrapolated."""
     collective = task.collective
     title = f"{collective.name} of {collective.size_bytes} B"
     result = sound(solve(task, budget, "compiled"), collective, title)
@@ -563,9 +574,11 @@ def _timed(task: Task, budget: Budget) -> CollectiveTime:
 
 
 def _schedule_of_links(form: Form, budget: Budget) -> tuple[LoopSchedule, float]:
-    """Return a schedule that uses the same links as the task, and the fraction of hops that it has.
+    """A schedule that uses the same links as the task, and its number of hops as a fraction of the
+    task's.
 
-    In rings of many rows chunks travel only some hosts far: a rank sends the same in every hop.
+    In rings of many rows chunks travel over some hosts only: a rank sends the same bytes in every
+    hop.
     """
     if not form.task.is_nccl:
         return form.loop_schedule, 1.0
@@ -581,7 +594,7 @@ def _schedule_of_links(form: Form, budget: Budget) -> tuple[LoopSchedule, float]
 
 
 def _scale(call: LoopSchedule, loops: int) -> float:
-    """Return the bytes of all loops divided by the bytes of a schedule of `loops` loops."""
+    """The bytes of all loops divided by the bytes of the schedule with `loops` loops."""
     if loops == call.loops:
         return 1.0
     fewer_bytes = _moved_bytes(call.schedule(loops))
@@ -596,7 +609,7 @@ def _moved_bytes(schedule: Schedule) -> float:
 
 
 def _collective(entry: TapeEntry, ranks: int) -> Collective:
-    """The collective of an entry, its size rounded up to a multiple of ranks x 16 bytes."""
+    """The collective of an entry; its size is rounded up to a multiple of ranks x 16 bytes."""
     element = DTYPES[entry.dtype]
     even = ranks * max(element, 16)
     size = -(-entry.nbytes // even) * even

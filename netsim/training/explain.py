@@ -46,10 +46,11 @@ ROUNDING = 1e-9  # relative error of sums of times; smaller differences count as
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """An entry of the tape on the critical path, with the rank that runs or starts it.
+    """A stay of the critical path in one entry of the tape, with the rank that runs or starts the
+    entry.
 
     `begin` and `end` are in seconds since the start of the step; `alone` is how long the entry
-    takes if nothing runs beside it.
+    takes in seconds if nothing runs beside it.
     """
 
     entry: TapeEntry
@@ -60,13 +61,13 @@ class Visit:
 
     @property
     def slowed(self) -> float:
-        """Seconds that the entry takes longer because of what runs beside it."""
+        """The seconds by which work beside it makes the entry longer."""
         lost = self.end - self.begin - self.alone
         return lost if lost > ROUNDING * (self.end - self.begin) else 0.0
 
 
 def visits_of(step: Step) -> list[Visit]:
-    """Return the entries of the critical path, first to last."""
+    """The stays of the critical path in entries of the tape, first to last."""
     spans, timeline = step.spans, step.spans.timeline
     rows = critical_path(step.program, timeline).rows
     if not len(rows):
@@ -93,7 +94,7 @@ def visits_of(step: Step) -> list[Visit]:
 def _visit(
     step: Step, number: int, rows: NDArray[np.int64], times: tuple[float, float], before: int
 ) -> Visit:
-    """Return the `Visit` of one tape entry: the time that the critical path spends in it.
+    """The stay of the critical path in one tape entry.
 
     Args:
         number: number of the entry on the tape.
@@ -118,10 +119,10 @@ def _visit(
 
 
 def causes_of(visits: Sequence[Visit]) -> dict[str, float]:
-    """Return the seconds of the critical path by cause, largest first.
+    """The seconds of the critical path by cause, largest first.
 
-    Causes are compute by phase, communication by kind, launches by the host, and the slowdown of
-    either.
+    Causes are computing by phase, communication by kind, launches by the host, and for computing
+    and communication the seconds by which other work slows them.
     """
     seconds_of: dict[str, float] = {}
     for visit in visits:
@@ -142,9 +143,11 @@ def causes_of(visits: Sequence[Visit]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class PathSection:
-    """Consecutive entries of the critical path that belong together; times in seconds.
+    """Consecutive entries of the critical path that belong together, such as a forward pass on one
+    rank, or the send to the next pipeline stage.
 
-    For example a forward pass on one rank, or the send to the next pipeline stage.
+    `begin` and `end` are in seconds since the start of the step; `communicating` is the seconds
+    spent in collectives.
     """
 
     name: str
@@ -163,7 +166,7 @@ def path_sections(visits: Sequence[Visit]) -> Iterator[PathSection]:
 
 
 def _section_key(visit: Visit) -> tuple[object, ...]:
-    """A key that is equal for consecutive visits of one section."""
+    """A key that is equal for visits in the same section of the critical path."""
     entry = visit.entry
     if entry.collective == "p2p":
         return ("p2p", entry.name, entry.micro_batch)
@@ -173,7 +176,7 @@ def _section_key(visit: Visit) -> tuple[object, ...]:
 
 
 def _section(visits: Sequence[Visit]) -> PathSection:
-    """Join the visits of one section."""
+    """One section of all `visits`."""
     entry = visits[0].entry
     name = pass_title(entry)
     if entry.collective == "p2p":
@@ -185,8 +188,8 @@ def _section(visits: Sequence[Visit]) -> PathSection:
     return PathSection(name, visits[0].rank, visits[0].begin, visits[-1].end, spent)
 
 
-# How long a step would take with computing, one kind of communication, or one kind of links
-# faster or free.
+# **** What if **** How long a step would take if computing, one kind of communication, or one kind
+# of links were faster or free.
 
 FASTER = 1 / 1.1
 FREE = 0.0
@@ -210,12 +213,12 @@ class StepWhatIf:
 def what_ifs_of(
     step: Step, kinds: Sequence[str], *, engine: str, most_rows: int = MOST_ROWS
 ) -> list[StepWhatIf]:
-    """Return the time of the step with each of its parts faster or free.
+    """The times of the step with each of its parts faster, and free.
 
-    The parts are each kind of communication, all communication, compute, each kind of links, and
-    the stragglers. The step is simulated again for each, in this order, as long as the rows of all
-    runs do not exceed `most_rows`. A part without effect is listed too: that it does not matter is
-    an answer.
+    The parts are each kind of communication (`kinds`), all communication, computing, each kind of
+    links, and the stragglers. The step is simulated again for each, in this order, as long as the
+    rows of all runs do not exceed `most_rows`. A part without effect is listed too, so that the
+    user sees that it does not matter.
     """
     all_kinds = [ALL_COMMUNICATION] if len(kinds) > 1 else []
     remaining_runs = most_rows // max(1, len(step.program))
@@ -227,7 +230,7 @@ def what_ifs_of(
         times: list[float | None] = [None, None]
         for number, factor in enumerate((FREE, FASTER)):
             if remaining_runs > 0:
-                times[number] = _time(step, changed_kinds, factor, engine)
+                times[number] = _seconds_with_scaled_kinds(step, changed_kinds, factor, engine)
                 remaining_runs -= 1
         what_ifs.append(StepWhatIf(changed, times[1], times[0]))
     crossed: set[str] = set().union(*step.costs.crossed_kinds.values())
@@ -242,8 +245,10 @@ def what_ifs_of(
     return what_ifs
 
 
-def _time(step: Step, kinds: set[str], factor: float, engine: str) -> float:
-    """Seconds of the step if communication of some kinds, or compute, took `factor` of its time."""
+def _seconds_with_scaled_kinds(step: Step, kinds: set[str], factor: float, engine: str) -> float:
+    """The seconds of the step if communication of `kinds`, or computing, took `factor` of
+    its time.
+    """
     tape = step.spans.tape
     if COMPUTE in kinds:
         entries = [entry if entry.collective else entry.scaled(factor) for entry in tape.entries]
@@ -252,26 +257,29 @@ def _time(step: Step, kinds: set[str], factor: float, engine: str) -> float:
 
 
 def _without_stragglers(step: Step, engine: str) -> float:
-    """Seconds of the step if its stragglers were as fast as the other GPUs."""
+    """The seconds of the step if its stragglers were as fast as the other GPUs."""
     cell = step.resolved.cell
     source = override(cell.source, "workload.stragglers", [], "without stragglers")
     return simulate_step(resolve_step(cell_of(source, cell.axes)), engine=engine).seconds
 
 
 def _with_links(step: Step, kind: str, engine: str) -> StepWhatIf:
-    """The step with links of one kind 10 % faster, and with unlimited ones; NCCL decides as before.
+    """The times of the step with links of one kind 10 % faster, and unlimited. NCCL's decisions
+    stay the same.
 
     If unlimited links change nothing, 10 % faster ones are not simulated.
     """
     label = f"{LABELS[kind]} rate"
-    free_seconds = _on(step, kind, inf, engine)
+    free_seconds = _seconds_with_scaled_links(step, kind, inf, engine)
     if abs(free_seconds - step.seconds) <= MIN_EFFECT * step.seconds:
         return StepWhatIf(label, free_seconds, free_seconds)
-    return StepWhatIf(label, _on(step, kind, 1 / FASTER, engine), free_seconds)
+    return StepWhatIf(
+        label, _seconds_with_scaled_links(step, kind, 1 / FASTER, engine), free_seconds
+    )
 
 
-def _on(step: Step, kind: str, factor: float, engine: str) -> float:
-    """Seconds of the step if links of one kind had `factor` of their bandwidth."""
+def _seconds_with_scaled_links(step: Step, kind: str, factor: float, engine: str) -> float:
+    """The seconds of the step if links of one kind had `factor` times their bandwidth."""
     resolved = step.resolved
     topology = resolved.topology
     links = topology.links
@@ -288,7 +296,11 @@ def _on(step: Step, kind: str, factor: float, engine: str) -> float:
 def _run(
     step: Step, tape: Tape, realise: Realise, engine: str, *, on: Topology | None = None
 ) -> float:
-    """Seconds of a changed tape or with changed costs, simulated as the step itself was."""
+    """The seconds of a tape with the costs `realise`, simulated in the same way as the step (in
+    full, or by one rank of each stage).
+
+    `on`: a topology other than that of the step.
+    """
     if not step.engine:
         return seconds_by_stages(step.resolved, tape, realise)
     lowered = lower(tape, step.spans.ranks, realise)
@@ -296,8 +308,8 @@ def _run(
 
 
 def _scaling(realise: Realise, kinds: set[str], factor: float) -> Realise:
-    """Return costs whose collectives of some kinds take `factor` of their time."""
-    scaled_form = cache(partial(_part_of, factor=factor))
+    """A function for costs whose collectives of some kinds take `factor` of their time."""
+    scaled_form = cache(partial(_scaled_form, factor=factor))
 
     def scaled(entry: TapeEntry, group: tuple[int, ...]) -> Coarse:
         coarse = realise(entry, group)
@@ -306,15 +318,15 @@ def _scaling(realise: Realise, kinds: set[str], factor: float) -> Realise:
     return scaled
 
 
-def _part_of(coarse: Coarse, factor: float) -> Coarse:
-    """A coarse form with `factor` of its bytes and times."""
+def _scaled_form(coarse: Coarse, factor: float) -> Coarse:
+    """A coarse form with `factor` times its bytes and times."""
     nbytes = np.maximum(1, np.rint(coarse.amount * factor)).astype(np.int64)
     styles = tuple(replace(style, latency=style.latency * factor) for style in coarse.styles)
     return replace(coarse, seconds=coarse.seconds * factor, styles=styles, amount=nbytes)
 
 
-# Why a step takes as long as it does, as plain values: its critical path, how GPUs spend their
-# time, the calls that cost most, and what would change it.
+# **** Explanation **** Why a step takes as long as it does, as plain values: its critical path, how
+# GPUs spend their time, the calls that cost most, and what would change it.
 
 MICRO = 1e6
 
@@ -364,7 +376,7 @@ def explained_step(
 
 
 def explained_messages(step: Step, *, engine: str) -> dict[str, Any]:
-    """Explain the time of an application's messages and calculations, as plain values for JSON."""
+    """The explanation of an application's messages and calculations, as plain values for JSON."""
     timeline = step.spans.timeline
     case = Case(step.program.as_run(timeline), 0.0)
     values = as_values(explain(case, timeline, engine=engine))
@@ -372,12 +384,12 @@ def explained_messages(step: Step, *, engine: str) -> dict[str, Any]:
 
 
 def _micro(seconds: float | None) -> float | None:
-    """Seconds in microseconds; None stays None."""
+    """`seconds` in microseconds; None for None."""
     return None if seconds is None else seconds * MICRO
 
 
 def _gpus(step: Step) -> Iterator[dict[str, Any]]:
-    """Yield the mean times in microseconds of all GPUs, and of those of each pipeline stage."""
+    """Yield the mean times in microseconds of all GPUs, and of the GPUs of each pipeline stage."""
     breakdown = step.breakdown
     grid = step.resolved.setting.grid
     launching = np.minimum(launch_waits(step.spans), breakdown.idle)
@@ -399,8 +411,8 @@ def _gpus(step: Step) -> Iterator[dict[str, Any]]:
 
 
 def _calls(step: Step, visits: Sequence[Visit]) -> list[dict[str, Any]]:
-    """Return totals by class of collective calls, those with most time on the critical path
-    first.
+    """Sums over the calls of each class of collective calls; first the class with most time on the
+    critical path.
     """
     call_of_key: dict[tuple[Any, ...], dict[str, Any]] = {}
 

@@ -1,6 +1,7 @@
 """Resolve a training cell: from the scenario to the cluster and the Setting of its step.
 
-Everything that does not fit is refused here, with its place in the scenario, before anything runs.
+Settings that do not fit together are refused here, with their place in the scenario, before
+anything runs.
 """
 
 import csv
@@ -82,12 +83,19 @@ BYTES_A_TASK_OF_STAGES = 5_000
 
 
 def check_fits(cell: Cell, work: Training, setting: Setting) -> None:
-    """Refuse settings that do not fit together, all of them at once, each at its place."""
+    """Raise one error for all settings of a step that do not fit together, each with its place in
+    the scenario.
+    """
     if isinstance(setting.model, Transformer):
         model_misfits = _transformer_misfits(setting, setting.model)
     else:
-        model_misfits = _layer_list(setting, setting.model)
-    misfits = chain(_batch(setting), model_misfits, _pipeline(setting), _replicas(work, setting))
+        model_misfits = _layer_list_misfits(setting, setting.model)
+    misfits = chain(
+        _batch_misfits(setting),
+        model_misfits,
+        _pipeline_misfits(setting),
+        _replica_misfits(work, setting),
+    )
     message_of_key = dict(reversed([*misfits]))  # the first message of each key stays
     if message_of_key:
         raise joined(
@@ -96,8 +104,8 @@ def check_fits(cell: Cell, work: Training, setting: Setting) -> None:
         )
 
 
-def _batch(s: Setting) -> Iterator[Misfit]:
-    """Yield the reason why the batch cannot be divided into micro-batches."""
+def _batch_misfits(s: Setting) -> Iterator[Misfit]:
+    """Yield the reason why the batch cannot be divided into micro-batches, if it cannot."""
     samples_per_batch = s.micro * s.replicas
     if s.batch % samples_per_batch:
         message = (
@@ -108,7 +116,9 @@ def _batch(s: Setting) -> Iterator[Misfit]:
 
 
 def _transformer_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
-    """Yield the reasons why a transformer cannot be divided as wanted."""
+    """Yield the reasons why the degrees of parallelism do not divide a transformer's layers, heads,
+    features or experts.
+    """
     tp, ep, pp = (s.degree(axis) for axis in ("tp", "ep", "pp"))
     where = ("parallelism",)
     if m.heads % tp:
@@ -119,9 +129,10 @@ def _transformer_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
         yield (*where, "tp"), f"the FFN of {m.ffn} is not divisible by tp {tp}"
     if m.layers % (pp * s.chunks) and not s.stage_layers:
         chunks = f" x {s.chunks} chunks" if s.chunks > 1 else ""
+        example = _example_of_stages(m.layers, pp * s.chunks)
         message = (
             f"{m.layers} layers are not divisible by pp {pp}{chunks}; "
-            f"pipeline.stages may say how many each has: {_example(m.layers, pp * s.chunks)}"
+            f"pipeline.stages may say how many each has: {example}"
         )
         yield (*where, "pp"), message
     if ep > 1 and not m.experts:
@@ -137,7 +148,7 @@ def _transformer_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
 
 
 def _sequence_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
-    """Why the tokens or heads of a sequence cannot be divided by cp or tp."""
+    """Yield the reasons why the tokens or heads of a sequence cannot be divided by cp or tp."""
     tp = s.degree("tp")
     cp = s.degree("cp")
     where = ("parallelism",)
@@ -158,8 +169,8 @@ def _sequence_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
         )
 
 
-def _layer_list(s: Setting, m: LayerList) -> Iterator[Misfit]:
-    """Yield the reasons why a list of layers cannot be divided as wanted."""
+def _layer_list_misfits(s: Setting, m: LayerList) -> Iterator[Misfit]:
+    """Yield the reasons why a list of layers cannot use the parallelism of the setting."""
     for axis in ("tp", "cp", "ep"):
         if s.degree(axis) > 1:
             yield (
@@ -171,11 +182,11 @@ def _layer_list(s: Setting, m: LayerList) -> Iterator[Misfit]:
         yield ("parallelism", "pp"), f"{len(m.layers)} layers do not make {parts} parts"
 
 
-def _pipeline(s: Setting) -> Iterator[Misfit]:
-    """Yield the reasons why the pipeline does not fit."""
+def _pipeline_misfits(s: Setting) -> Iterator[Misfit]:
+    """Yield the reasons why the pipeline schedule and its stages do not fit the setting."""
     pp = s.degree("pp")
     m = s.micro_batches
-    yield from _stages(s)
+    yield from _stage_misfits(s)
     if s.chunks > 1 and pp == 1:
         yield ("pipeline", "chunks"), "several chunks a stage need pp of 2 or more"
     if s.schedule == "interleaved" and m % pp:
@@ -190,8 +201,10 @@ def _pipeline(s: Setting) -> Iterator[Misfit]:
         )
 
 
-def _stages(s: Setting) -> Iterator[Misfit]:
-    """Yield the reason why `pipeline.stages` does not fit the number of stages or layers."""
+def _stage_misfits(s: Setting) -> Iterator[Misfit]:
+    """Yield the reason why `pipeline.stages` does not match the number of stages or layers, if it
+    does not.
+    """
     where = ("pipeline", "stages")
     stage_layers = s.stage_layers
     parts = s.degree("pp") * s.chunks
@@ -206,16 +219,20 @@ def _stages(s: Setting) -> Iterator[Misfit]:
         yield where, f"expected {layers} layers in all, got {sum(stage_layers)}"
 
 
-def _example(layers: int, parts: int) -> str:
-    """An even division of layers into parts, as a value that `pipeline.stages` may have."""
+def _example_of_stages(layers: int, parts: int) -> str:
+    """An example of an even division of layers into parts, in the form that
+    `pipeline.stages` has.
+    """
     layers_per_part, more = divmod(layers, parts)
     example = [layers_per_part + (number < more) for number in range(parts)]
     shown = [str(one) for one in (example if parts <= 8 else example[:3])]
     return f"[{', '.join(shown)}{', …' if parts > 8 else ''}]"
 
 
-def _replicas(work: Training, s: Setting) -> Iterator[Misfit]:
-    """Yield the reasons why the division of weights, gradients and replicas does not fit."""
+def _replica_misfits(work: Training, s: Setting) -> Iterator[Misfit]:
+    """Yield the reasons why options of data parallelism (`workload.replicas`) do not fit
+    together.
+    """
     pp = s.degree("pp")
     if s.data in ("zero2", "zero3") and pp > 1:
         message = (
@@ -258,18 +275,20 @@ REMEDIES = {
 
 
 def memories(setting: Setting) -> tuple[Memory, ...]:
-    """Return the memory of a GPU of every pipeline stage."""
+    """By pipeline stage, the memory of one of its GPUs."""
     return tuple(memory_of(setting, stage) for stage in range(setting.degree("pp")))
 
 
 def memory_of_gpus(cluster: Cluster) -> NDArray[np.float64]:
-    """Return the memory in bytes of the GPU of every rank."""
+    """By rank, the memory of its GPU in bytes."""
     by_class = np.array([float(host.machine.gpu.memory) for host in cluster.hosts])
     return by_class[cluster.host_class[cluster.gpu_host]]
 
 
 def check_memory(cell: Cell, work: Training, setting: Setting, cluster: Cluster) -> None:
-    """Refuse a step that does not fit into GPU memory, unless the scenario allows it."""
+    """Raise an error for a step that does not fit into GPU memory, unless the scenario
+    allows it.
+    """
     if work.allow_oom:
         return
     gpu_memory = memory_of_gpus(cluster)
@@ -299,7 +318,7 @@ def check_memory(cell: Cell, work: Training, setting: Setting, cluster: Cluster)
 
 
 def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
-    """Return the degree of every axis; a missing dp follows from the number of GPUs.
+    """The degree of parallelism along every axis; a missing dp follows from the number of GPUs.
 
     If the product of all degrees is the number of GPUs, ep is an axis of its own. If the product
     without ep is, ep divides dp, as in Megatron.
@@ -332,7 +351,7 @@ def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
 
 
 def model_flops(model: Model, batch: int, sequence: int) -> float:
-    """Return the FLOPs of forward and backward for a batch: the model FLOPs of MFU.
+    """The FLOPs of forward and backward pass for a batch: the model FLOPs of MFU.
 
     As in Megatron-LM's num_floating_point_operations: three times the forward pass, which includes
     the logits and excludes recomputation. 0 for a list of layers that only have times.
@@ -344,12 +363,12 @@ def model_flops(model: Model, batch: int, sequence: int) -> float:
 
 
 def layer_flops(model: Transformer, layer: Layer, sequence: int) -> float:
-    """Return the FLOPs of the forward pass of one layer for one token.
+    """The FLOPs of the forward pass of one layer for one token.
 
-    They are 2 per parameter that the token passes through. Of the experts only the `top_k` that the
-    token is sent to count; the embedding has none, as a token reads one row of its table. The
-    logits count in full, also if they share the matrix of the embedding (`tied`), once for each
-    token that is predicted. Attention adds 2 x keys x features of a key and a value, with half of
+    They are 2 for each parameter that the token passes through. Of the experts only the `top_k`
+    that the token is sent to count. The embedding has none, as a token reads one row of its table.
+    The logits count in full, once for each token that is predicted, even if they share the matrix
+    of the embedding (`tied`). Attention adds 2 x keys x features of a key and a value, with half of
     the keys if it is causal.
     """
     if layer.kind == "embedding":
@@ -367,8 +386,8 @@ def layer_flops(model: Transformer, layer: Layer, sequence: int) -> float:
 
 
 def extras_of(work: Training, model: Model, grid: Grid) -> tuple[ExtraCollective, ...]:
-    """Return the additional collectives of a step: presets by name, with the keys that the user
-    sets.
+    """The additional collectives of a step: known ones by name, with the keys that the
+    user sets.
     """
     extras = []
     for number, extra in enumerate(work.extras):
@@ -392,10 +411,9 @@ PLACE = ("workload", "compute", "times")
 
 
 def read_times(cell: Cell, work: Training, model: Model) -> dict[str, tuple[float, float]]:
-    """Return the seconds forward and backward by layer, from a CSV file or a trace; {} without
-    either.
+    """By layer, its seconds (forward, backward), from a CSV file or a trace; {} without either.
 
-    In a CSV file the line `block` is for all blocks without a line of their own.
+    In a CSV file the line `block` applies to all blocks without a line of their own.
     """
     if work.compute.times is None:
         return {}
@@ -413,7 +431,7 @@ def read_times(cell: Cell, work: Training, model: Model) -> dict[str, tuple[floa
 
 
 def _lines(path: Path) -> list[dict[str, str]]:
-    """The lines of a CSV file of times by column."""
+    """The lines of a CSV file of times, each as a mapping from column to text."""
     try:
         reader = csv.DictReader(text_of(path, LARGEST_TABLE).splitlines())
         if missing := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
@@ -426,8 +444,8 @@ def _lines(path: Path) -> list[dict[str, str]]:
 def _named(
     path: Path, lines: list[dict[str, str]], names: list[str], blocks: list[str]
 ) -> dict[str, tuple[float, float]]:
-    """The times of the lines of a CSV file by layer; `names` and `blocks` are those of the
-    model.
+    """By layer, the times in the lines of a CSV file; `names` are all layers of the model, `blocks`
+    its transformer blocks.
     """
     seconds_of: dict[str, tuple[float, float]] = {}
     for number, line in enumerate(lines, 2):
@@ -454,7 +472,7 @@ BACKWARD = 0.8  # efficiency of attention backward / forward, if the user sets o
 
 
 def setting_of(cell: Cell, cluster: Cluster) -> Setting:
-    """Return the Setting of a training cell on its cluster."""
+    """The Setting of a training cell on its cluster."""
     work = cell.scenario.workload
     assert isinstance(work, Training)
     model = model_of(work)
@@ -467,7 +485,9 @@ def setting_of(cell: Cell, cluster: Cluster) -> Setting:
 
 
 def _setting(cell: Cell, work: Training, model: Model, grid: Grid, cluster: Cluster) -> Setting:
-    """Fill in what the scenario leaves open, as Megatron, DeepSpeed and PyTorch do."""
+    """The Setting, with defaults as in Megatron, DeepSpeed and PyTorch for what the scenario leaves
+    open.
+    """
     parallel = work.parallelism
     pipeline = work.pipeline
     replicas = work.replicas
@@ -546,15 +566,13 @@ def _setting(cell: Cell, work: Training, model: Model, grid: Grid, cluster: Clus
 
 
 def _sites(cell: Cell) -> int:
-    """The number of sites that the cluster has; 2 if it has none."""
+    """The number of sites of the cluster; 2 if it has none."""
     sites = cell.scenario.cluster.sites
     return len(sites.nodes or ()) or sites.count or 2 if sites else 2
 
 
 def recorded_setting(ranks: int) -> Setting:
-    """Return the setting of a recorded step, of which neither model nor degrees nor rates are
-    known.
-    """
+    """The setting of a recorded step, whose model, degrees and rates are not known."""
     grid = Grid({axis: ranks if axis == "dp" else 1 for axis in AXES})
     roofline = Roofline({}, 1.0, 1)
     model = LayerList(name="recorded", layers=())
@@ -562,7 +580,7 @@ def recorded_setting(ranks: int) -> Setting:
 
 
 def _joined_gpus(cluster: Cluster) -> int:
-    """GPUs of an NVLink domain; of the smallest kind of domain if machines differ."""
+    """The number of GPUs in an NVLink domain; in the smallest kind of domain if machines differ."""
     machines = [host.machine for host in cluster.hosts]
     return min(one.gpu.count * (one.scale_up.hosts if one.scale_up else 1) for one in machines)
 
@@ -570,10 +588,10 @@ def _joined_gpus(cluster: Cluster) -> int:
 def _rooflines(
     work: Training, cluster: Cluster, is_graph: bool
 ) -> tuple[Roofline, GpuKinds | None]:
-    """Return the roofline of the slowest kind of GPU, and all kinds if there are several.
+    """The roofline of the slowest kind of GPU, and all kinds if there are several.
 
     All ranks compute in the same data types, so a narrow type counts only if every GPU has it: a
-    step in FP8 on H100 and A100 runs in 16 bits, as on A100 alone.
+    step in FP8 on H100 and A100 runs in 16 bits on both.
     """
     gpus = len(cluster.topology)
     of_class = [_roofline(work, host.machine.gpu, gpus, is_graph) for host in cluster.hosts]
@@ -598,8 +616,8 @@ def _roofline(work: Training, gpu: Gpu, gpus: int, is_graph: bool) -> Roofline:
     """The roofline of a kind of GPU: its peak rates and the fractions of them that kernels reach.
 
     Args:
-        gpus: GPUs of the cluster. A step waits for the slowest of them.
-        graph: whether kernels are launched by CUDA graphs.
+        gpus: number of GPUs of the cluster. A step waits for the slowest of them.
+        is_graph: whether kernels are launched by CUDA graphs.
     """
     compute = work.compute
     flops = {str(name): rate for name, rate in gpu.flops.items()}
@@ -639,12 +657,15 @@ def _roofline(work: Training, gpu: Gpu, gpus: int, is_graph: bool) -> Roofline:
 
 
 def _constant_or(name: str, fallback: str) -> float:
-    """The value of a constant, or of a more general one if the table lacks it."""
+    """The value of the constant `name`, or of the more general constant `fallback` if the table
+    lacks it.
+    """
     return TABLE.get(name, TABLE[fallback]).value
 
 
 def _attention(arch: str, kernel: str) -> tuple[float, float, float]:
-    """Return the efficiency of attention forward and backward, and its fraction of exponentials.
+    """The fractions of the peak that attention reaches forward and backward, and the fraction of
+    its time that is exponentials.
 
     Kernels up to FlashAttention-2 use Ampere's matrix instructions on every GPU.
     """
@@ -670,8 +691,8 @@ def _narrow(arch: str, work: Training, name: str) -> float:
 
 
 def usual_power(gpu: Gpu) -> float:
-    """Return the power limit of a GPU relative to that of its generation's servers, idle power
-    deducted.
+    """The power limit of a GPU divided by that of its generation's servers, both without idle
+    power.
     """
     usual = f"power.{gpu.arch}"
     if gpu.power is None or usual not in TABLE:
@@ -698,7 +719,7 @@ def model_of(work: Training) -> Model:
 
 
 def _repeated(number: int, layer: LayerConfig) -> list[Layer]:
-    """The layers of one entry of a list of layers, `repeat` times."""
+    """The layers of one entry of a user's list of layers, which occurs `repeat` times."""
     name = layer.name or f"layer {number}"
     flops = layer.flops or 0.0
     back = layer.backward_flops
@@ -720,7 +741,7 @@ class Replay:
     """A step from a trace, and notes on what was chosen and left out.
 
     `alone` is set if the kernels of the trace ran without collectives beside them. `lowered` is set
-    if the trace has messages: it is their schedule.
+    if the trace has messages instead of collectives: it is their schedule.
     """
 
     tape: Tape
@@ -750,9 +771,9 @@ class ResolvedStep:
         return work
 
     def memory_needed(self, size: int) -> int:
-        """Return an upper estimate in bytes of the memory that simulating the step takes.
+        """An upper estimate in bytes of the memory that simulating the step takes.
 
-        `size` has no meaning for a step; other tasks have the same method.
+        `size` has no meaning for a step; other kinds of tasks have the same method.
         """
         gpus = len(self.topology)
         if self.lowered is not None:
@@ -767,7 +788,7 @@ class ResolvedStep:
 
     @cached_property
     def large(self) -> bool:
-        """Whether entries x GPUs exceed `MOST_TASKS`, so that one rank of a stage is simulated if
+        """Whether entries x GPUs exceed `MOST_TASKS`; then one rank of each stage is simulated if
         possible.
         """
         tasks = 0 if self.lowered is not None else len(self.tape().entries)
@@ -775,7 +796,9 @@ class ResolvedStep:
 
     @cached_property
     def why_in_full(self) -> str:
-        """Why all ranks must be simulated instead of one of each stage; "" if that is not so."""
+        """The reason why all ranks must be simulated instead of one of each stage, as a clause; ""
+        if one is enough.
+        """
         scenario = self.cell.scenario
         if scenario.exact or self.recorded or scenario.timed or scenario.disturbances:
             return "the step is to be exact, is recorded, or is disturbed over time"
@@ -784,7 +807,7 @@ class ResolvedStep:
         return first_odd_part(Placement(self.topology, self.gpus))
 
     def tape(self) -> Tape:
-        """Return the entries of the step: kernels and collectives with their dependencies."""
+        """The tape of the step: kernels and collectives with their dependencies."""
         return training_step(self.setting) if self.recorded is None else self.recorded.tape
 
     @property
@@ -794,17 +817,19 @@ class ResolvedStep:
 
     @property
     def gpus(self) -> NDArray[np.int32]:
-        """The GPU of every rank."""
+        """By rank, its GPU."""
         return np.arange(len(self.topology), dtype=np.int32)
 
     @property
     def gpus_per_node(self) -> int:
-        """GPUs of the first host."""
+        """The number of GPUs of the first host."""
         return int(np.count_nonzero(self.cluster.gpu_host == 0))
 
     @cached_property
     def costs(self) -> Costs:
-        """The coarse forms of the step's collectives with these settings of NCCL."""
+        """The costs of the step's collectives (their coarse forms) with the scenario's settings of
+        NCCL.
+        """
         scenario, nccl = self.cell.scenario, self.cell.scenario.nccl
         wishes = Wishes(parse_version(nccl.version), nccl.env)
         return Costs(
@@ -822,12 +847,12 @@ STEP_WARNINGS: dict[str, tuple[str, ...]] = {}
 
 
 def warnings_of_step(cell: Cell) -> tuple[str, ...]:
-    """Return the warnings about a training step that has been resolved."""
+    """The warnings about a training step that has been resolved, a sentence each."""
     return STEP_WARNINGS.get(cell.id, ())
 
 
 def resolve_step(cell: Cell) -> ResolvedStep:
-    """Build the cluster of a training cell and resolve its step."""
+    """The training step of a cell, resolved on the cluster that it builds."""
     work = cell.scenario.workload
     cluster = _cluster(cell, isinstance(work, Recorded))
     assert isinstance(work, Training | Recorded)
@@ -849,7 +874,7 @@ def resolve_step(cell: Cell) -> ResolvedStep:
 
 
 def _recorded(cell: Cell, work: Recorded, cluster: Cluster) -> ResolvedStep:
-    """Resolve a step that is recorded in a trace."""
+    """The resolved step of a trace."""
     place = ("workload", "trace")
     gpus = len(cluster.topology)
     try:
@@ -868,7 +893,7 @@ def _recorded(cell: Cell, work: Recorded, cluster: Cluster) -> ResolvedStep:
 
 
 def _replay(work: Recorded, gpus: int) -> Replay:
-    """Read the step of a trace: GOAL messages, an execution trace, or a profile of PyTorch."""
+    """The step of a trace: of GOAL messages, of an execution trace, or of a profile of PyTorch."""
     path = Path(work.trace)
     goal = path.suffix in GOAL
     alone = not goal and is_execution_trace(path)
@@ -889,10 +914,10 @@ def _replay(work: Recorded, gpus: int) -> Replay:
 
 
 def _cluster(cell: Cell, recorded: bool) -> Cluster:
-    """Build the cluster of a cell.
+    """The cluster of a cell.
 
-    A graph without machines does for a recorded step, whose kernels have their times; all GPUs are
-    then on one host.
+    For a recorded step, whose kernels have their times, a topology without machines is enough; all
+    GPUs are then on one host.
     """
     config = cell.scenario.cluster
     if config.graph is not None and recorded:

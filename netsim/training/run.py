@@ -57,10 +57,9 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Spans:
-    """The entries of a simulated step with their times in seconds.
+    """The entries of a simulated step with their start and finish times in seconds.
 
-    An entry of the tape is a kernel or a collective; it has a row for each group of ranks that runs
-    it.
+    An entry of the tape is a kernel or a collective; it runs once in each of its groups of ranks.
     """
 
     tape: Tape
@@ -76,23 +75,27 @@ class Spans:
         return self.timeline.makespan
 
     def begin(self, entry: int) -> Times:
-        """By group, when the last rank had joined the collective; of kernels, when they started."""
+        """By group of an entry, the second at which the last rank had joined the collective; for
+        kernels, at which they started.
+        """
         return self.timeline.start[self.lowered.begin[entry]]
 
     def end(self, entry: int) -> Times:
-        """By group, when the entry was finished."""
+        """By group of an entry, the second at which it was finished."""
         return self.timeline.end[self.lowered.end[entry]]
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of entries on the tape, with kernels first."""
+        """The kinds of entries on the tape; "compute" is first."""
         names = dict.fromkeys(entry.kind for entry in self.tape.entries)
         return (COMPUTE, *(name for name in names if name != COMPUTE))
 
     @cached_property
     def columns(self) -> tuple[Ints, Ints, Ints, Times, Times]:
-        """Rank, kind, entry, begin and end of every entry that a representative takes part in, by
-        rank.
+        """Rank, number of the kind, number of the entry, begin and end in seconds, as five columns
+        ordered by rank.
+
+        They have a line for each entry that a representative rank takes part in.
         """
         parts = [self._parts(number, entry) for number, entry in enumerate(self.tape.entries)]
         columns = zip(*parts, strict=True)
@@ -101,13 +104,15 @@ class Spans:
         return rank[order], kind[order], entry[order], begin[order], end[order]
 
     def of_rank(self, rank: int) -> tuple[Ints, Times, Times]:
-        """Return the entries that a rank takes part in, in order, with their begins and ends."""
+        """The numbers of the entries that a rank takes part in, in order, with their begins and
+        ends in seconds.
+        """
         ranks, _, entry, begin, end = self.columns
         part = slice(*np.searchsorted(ranks, self.first[rank] + np.arange(2)))
         return entry[part], begin[part], end[part]
 
     def _parts(self, number: int, entry: TapeEntry) -> tuple[Ints, Ints, Ints, Times, Times]:
-        """The `columns` of one entry."""
+        """The lines of `columns` for one entry."""
         groups = entry.groups
         members_here = self._member_places.of(
             Same(groups), lambda: np.argwhere(self.first[groups] == groups)
@@ -120,18 +125,20 @@ class Spans:
     _member_places: Memo = field(default_factory=Memo, repr=False)
 
 
-# Where the time of every GPU goes. At every moment a GPU computes; or a collective that it takes
-# part in runs while it does not compute (exposed communication, by kind; if collectives of several
-# kinds run, the first kind in `kinds` counts); or it is idle. Idle time is the pipeline bubble and
-# the wait for slower GPUs.
+# How every GPU spends its time. At every moment a GPU either computes; or a collective that it
+# takes part in runs while it does not compute (exposed communication, by kind; if collectives of
+# several kinds run, the first kind in `kinds` counts); or it is idle. Idle time is the pipeline
+# bubble and the wait for slower GPUs.
 
 
 @dataclass(frozen=True)
 class Breakdown:
     """How each rank spends the step, in seconds.
 
-    `exposed` and `hidden` are communication without and with computing at the same time, as arrays
-    [kind, rank]. `exposed_by_entry` is the sum over ranks of the exposed time of each entry.
+    - `computing`, `idle`: by rank.
+    - `exposed`, `hidden`: communication without, and with, computing at the same time, as arrays
+      [kind, rank].
+    - `exposed_by_entry`: by entry of the tape, the sum over ranks of its exposed time.
     """
 
     kinds: tuple[str, ...]
@@ -150,7 +157,7 @@ class Breakdown:
 
 
 def breakdown_of(spans: Spans) -> Breakdown:
-    """Return how each rank spends the step."""
+    """The breakdown of a simulated step by rank."""
     kinds = tuple(kind for kind in spans.kinds if kind != COMPUTE)
     by_entry = np.zeros(len(spans.tape.entries))
     times_of_rank = []
@@ -172,11 +179,10 @@ def breakdown_of(spans: Spans) -> Breakdown:
 
 
 def launch_waits(spans: Spans) -> Times:
-    """Return the seconds by rank in which nothing runs because the host has not launched the next
-    entry.
+    """By rank, the seconds in which nothing runs because the host has not launched the next entry.
 
-    They are part of the idle time of the breakdown: the gap between all that came before and an
-    entry that begins at the moment at which it is launched.
+    They are part of the idle time of the breakdown: gaps that end at the moment at which an entry
+    is launched.
     """
     launched_of_task = np.array([entry.launched for entry in spans.tape.entries])
     rank, _, entry, begin, end = spans.columns
@@ -195,7 +201,7 @@ def launch_waits(spans: Spans) -> Times:
 
 
 def bound_of(breakdown: Breakdown) -> str:
-    """Name what takes most of the time of all GPUs, with its percentage: `compute 61%`."""
+    """What takes most of the time of all GPUs, with its percentage: `compute 61%`."""
     spent = {"compute": float(breakdown.computing.sum()), "waiting": float(breakdown.idle.sum())}
     for kind, seconds in zip(breakdown.kinds, breakdown.exposed.sum(axis=1), strict=True):
         spent[f"{kind} communication"] = float(seconds)
@@ -207,8 +213,8 @@ def bound_of(breakdown: Breakdown) -> str:
 def _of_rank(
     kind: NDArray[np.int32], begin: Times, end: Times, kinds: int, makespan: float
 ) -> tuple[float, Times, Times, float, Times]:
-    """Return the seconds of computing, exposed and hidden by kind, idle, and exposed by entry, of
-    one rank.
+    """How one rank spends the step in seconds: (computing, exposed by kind, hidden by kind, idle,
+    exposed by entry).
 
     Args:
         kind: kind of each entry, 0 for kernels.
@@ -236,8 +242,8 @@ def _of_rank(
     exposed = (is_exposed * lengths).sum(axis=1)
     idle = float(lengths[~is_computing & ~is_communicating.any(axis=0)].sum())
 
-    # Entries of one kind do not overlap, as a stream runs one at a time: the exposed time within
-    # the span of an entry is its own.
+    # Entries of one kind do not overlap, as a stream runs one at a time: so all exposed time
+    # between the begin and the end of an entry belongs to it.
     time_without_kernels = np.where(is_computing, 0.0, lengths)
     before_edge = np.concatenate([[0.0], np.cumsum(time_without_kernels)])
     exposed_of_entry = before_edge[end_interval] - before_edge[first_interval]
@@ -275,8 +281,8 @@ class Rates:
 class Step(Rates):
     """A simulated training step.
 
-    `engine` is empty if one rank of each stage was simulated for all. `sync` is the time in seconds
-    that the exchange between islands adds to an average step if nothing hides it.
+    `engine` is empty if one rank of each stage was simulated for all. `sync` is the seconds that
+    the exchange between islands adds to an average step if nothing hides it.
     """
 
     program: Program
@@ -287,7 +293,9 @@ class Step(Rates):
 
     @cached_property
     def breakdown(self) -> Breakdown:
-        """How each rank spends the step; the exchange between islands is a kind of its own."""
+        """How each rank spends the step, with the exchange between islands as a kind of
+        communication of its own.
+        """
         breakdown = breakdown_of(self.spans)
         exposed_sync = self.seconds - self.spans.makespan
         if not self.sync:
@@ -326,7 +334,7 @@ _LAST_STEP = Memo(1)  # the last step that was simulated, by cell, engine and co
 def simulate_step(
     resolved: ResolvedStep, *, engine: str = "auto", progress: Progress | None = None
 ) -> Step:
-    """Simulate the step of a cell. The last result is cached, as several outputs need the same
+    """The simulated step of a cell. The last result is cached, as several outputs need the same
     step.
     """
     if progress is not None and engine == "simpy":
@@ -337,7 +345,7 @@ def simulate_step(
 
 
 def _simulated(resolved: ResolvedStep, engine: str, progress: Progress | None) -> Step:
-    """Simulate a step in full, or by one rank of each stage if it is too large for that."""
+    """The simulated step, in full, or by one rank of each stage if it is too large for that."""
     tape = resolved.tape()
     lowered = resolved.lowered
     size = resolved.setting.grid.size
@@ -365,7 +373,9 @@ def _simulated(resolved: ResolvedStep, engine: str, progress: Progress | None) -
 
 
 def _check_memory(resolved: ResolvedStep, reason: str) -> None:
-    """Refuse a step whose ranks must all be simulated but do not fit into the free memory."""
+    """Raise an InputError if the simulation of all ranks does not fit into the free memory;
+    `reason` says why all ranks must be simulated.
+    """
     needed_bytes = resolved.memory_needed(0)
     free_bytes = available_memory()
     if needed_bytes > free_bytes:
@@ -377,20 +387,21 @@ def _check_memory(resolved: ResolvedStep, reason: str) -> None:
 
 
 def _tell_rows(done: int, rows: int, _: float) -> None:
-    """Report the progress of a step by the rows that were simulated."""
+    """Report the progress of a simulation in which `done` of `rows` rows have ended."""
     tell_share(SHARE_OF_COLLECTIVES + (1 - SHARE_OF_COLLECTIVES) * done / rows)
 
 
 def _step(
     resolved: ResolvedStep, program: Program, spans: Spans, engine: str, costs: Costs
 ) -> Step:
-    """Return the result of a simulation, with the exchange between islands added."""
+    """The Step of a simulation, whose seconds include the exchange between islands."""
     seconds, sync = _with_sync(resolved, spans.makespan, engine or "auto")
     return Step(resolved, seconds, program, spans, engine, sync, costs)
 
 
 def sync_seconds(resolved: ResolvedStep, engine: str) -> float:
-    """Return the time of the exchange between islands divided by the `sync_every` steps it follows.
+    """The seconds of the exchange between islands, divided by the `sync_every` steps after which it
+    happens.
 
     Nothing runs beside the exchange. 0 if there is one island.
     """
@@ -403,9 +414,10 @@ def sync_seconds(resolved: ResolvedStep, engine: str) -> float:
 
 
 def _with_sync(resolved: ResolvedStep, step: float, engine: str = "auto") -> tuple[float, float]:
-    """Return the time of a step with the exchange between islands, and the time of that exchange.
+    """The seconds of a step with the exchange between islands, and the seconds of that exchange.
 
-    If `overlap_sync` is set, the step hides the exchange up to its own length.
+    `step` is the time without it. If `overlap_sync` is set, the step hides the exchange up to its
+    own length.
     """
     sync = sync_seconds(resolved, engine)
     exposed_sync = max(0.0, sync - step) if resolved.setting.overlap_sync else sync
@@ -425,8 +437,8 @@ NAMES = (
     *OF_MODEL,
 )
 WORD = re.compile(r"[a-z]+")
-# By axis, the words of a group's name that mean it. The first axis that fits counts: a group
-# "expert_data_parallel" exchanges gradients (dp), a group "tensor_context" is of tp.
+# By axis, words that identify it in the name of a group. The first axis with a match counts: a
+# group "expert_data_parallel" exchanges gradients (dp), a group "tensor_context" is of tp.
 AXIS_WORDS = {
     "dp": ("dp", "data", "fsdp", "shard", "replicate", "default"),
     "tp": ("tp", "tensor"),
@@ -437,10 +449,10 @@ AXIS_WORDS = {
 
 
 def details_of(step: Step) -> dict[str, float]:
-    """Return mean times over GPUs in microseconds, and figures that follow from them.
+    """By name of a column, mean times over GPUs in microseconds, and figures that follow from them.
 
-    `hidden_us` is communication at the same time as computing, `bubble_pct` idle time in percent of
-    computing.
+    `hidden_us` is communication at the same time as computing, `bubble_pct` is idle time in percent
+    of computing time.
     """
     breakdown = step.breakdown
     exposed = dict.fromkeys(KINDS, 0.0)
@@ -471,14 +483,14 @@ def details_of(step: Step) -> dict[str, float]:
 def row_of_step(
     resolved: ResolvedStep, *, engine: str = "auto", progress: Progress | None = None
 ) -> Row:
-    """Simulate a resolved step and return its row."""
+    """The row of results.csv for a resolved step, with its details, after simulating it."""
     step = simulate_step(resolved, engine=engine, progress=progress)
     return replace(step_row(step), details=details_of(step))
 
 
 def axis_of(group: str) -> str:
-    """Return the axis of parallelism of a kind of communication, or of a recorded group by its
-    name.
+    """The axis of parallelism of a kind of communication, or of a recorded group by its name;
+    "extra" if there is none.
 
     The default group of a trace counts as data parallel: DDP and FSDP use no other.
     """
@@ -490,7 +502,7 @@ def axis_of(group: str) -> str:
 
 
 def step_row(step: Step) -> Row:
-    """The row of results.csv for a step."""
+    """The row of results.csv for a simulated step, without its details."""
     disturbances = step.resolved.cell.scenario.disturbances
     samples = np.zeros(0)
     resolved = step.resolved
@@ -560,7 +572,7 @@ class MemoryOverTime:
 
 
 def held_over_time(step: Step) -> list[MemoryOverTime]:
-    """Return the memory over time of one rank of every stage: that with the smallest GPU memory."""
+    """The memory over time of one rank of every stage, the one with the smallest GPU memory."""
     setting = step.resolved.setting
     gpu_memory = memory_of_gpus(step.resolved.cluster)
     layers = _bytes_of_layers(setting)
@@ -576,9 +588,7 @@ def held_over_time(step: Step) -> list[MemoryOverTime]:
 
 
 def _bytes_of_layers(setting: Setting) -> Layers:
-    """By layer, bytes of activations that are stored, and additional ones that recomputation
-    makes.
-    """
+    """By layer, (bytes of activations that are stored, additional bytes while it is recomputed)."""
     layers = [layer for stage in setting.stages() for chunk in stage for layer in chunk]
     bytes_of_layer = {}
     for layer in layers:
@@ -591,8 +601,10 @@ def _bytes_of_layers(setting: Setting) -> Layers:
 
 
 def _changes(step: Step, rank: int, layers: Layers) -> tuple[Times, Times]:
-    """Return the moments at which activations of a rank are stored or freed, and the change in
-    bytes.
+    """The moments in seconds at which a rank stores or frees activations, and the change in bytes
+    at each.
+
+    `layers` is the result of `_bytes_of_layers`.
     """
     spans: dict[tuple[str, int], dict[str, tuple[float, float]]] = {}
     columns = (column.tolist() for column in step.spans.of_rank(rank))
@@ -623,14 +635,16 @@ def write_memory_over_time(path: Path, step: Step) -> Path:
     for held in held_over_time(step):
         activations = held.activations
         when = np.column_stack([held.seconds * 1e6, held.constant + activations, activations])[
-            _shown(activations)
+            _moments_to_write(activations)
         ]
         lines += [(held.stage, held.rank, *one, held.room) for one in when.tolist()]
     return _write(path / MEMORY_OVER_TIME, COLUMNS, lines)
 
 
-def _shown(activations: Times) -> NDArray[np.intp]:
-    """Choose the moments to write: all, or the maximum and minimum of each of many stretches."""
+def _moments_to_write(activations: Times) -> NDArray[np.intp]:
+    """The positions of the moments to write: all, or the maximum and minimum of each of many
+    stretches.
+    """
     if len(activations) <= MOST_MOMENTS:
         return np.arange(len(activations))
     stretches = np.array_split(np.arange(len(activations)), MOST_MOMENTS // 2)
@@ -683,7 +697,7 @@ def stream_title(stream: str, stage: int | None) -> str:
 
 
 def family(name: str) -> str:
-    """Return a name without its numbers: `bucket` for `bucket 3`."""
+    """A name without its numbers: `bucket` for `bucket 3`."""
     return " ".join(word for word in name.split() if not word.isdigit())
 
 
@@ -698,7 +712,7 @@ FULL_SIZE_COLLECTIVES = ("sendrecv", "p2p", "broadcast", "reduce")
 
 
 def sent_bytes(collective: str, nbytes: int, ranks: int) -> float:
-    """Return the bytes that a rank sends in a collective of a size, by the closed form of each."""
+    """The bytes that a rank sends in a collective of size `nbytes`, by a closed form."""
     if collective == "all_reduce":
         return 2 * (ranks - 1) / ranks * nbytes
     return float(nbytes) if collective in FULL_SIZE_COLLECTIVES else (ranks - 1) / ranks * nbytes
@@ -748,10 +762,10 @@ def write_collectives(path: Path, step: Step) -> Path:
 def classes_of_calls(
     step: Step, key: Callable[[TapeEntry], object]
 ) -> Iterator[tuple[list[int], float, Times, float]]:
-    """Yield the classes of calls with equal keys.
+    """Yield the classes of collective calls with equal keys.
 
-    Each is a list of entries, the number of calls per rank, the seconds of each call, and the
-    exposed seconds per rank.
+    Each is (numbers of the entries, calls of each rank, seconds of each call, exposed seconds of
+    each rank).
     """
     spans, entries = step.spans, step.spans.tape.entries
     calls = (number for number, entry in enumerate(entries) if entry.collective)
@@ -764,7 +778,7 @@ def classes_of_calls(
 
 
 def _key(entry: TapeEntry) -> tuple[object, ...]:
-    """What calls of one line of collectives.csv have in common."""
+    """The fields that calls in one line of collectives.csv have in common."""
     return (
         entry.kind,
         family(entry.name),
@@ -790,12 +804,12 @@ def _write(path: Path, columns: Sequence[str], lines: Iterable[Sequence[object]]
     return write_text(path, csv_of([columns, *lines]))
 
 
-# Simulation of a step by one rank of each pipeline stage, if all ranks of a stage are equal.
-#
-# Each stage is a column. Entries of the tape run in the columns of their ranks and take their
-# standalone time, except that kernels lose the SMs of collectives that run beside them, and that
-# collectives which together load a kind of links by more than 100 % share it. A pass beside which
-# nothing else runs is simulated once and becomes one entry (`pass_seconds`).
+# **** One rank of each pipeline stage **** Simulation of a step by one rank of each pipeline stage,
+# if all ranks of a stage are equal. Each stage is a column. Entries of the tape run in the columns
+# of their ranks and take their standalone time, with two exceptions: kernels lose the SMs of
+# collectives that run beside them, and collectives which together load a kind of links by more than
+# 100 % share it. A pass without exchanges of data parallelism is simulated once and becomes one
+# entry (`pass_seconds`).
 
 MIN_KERNEL_RATE = 0.02  # fraction of its rate that a kernel keeps if collectives hold all SMs
 LAUNCH = -2  # in the queue, in place of a version: the host launches the entry now
@@ -808,8 +822,8 @@ Cost = tuple[float, float, tuple[tuple[str, float], ...]]
 
 
 def folded_step(resolved: ResolvedStep) -> Rates:
-    """Return the time of a step simulated by one rank of each stage, if all ranks of a stage are
-    equal.
+    """The time and rates of a step, simulated by one rank of each stage; all ranks of a stage must
+    be equal.
     """
     costs = _StageCosts(resolved)
     seconds = costs.run(training_step(resolved.setting, costs.pass_seconds))
@@ -817,12 +831,14 @@ def folded_step(resolved: ResolvedStep) -> Rates:
 
 
 def _simulated_by_stages(resolved: ResolvedStep, tape: Tape) -> Step:
-    """Simulate a step by one rank of each stage; return the times of all its entries."""
+    """The step of a tape, simulated by one rank of each stage, with the times of all its
+    entries.
+    """
     costs = _StageCosts(resolved)
     grid = resolved.setting.grid
     run = _StageRun(costs, tape.entries)
     run.finished()
-    lowered = costs.listed(tape, run.awaited)
+    lowered = costs.as_schedule(tape, run.awaited)
     timeline = Timeline(np.array(run.begin), np.array(run.end))
     stage_count = grid.degrees["pp"]
     first_ranks = np.array([grid.stage(stage)[0] for stage in range(stage_count)], np.int32)
@@ -832,7 +848,7 @@ def _simulated_by_stages(resolved: ResolvedStep, tape: Tape) -> Step:
 
 
 def seconds_by_stages(resolved: ResolvedStep, tape: Tape, realise: Realise) -> float:
-    """Return the time of a tape simulated by one rank of each stage, with other costs of
+    """The seconds of a tape simulated by one rank of each stage, with the costs `realise` of
     collectives.
     """
     return _StageRun(_StageCosts(resolved, realise), tape.entries).finished()
@@ -842,7 +858,7 @@ def seconds_by_stages(resolved: ResolvedStep, tape: Tape, realise: Realise) -> f
 class _StageCosts:
     """The time and load of entries in the columns of their stages, and the times of passes.
 
-    `realise` replaces the costs of the resolved step.
+    `realise` replaces the costs of the resolved step, if it is not None.
     """
 
     resolved: ResolvedStep
@@ -852,7 +868,7 @@ class _StageCosts:
 
     @cached_property
     def costs(self) -> Costs:
-        """The costs of collectives of these settings of NCCL; steps on equal clusters share
+        """The costs of collectives with the step's settings of NCCL; steps on equal clusters share
         them.
         """
         scenario = self.resolved.cell.scenario
@@ -868,7 +884,7 @@ class _StageCosts:
         return SHARED_COSTS.of(key, lambda: replace(step_costs, budget=budget))
 
     def pass_seconds(self, step_pass: ChunkPass) -> float:
-        """Return the time of one pass by itself, with its collectives of tp, cp and ep."""
+        """The seconds of one pass by itself, with its collectives of tp, cp and ep."""
         key = (step_pass.kind, *map(Same, step_pass.parts))
         if key not in self.pass_times:
             overlaps = self.resolved.setting.expert_overlap
@@ -884,7 +900,7 @@ class _StageCosts:
         return self.pass_times[key]
 
     def _tape(self, step_pass: ChunkPass, is_included: Callable[[PassPart], bool]) -> Tape:
-        """A tape of the parts of a pass that are included."""
+        """A tape of those parts of a pass for which `is_included` is true."""
         after: Deps = ()
         tape = empty_tape(self.resolved.setting)
         for parts in step_pass.parts:
@@ -893,12 +909,12 @@ class _StageCosts:
         return tape
 
     def run(self, tape: Tape) -> float:
-        """Return the finish time of the last entry of a tape."""
+        """The finish time in seconds of the last entry of a tape."""
         return _StageRun(self, tape.entries).finished()
 
     def cost(self, entry: TapeEntry) -> Cost:
-        """Return the standalone time of an entry, the fraction of SMs it holds, and its load by
-        kind of links.
+        """The standalone seconds of an entry, the fraction of SMs that it holds, and its load (0 to
+        1) by kind of links.
         """
         if not entry.collective:
             return entry.seconds, 0.0, ()
@@ -911,8 +927,8 @@ class _StageCosts:
         return self.loads.of(key, lambda: self._interpolated(entry))
 
     def _interpolated(self, entry: TapeEntry) -> Coarse:
-        """The coarse form of an entry; the time of a large one is interpolated between powers of
-        two.
+        """The coarse form of an entry. The time of a large one is interpolated between sizes that
+        are powers of two.
         """
         if entry.nbytes <= INTERPOLATED_FROM_BYTES:
             return self._slowest_coarse(entry)
@@ -924,14 +940,16 @@ class _StageCosts:
         return replace(lower, seconds=lower.seconds + part * (upper.seconds - lower.seconds))
 
     def _slowest_coarse(self, entry: TapeEntry) -> Coarse:
-        """The coarse form in the slowest group; groups on the same kinds of GPU are equal."""
+        """The coarse form of an entry in the group in which it takes longest; groups on the same
+        kinds of GPU are equal.
+        """
         realise = self.realise or self.costs
         groups = self._groups_of_kinds(entry)
         coarse_forms = (realise(entry, group) for group in groups)
         return max(coarse_forms, key=lambda coarse_form: coarse_form.seconds)
 
     def _groups_of_kinds(self, entry: TapeEntry) -> list[tuple[int, ...]]:
-        """One group of an entry for each distinct sequence of kinds of GPU that its groups have."""
+        """For each distinct sequence of kinds of GPU among an entry's groups, one of the groups."""
         gpu_kinds = self.resolved.setting.gpu_kinds
         if gpu_kinds is None:
             return [tuple(entry.groups[0].tolist())]
@@ -939,9 +957,9 @@ class _StageCosts:
         _, first = np.unique(kinds, axis=0, return_index=True)
         return [tuple(entry.groups[number].tolist()) for number in sorted(first.tolist())]
 
-    def listed(self, tape: Tape, awaited: Sequence[Sequence[int]]) -> Lowered:
-        """Return a schedule with one row per entry, on the first of its ranks, and the same
-        dependencies.
+    def as_schedule(self, tape: Tape, awaited: Sequence[Sequence[int]]) -> Lowered:
+        """A schedule with one mark for each entry, on the first of its ranks, with the dependencies
+        `awaited`.
         """
         entries = tape.entries
         builder = Builder(self.resolved.setting.grid.size)
@@ -963,10 +981,10 @@ class _StageRun:
 
     An entry runs at `rate` times its normal speed. When entries start or finish in a column, the
     rates of all entries there may change: each gets a new finish time and a new version, and events
-    of an older version are ignored.
+    of older versions are ignored.
     """
 
-    def __init__(self, fold: _StageCosts, entries: Sequence[TapeEntry]) -> None:
+    def __init__(self, costs: _StageCosts, entries: Sequence[TapeEntry]) -> None:
         self.now, self.queue = 0.0, list[tuple[float, int, int]]()
         count = len(entries)
         self.columns, self.work_left, self.sms, self.loads = [], [], [], list[dict[str, float]]()
@@ -977,8 +995,8 @@ class _StageRun:
         last_of_stream: dict[tuple[int, str], int] = {}
         stages_of_groups = Memo()
         for number, entry in enumerate(entries):
-            columns = stages_of_groups.of(Same(entry.groups), partial(fold.columns, entry))
-            seconds, sms, loads = fold.cost(entry)
+            columns = stages_of_groups.of(Same(entry.groups), partial(costs.columns, entry))
+            seconds, sms, loads = costs.cost(entry)
             self.columns.append(columns)
             self.work_left.append(seconds)
             self.sms.append(sms)
@@ -997,7 +1015,7 @@ class _StageRun:
         self.launched = [entry.launched for entry in entries]
 
     def finished(self) -> float:
-        """Run all entries; return the finish time of the last one."""
+        """Run all entries; return the finish time in seconds of the last one."""
         self._start([n for n, waits in enumerate(self.wait_count) if not waits])
         while self.queue:
             when, number, version = heappop(self.queue)
@@ -1010,7 +1028,7 @@ class _StageRun:
         return self.now
 
     def _start(self, numbers: Sequence[int], left_columns: Sequence[int] = ()) -> None:
-        """Start entries, or schedule those that the host has not launched yet.
+        """Start entries, or schedule the start of those that the host has not launched yet.
 
         `left_columns` are columns in which an entry has just finished.
         """
@@ -1023,10 +1041,10 @@ class _StageRun:
             for column in self.columns[number]:
                 self.active.setdefault(column, []).append(number)
                 changed_columns.add(column)
-        self._shared(changed_columns, numbers)
+        self._update_rates(changed_columns, numbers)
 
     def _finish(self, number: int) -> None:
-        """Finish an entry and start those that waited for it last."""
+        """Finish an entry, and start the entries that waited for it last."""
         ready = []
         for dependent in self.dependents[number]:
             self.wait_count[dependent] -= 1
@@ -1037,8 +1055,10 @@ class _StageRun:
         self.version[number], self.end[number] = -1, self.now
         self._start(ready, self.columns[number])
 
-    def _shared(self, columns: set[int], started: Sequence[int]) -> None:
-        """Recompute the rates of all entries in some columns."""
+    def _update_rates(self, columns: set[int], started: Sequence[int]) -> None:
+        """Recompute the rates and finish times of all entries in some columns, of which `started`
+        start now.
+        """
         concerned = {number for column in columns for number in self.active.get(column, ())}
         started_now = set(started)
         for number in concerned:
@@ -1054,8 +1074,8 @@ class _StageRun:
             heappush(self.queue, (end, number, self.version[number]))
 
     def _rate(self, number: int) -> float:
-        """The speed of an entry: kernels lose the SMs of collectives, collectives share overloaded
-        links.
+        """The speed of an entry relative to running alone: kernels lose the SMs of collectives,
+        collectives share overloaded links.
         """
         if self.is_kernel[number]:
             (column,) = self.columns[number]

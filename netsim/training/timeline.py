@@ -1,6 +1,8 @@
-"""trace.json of a step: passes, kernels and collectives, and when each rank had come to them.
+"""Write the trace of a step (trace.json): passes, kernels, collectives, and how long ranks wait in
+them.
 
-A collective begins when the last rank has come; the others hold their kernels until then."""
+A collective begins when its last rank has joined; the kernels of the other ranks wait until then.
+"""
 
 import gzip
 import json
@@ -27,9 +29,15 @@ from netsim.workloads.lower import row_by_rank
 from netsim.workloads.tape import COMPUTE, TapeEntry
 
 
-def ready(spans: Spans, rank: int) -> Iterator[tuple[int, int, tuple[float, float, float]]]:
-    """What a rank does, in order: the entry, the row of its groups, and when the rank had come, it
-    began and ended; a receive that was posted ahead has come when its data does."""
+def entries_of_rank(
+    spans: Spans, rank: int
+) -> Iterator[tuple[int, int, tuple[float, float, float]]]:
+    """Yield the entries of a rank in order, each as (number of the entry, row of the rank in its
+    groups, (joined, began, ended)), with times in seconds.
+
+    `joined` is when the rank itself was ready for the entry. For a receive that was posted ahead it
+    is when its data comes.
+    """
     free = dict[str, float]()
     ends = dict[int, float]()
     rows = Memo()
@@ -39,20 +47,21 @@ def ready(spans: Spans, rank: int) -> Iterator[tuple[int, int, tuple[float, floa
         find_row = partial(row_by_rank, entry.groups, spans.ranks)
         row = int(rows.of(Same(entry.groups), find_row)[rank])
         end_rows = (ends[one] for one in entry.after if one in ends)
-        come = max([free.get(entry.stream, 0.0), entry.launched, *end_rows])
+        joined = max([free.get(entry.stream, 0.0), entry.launched, *end_rows])
         receives = entry.posted and int(entry.groups[row, -1]) == rank
-        first = begin if receives or not entry.collective else min(come, begin)
+        first = begin if receives or not entry.collective else min(joined, begin)
         yield number, row, (first, begin, end)
         ends[number] = free[entry.stream] = end
 
 
-# trace.json of a step: a process a GPU; threads for its passes, kernels, and streams of NCCL's.
-# Of many equal ranks, one of each pipeline stage is shown, and those that a straggler touches. The
-# collectives' arguments are Kineto's, so that what reads PyTorch's profiles reads these.
+# trace.json of a step has a process for each GPU, and threads for its passes, its kernels and each
+# stream of NCCL. If many ranks are equal, one of each pipeline stage is shown, and those that a
+# straggler affects. The arguments of collectives are those of Kineto, so that programs which read
+# PyTorch's profiles can read this trace.
 
 MOST_SLICES = 200_000
 MOST_RANKS = 16
-# counters: the busiest links, and points of each
+# Counters in the trace: the number of links with the highest load, and of points of each.
 LINKS = 32
 BINS = 400
 PASS = "passes"
@@ -60,7 +69,9 @@ VISIBLE = 0.5e-6  # seconds of waiting from which they are shown
 
 
 def shown_ranks(step: Step) -> list[int]:
-    """The ranks of a trace: all of a small job, else the first of each stage and the slow ones."""
+    """The ranks in a trace: all ranks of a small job, otherwise the first of each stage and the
+    stragglers.
+    """
     grid = step.resolved.setting.grid
     if grid.size <= MOST_RANKS:
         return list(range(grid.size))
@@ -69,9 +80,9 @@ def shown_ranks(step: Step) -> list[int]:
 
 
 def write_step_trace(path: Path, step: Step) -> Written:
-    """Write the trace; it says which ranks it shows."""
+    """Write the trace of a step; return its path and a note which ranks it shows, if not all."""
     ranks = shown_ranks(step)
-    seen = _Seen(step, ranks)
+    seen = _TraceEvents(step, ranks)
     timed = sorted(seen.events(), key=lambda event: (event["ts"], -event.get("dur", -1)))
     left = len(timed) - MOST_SLICES
     shown = timed[:MOST_SLICES]
@@ -100,10 +111,11 @@ def write_step_trace(path: Path, step: Step) -> Written:
 
 
 def write_step_rank_files(folder: Path, step: Step) -> list[Path]:
-    """Write a profile of every rank of a step, as Kineto's, and return the paths.
+    """Write a profile in Kineto's format for every rank of a step; return the paths.
 
-    Kernels of NCCL's have the names that NCCL gives them there, for programs find communication
-    by its name; how trace.json.gz calls them is their argument `title`."""
+    NCCL's kernels have the names that NCCL gives them, because programs find communication by name.
+    The name that trace.json.gz uses is in their argument `title`.
+    """
     rank_files.check_rank_count(step.spans.ranks)
     cell = step.resolved.cell
     about = {
@@ -113,7 +125,7 @@ def write_step_rank_files(folder: Path, step: Step) -> list[Path]:
     }
     paths = []
     for rank in range(step.spans.ranks):
-        seen = _Seen(step, [rank])
+        seen = _TraceEvents(step, [rank])
         kernels = [_as_profiled(event) for event in seen.events() if event.get("cat") == "kernel"]
         kernels.sort(key=lambda event: (event["ts"], event["tid"]))
         name = f"rank {rank} ({step.program.gpus[rank]})"
@@ -124,7 +136,7 @@ def write_step_rank_files(folder: Path, step: Step) -> list[Path]:
 
 
 def _as_profiled(event: Event) -> Event:
-    """Return a kernel as Kineto writes it: on the thread of its stream, under NCCL's name."""
+    """A kernel as Kineto writes it: on the thread of its stream, under NCCL's name."""
     args = dict(event["args"])
     name = event["name"]
     if "kernel" in args:
@@ -133,8 +145,8 @@ def _as_profiled(event: Event) -> Event:
     return {**event, "name": name, "tid": args["stream"], "args": args}
 
 
-class _Seen:
-    """The events of some ranks of a step, and the process groups that they name."""
+class _TraceEvents:
+    """Makes the events of some ranks of a step, and notes the process groups that occur in them."""
 
     def __init__(self, step: Step, ranks: Sequence[int]) -> None:
         self.step = step
@@ -148,6 +160,7 @@ class _Seen:
         self.several = len(batches - {-1}) > 1
 
     def _threads(self) -> dict[tuple[int, str], int]:
+        """The number of the thread in the trace, by rank and stream."""
         spans = self.step.spans
         streams = {
             (rank, spans.tape.entries[number].stream)
@@ -161,11 +174,11 @@ class _Seen:
         return {key: number for number, key in enumerate(keys, 1)}
 
     def events(self) -> Iterator[Event]:
-        """Slices of all ranks, and an arrow from every send to its receive."""
+        """Yield the slices of all ranks, and an arrow from every send to its receive."""
         for rank in self.ranks:
             seq: dict[str, int] = {}
             kernels: list[tuple[str, float, float]] = []
-            for number, row, when in ready(self.step.spans, rank):
+            for number, row, when in entries_of_rank(self.step.spans, rank):
                 entry = self.step.spans.tape.entries[number]
                 (_, begin, end) = when
                 if not entry.collective:
@@ -177,6 +190,9 @@ class _Seen:
             yield from self._passes(rank, kernels)
 
     def _passes(self, rank: int, kernels: Sequence[tuple[str, float, float]]) -> Iterator[Event]:
+        """Yield a slice for each pass of a rank, from its first kernel to its last; `kernels` are
+        (title of the pass, begin, end).
+        """
         for name, group in groupby(kernels, key=lambda kernel: kernel[0]):
             spans = list(group)
             yield self._event(name, "gpu_user_annotation", rank, PASS, spans[0][1], spans[-1][2])
@@ -184,10 +200,15 @@ class _Seen:
     def _call(
         self, number: int, row: int, rank: int, seq: int, when: tuple[float, float, float]
     ) -> Iterator[Event]:
+        """Yield the slice of a collective on a rank, its wait for other ranks, and for a send or
+        receive the end of an arrow.
+
+        `when` is (joined, began, ended) in seconds, `seq` the number of the call on its stream.
+        """
         entry = self.step.spans.tape.entries[number]
-        come, begin, end = when
+        joined, begin, end = when
         members = tuple(entry.groups[row].tolist())
-        first = come if begin - come > VISIBLE else begin
+        first = joined if begin - joined > VISIBLE else begin
         made = self._slice(entry, rank, members, (first, end))
         made["args"] |= self._collective_args(number, entry, row, rank, seq, members)
         if first < begin:
@@ -209,6 +230,7 @@ class _Seen:
     def _slice(
         self, entry: TapeEntry, rank: int, members: tuple[int, ...], when: tuple[float, float]
     ) -> Event:
+        """The slice of an entry on a rank, with its layer, phase and micro-batch."""
         name = entry_title(entry, rank, members, several=self.several)
         arguments = {"phase": entry.phase, "layer": entry.layer, "micro batch": entry.micro_batch}
         made = self._event(name, "kernel", rank, entry.stream, *when)
@@ -221,6 +243,9 @@ class _Seen:
     def _event(
         self, name: str, kind: str, rank: int, stream: str, begin: float, end: float
     ) -> Event:
+        """A slice of the trace ("ph": "X") on a stream of a rank; `begin` and `end` are in
+        seconds.
+        """
         return {
             "ph": "X",
             "cat": kind,
@@ -235,6 +260,9 @@ class _Seen:
     def _collective_args(
         self, number: int, entry: TapeEntry, row: int, rank: int, seq: int, members: tuple[int, ...]
     ) -> Event:
+        """The arguments of a collective's slice, as Kineto has them, and its algorithm, size and
+        standalone time.
+        """
         lowered = self.step.spans.lowered
         coarse = lowered.coarse[number][int(lowered.class_of[number][row])]
         count = entry.nbytes // DTYPES[entry.dtype]
@@ -263,7 +291,7 @@ class _Seen:
         }
 
     def names(self) -> Iterator[Event]:
-        """What processes and threads are called, and in which order they stand."""
+        """Yield the events that name processes and threads and put them in order."""
         for rank in self.ranks:
             stage = _stage_of(self.step, rank)
             where = f", stage {stage}" if stage is not None else ""

@@ -15,15 +15,16 @@ NEAR_AXES = ("tp", "cp", "ep")  # whose groups exchange within layers, and so be
 
 
 def step_warnings(work: Training, setting: Setting, cluster: Cluster) -> Iterator[str]:
-    """What the user should know of a step before it runs, a sentence each."""
+    """The warnings about a step before it runs, a sentence each."""
     yield from _idle_overlap(work, setting)
     yield from _straddling_groups(setting.grid, cluster)
 
 
 def _idle_overlap(work: Training, setting: Setting) -> Iterator[str]:
-    """Warn if `overlap` of a sharded optimizer (ZeRO-1, ZeRO-2, Megatron's distributed optimizer)
-    has no effect: in every stage all gradient buckets complete at the same layer, so no backward
-    computation is left to overlap their exchange."""
+    """Yield a warning if `overlap` of a sharded optimizer (ZeRO-1, ZeRO-2, Megatron's distributed
+    optimizer) has no effect: in every stage all gradient buckets complete at the same layer, so no
+    backward computation is left to overlap their exchange.
+    """
     if not work.replicas.overlap or DATA[setting.data] is not Zero or setting.copies == 1:
         return
     elements = 0
@@ -43,9 +44,10 @@ def _idle_overlap(work: Training, setting: Setting) -> Iterator[str]:
 
 
 def _straddling_groups(grid: Grid, cluster: Cluster) -> Iterator[str]:
-    """Warn of groups that would fit into one NVLink domain but span two, because the GPUs of a
-    domain are not a multiple of the group's footprint (its degree times those of all faster
-    axes)."""
+    """Yield a warning for groups that would fit into one NVLink domain but span two, because the
+    GPUs of a domain are not a multiple of the group's footprint (its degree times those of all
+    faster axes).
+    """
     domains = cluster.domain[cluster.gpu_host]
     gpus_of_domain = int(np.bincount(domains).max())
     for axis in NEAR_AXES:
@@ -65,8 +67,9 @@ def _straddling_groups(grid: Grid, cluster: Cluster) -> Iterator[str]:
 
 
 def _product(grid: Grid, axis: str) -> str:
-    """The GPUs that a group of an axis and of all faster ones (earlier in `grid.order`) takes:
-    `tp 2 x ep 32 = 64`."""
+    """The GPUs that a group of an axis and of all faster axes (earlier in `grid.order`) takes, as a
+    product: `tp 2 x ep 32 = 64`.
+    """
     faster = grid.order[: grid.order.index(axis) + 1]
     parts = [f"{name} {grid.degrees[name]}" for name in faster if grid.degrees[name] > 1]
     if len(parts) == 1:
@@ -75,7 +78,9 @@ def _product(grid: Grid, axis: str) -> str:
 
 
 def _remedy(grid: Grid, axis: str, footprint: int, cluster: Cluster, gpus_of_domain: int) -> str:
-    """Return advice for aligned groups: use fewer hosts of each domain, or a smaller degree."""
+    """Advice how to align groups with domains: use fewer hosts of each domain, or a
+    smaller degree.
+    """
     remedies = []
     host_gpus = int(np.bincount(cluster.gpu_host).max())
     hosts = gpus_of_domain // host_gpus

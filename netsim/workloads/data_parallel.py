@@ -1,7 +1,9 @@
-"""Data parallelism: replicas, ZeRO, FSDP, a parameter server; what each exchanges, in which groups.
+"""Kinds of data parallelism: replicas (DDP), ZeRO, FSDP, a parameter server; what each exchanges,
+and in which groups of ranks.
 
-Experts have replicas of their own (fewer, where expert parallelism divides them); everything else
-is shared by all ranks of a stage that differ in data or in their part of the sequence."""
+Dense weights are the same on all ranks of a pipeline stage that differ in data or in their part of
+the sequence. Experts' weights have fewer copies, as expert parallelism divides them.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
@@ -20,7 +22,7 @@ WHOLE = 1 << 62  # bytes that no bucket has
 
 @dataclass(frozen=True)
 class Replica:
-    """One stage of a setting as data parallelism sees it; layers are those of all its chunks."""
+    """One pipeline stage as data parallelism sees it; `layers` are those of all its chunks."""
 
     tape: Tape
     setting: Setting
@@ -29,8 +31,9 @@ class Replica:
 
     @cached_property
     def groups(self) -> dict[bool, Ranks]:
-        """The groups that hold the same dense weights (False) and expert weights (True), of an
-        island each."""
+        """The groups of ranks that hold the same dense weights (key False) and the same expert
+        weights (key True), within one island each.
+        """
         grid = self.setting.grid
         s = self.setting
         all_groups = {
@@ -41,16 +44,18 @@ class Replica:
         }
 
     def held(self, layers: Iterable[Layer]) -> dict[bool, int]:
-        """Elements on one rank: of dense weights, of experts' weights."""
-        held_bytes = {False: 0, True: 0}
+        """The number of elements of some layers' weights on one rank: dense (key False) and
+        experts' (key True).
+        """
+        elements = {False: 0, True: 0}
         for layer in layers:
             for _, count, expert in self.setting.held(layer):
-                held_bytes[expert] += count
-        return held_bytes
+                elements[expert] += count
+        return elements
 
     @cached_property
     def elements(self) -> dict[bool, int]:
-        """All elements on one rank."""
+        """The same for all layers of the stage."""
         return self.held(self.layers)
 
     def exchange(
@@ -65,7 +70,18 @@ class Replica:
         dtype: str = "",
         stream: str = KIND,
     ) -> Deps:
-        """A collective of replicas, on the stream of data parallelism unless another is named."""
+        """Add a collective of `nbytes` bytes among replicas to the tape; return its entry, or () if
+        it moves nothing.
+
+        Args:
+            name: name of the entry.
+            collective: name of the collective.
+            after: entries that it waits for.
+            expert: whether it runs in the groups of expert weights.
+            groups: groups other than those.
+            dtype: data type (default: that of gradients).
+            stream: stream of the entry.
+        """
         where = self.groups[expert] if groups is None else groups
         return self.tape.collective(
             name,
@@ -81,7 +97,13 @@ class Replica:
 
 @dataclass(frozen=True)
 class Bucket:
-    """Gradients reduced together: elements, whether experts', and the layer that completes it."""
+    """Gradients that are reduced together.
+
+    - `number`: position among the buckets.
+    - `count`: elements.
+    - `expert`: whether they are experts' gradients.
+    - `layer`: number of the layer whose backward pass completes the bucket.
+    """
 
     number: int
     count: int
@@ -92,8 +114,15 @@ class Bucket:
 def buckets_of(
     setting: Setting, layers: Sequence[Layer], cap: int, first: int, element: int
 ) -> list[Bucket]:
-    """The parameters of a stage from the last to the first, cut when a bucket reaches its size.
-    `cap` and `first` are bytes; a parameter is never split, experts have buckets of their own."""
+    """The parameters of a stage in buckets, from the last layer to the first.
+
+    Args:
+        cap: bytes at which a bucket is complete.
+        first: the same for the first bucket.
+        element: bytes of a gradient.
+
+    A parameter tensor is never divided; experts have buckets of their own.
+    """
     buckets: list[Bucket] = []
     filled = {False: 0, True: 0}
     for number in reversed(range(len(layers))):
@@ -110,48 +139,58 @@ def buckets_of(
 
 
 @dataclass
-class Alone:
-    """No data parallelism at all, and what every kind of it has: moments at which it may act.
-    `layer` is the number of a layer in the stage; `last`: this is the last micro-batch; `reduced`
-    are the exchanges of gradients, for which the optimizer waits."""
+class DataParallelism:
+    """The base class of all kinds of data parallelism, and a step without any.
+
+    The step calls its methods at the moments at which data parallelism may act. `layer` is always
+    the number of a layer in the stage, `last` whether this is the last micro-batch, and a returned
+    tuple the entries that what follows waits for. `reduced` are the exchanges of gradients, for
+    which the optimizer waits.
+    """
 
     replica: Replica
     reduced: list[int] = field(default_factory=list)
 
-    def quiet(self, kind: str, micro_batch: int, *, last: bool) -> bool:
-        """Whether a pass (F or B) has nothing of data parallelism beside it."""
+    def has_no_exchange(self, kind: str, micro_batch: int, *, last: bool) -> bool:
+        """Whether a pass ("F" or "B") of a micro-batch runs without any exchange of data
+        parallelism.
+        """
         s = self.replica.setting
         if kind == "F":
             return micro_batch > 0 or not (s.delayed or s.forward_prefetch)
         return not last and s.no_sync
 
     def before_forward(self, layer: int) -> Deps:
-        """What the forward pass of a layer has to wait for."""
+        """Called before the forward pass of a layer; return the entries that it waits for."""
         return ()
 
     def after_forward(self, layer: int, done: Emitted) -> None:
-        """Called when a layer's forward pass has been added to the tape."""
+        """Called when the forward pass of a layer is on the tape."""
 
     def before_backward(self, layer: int) -> Deps:
-        """What the backward pass of a layer has to wait for."""
+        """Called before the backward pass of a layer; return the entries that it waits for."""
         return ()
 
-    def made(self, layer: int, kernel: str, entry: int) -> None:
-        """A kernel of a layer has made gradients that are reduced in this micro-batch."""
+    def when_made(self, layer: int, kernel: str, entry: int) -> None:
+        """Called when a kernel of the backward pass has made gradients that are reduced in this
+        micro-batch.
+
+        `kernel` is its name, `entry` its number on the tape.
+        """
 
     def after_backward(self, layer: int, done: Deps, *, last: bool) -> None:
-        """Gradients of a layer are there."""
+        """Called when all gradients of a layer exist; `done` are the entries that made them."""
 
     def finish(self) -> Deps:
-        """After all backward passes: what the optimizer waits for."""
+        """Called after all backward passes; return the entries that the optimizer waits for."""
         return tuple(self.reduced)
 
     def shard(self) -> int:
-        """By how much the optimizer's work is divided."""
+        """The number of ranks among which the optimizer's work is divided."""
         return 1
 
     def after_optimizer(self, done: int) -> None:
-        """Called when the optimizer has been added to the tape."""
+        """Called when the optimizer is on the tape, as entry `done`."""
 
 
 # ZeRO stages 1 and 2, and Megatron's distributed optimizer: replicas divide the optimizer's work.
@@ -163,16 +202,18 @@ MEGATRON = 40_000_000  # elements, or a million for each rank of the group
 
 
 @dataclass
-class Zero(Alone):
-    """Reduce-scatters of buckets, and all-gathers of weights after the optimizer. With `overlap`,
-    gradients are scattered during backward; `forward_prefetch` hides the gathers in the next
-    forward pass, layer by layer."""
+class Zero(DataParallelism):
+    """ZeRO 1 and 2: reduce-scatters of buckets, and all-gathers of weights after the optimizer.
+
+    With the setting's `overlap`, gradients are scattered during the backward pass; with
+    `forward_prefetch`, weights are gathered during the next forward pass, layer by layer.
+    """
 
     gathered: dict[int, Deps] = field(default_factory=dict)
 
     @cached_property
     def buckets(self) -> list[Bucket]:
-        """The buckets of this stage; those of experts apart."""
+        """The buckets of this stage; experts have buckets of their own."""
         s = self.replica.setting
         stage = self.replica.stage.number
         if s.data != "distributed-optimizer":
@@ -183,7 +224,8 @@ class Zero(Alone):
         before = len(self.replica.layers)
         for number, chunk in reversed([*enumerate(s.stages()[stage])]):
             before -= len(chunk)
-            # Only the first chunk of the model is cut: later ones have time while others compute.
+            # Only the first chunk of the model is divided into buckets: the exchanges of later
+            # chunks have time while other chunks compute.
             usual = s.shard_bucket or elements * s.gradient_element
             size = WHOLE if stage + number or not s.overlap else usual
             for bucket in buckets_of(s, chunk, size, size, s.gradient_element):
@@ -191,7 +233,9 @@ class Zero(Alone):
         return buckets
 
     def before_forward(self, layer: int) -> Deps:
-        """Weights that the step before has updated arrive bucket by bucket."""
+        """The gathered weights of this layer and of all layers before it, if they arrive during the
+        forward pass.
+        """
         if not self.replica.setting.forward_prefetch:
             return ()
         for bucket in reversed(self.buckets):
@@ -204,7 +248,9 @@ class Zero(Alone):
         )
 
     def after_backward(self, layer: int, done: Deps, *, last: bool) -> None:
-        """Scatter the buckets that this layer completes."""
+        """Scatter the buckets that this layer completes, if the setting overlaps them with
+        backward.
+        """
         s = self.replica.setting
         if s.overlap and (last or not s.no_sync):
             for bucket in self.buckets:
@@ -212,7 +258,9 @@ class Zero(Alone):
                     self._scatter(bucket, done)
 
     def finish(self) -> Deps:
-        """What was not scattered on the way is scattered now."""
+        """Scatter all buckets, if that was not done during the backward pass; return the
+        exchanges.
+        """
         if not self.replica.setting.overlap:
             end = self.replica.tape.last_kernel(self.replica.stage.ranks)
             for bucket in self.buckets:
@@ -220,22 +268,26 @@ class Zero(Alone):
         return super().finish()
 
     def shard(self) -> int:
-        """Every rank of a group updates its part."""
+        """The number of ranks with the same dense weights, each of which updates a part."""
         return int(self.replica.groups[False].shape[1])
 
     def after_optimizer(self, done: int) -> None:
-        """Gather the new weights, unless the next forward pass does."""
+        """Gather the new weights after the optimizer (entry `done`), unless the next forward pass
+        gathers them.
+        """
         if not self.replica.setting.forward_prefetch:
             for bucket in self.buckets:
                 self._gather(bucket, (done,))
 
     def _scatter(self, bucket: Bucket, after: Deps) -> None:
+        """Reduce and scatter the gradients of a bucket after some entries."""
         nbytes = bucket.count * self.replica.setting.gradient_element
         self.reduced += self.replica.exchange(
             f"gradients {bucket.number}", "reduce_scatter", nbytes, after, expert=bucket.expert
         )
 
     def _gather(self, bucket: Bucket, after: Deps) -> None:
+        """Gather the updated weights of a bucket after some entries."""
         s = self.replica.setting
         with self.replica.tape.naming(""):  # whichever layer is about to run
             self.gathered[bucket.number] = self.replica.exchange(
@@ -248,11 +300,11 @@ class Zero(Alone):
             )
 
 
-# Fully sharded data parallelism (FSDP, FSDP2, ZeRO-3): weights are gathered layer by layer.
-# A unit is one layer; embedding and head belong to the outermost one. A unit's weights are gathered
-# before its forward pass and, if they were given up after it, again before its backward pass; its
-# gradients are reduced and scattered. All of it is one communicator's and shares one stream:
-# gathers and scatters wait for each other.
+# Fully sharded data parallelism (FSDP, FSDP2, ZeRO-3): weights are gathered layer by layer. A unit
+# is one layer; embedding and head together form the outermost unit. A unit's weights are gathered
+# before its forward pass and, if they were released after it, again before its backward pass; its
+# gradients are reduced and scattered. All this uses one communicator on one stream, so gathers and
+# scatters wait for each other.
 
 AHEAD = 2  # units gathered and not yet given up, that limit_all_gathers allows
 OUTERMOST = "root"
@@ -260,29 +312,39 @@ ACROSS = "dp replicas"  # the stream of the communicator between copies of a sha
 
 
 @dataclass
-class Fsdp(Alone):
-    """Units of one stage, each known by its first layer; the outermost is kept until its end.
-    `freed` are the kernels after which units were given up, `given_up` the last one of each unit.
+class Fsdp(DataParallelism):
+    """FSDP of one stage. A unit is named by its first layer.
+
+    - `gathered`: by unit whose full weights are on the GPU, the entries that gathered them.
+    - `freed`: the kernels after which units were released, in order.
+    - `released_after`: by unit, the last of these kernels.
+    - `copied`: by unit, the kernel that copied the gathered weights (FSDP2).
+
+    The outermost unit is kept until the end of the step.
     """
 
     gathered: dict[int, Deps] = field(default_factory=dict)
     freed: list[int] = field(default_factory=list)
-    given_up: dict[int, int] = field(default_factory=dict)
+    released_after: dict[int, int] = field(default_factory=dict)
     copied: dict[int, int] = field(default_factory=dict)
 
-    def quiet(self, kind: str, micro_batch: int, *, last: bool) -> bool:
-        """Weights that are kept are there after the first micro-batch."""
+    def has_no_exchange(self, kind: str, micro_batch: int, *, last: bool) -> bool:
+        """Whether a pass runs without any exchange: if units are kept, after the first micro-batch
+        and before the last.
+        """
         s = self.replica.setting
         return not s.reshard and s.no_sync and micro_batch > 0 and not last
 
     @cached_property
     def root(self) -> tuple[int, ...]:
-        """The layers of the outermost unit."""
+        """The layers of the outermost unit: embedding and head."""
         kinds = [layer.kind for layer in self.replica.layers]
         return tuple(n for n, kind in enumerate(kinds) if kind in ("embedding", "head"))
 
     def before_forward(self, layer: int) -> Deps:
-        """Gather the unit, the outermost before all others, as far ahead as the limit allows."""
+        """Gather the unit of a layer (the outermost unit before all others); return what the layer
+        waits for.
+        """
         if self.root and layer == 0:
             self._gather(self.root[0])
         unit = self._unit(layer)
@@ -290,12 +352,14 @@ class Fsdp(Alone):
         return self._ready(unit)
 
     def after_forward(self, layer: int, done: Emitted) -> None:
-        """Give the unit up."""
+        """Release the unit, if the setting gathers it again for the backward pass."""
         if self.replica.setting.reshard and layer not in self.root:
-            self._give_up(layer, done.last)
+            self._release(layer, done.last)
 
     def before_backward(self, layer: int) -> Deps:
-        """Gather the unit if need be, and the next one ahead of this one's kernels."""
+        """Gather the unit of a layer if it was released, and with prefetch "pre" the next one;
+        return what the layer waits for.
+        """
         unit = self._unit(layer)
         self._gather(unit)
         if self.replica.setting.backward_prefetch == "pre":
@@ -303,27 +367,32 @@ class Fsdp(Alone):
         return self._ready(unit)
 
     def after_backward(self, layer: int, done: Deps, *, last: bool) -> None:
-        """Give the unit up and scatter its gradients, once all of its layers have theirs."""
+        """Once all layers of a unit have their gradients, release the unit and scatter the
+        gradients.
+        """
         s = self.replica.setting
         unit = self._unit(layer)
         if layer != unit:
             return
         if s.reshard or last or not s.no_sync:
-            self._give_up(unit, done[0])
+            self._release(unit, done[0])
         if s.backward_prefetch == "post":
             self._prefetch(layer)
         if last or not s.no_sync:
             self._scatter(unit, done)
 
     def shard(self) -> int:
-        """Every rank updates what it holds."""
+        """The number of ranks that share the weights, each of which updates its part."""
         return self.replica.setting.shard or self.replica.groups[False].shape[1]
 
     def _unit(self, layer: int) -> int:
         return self.root[0] if layer in self.root else layer
 
     def _ready(self, unit: int) -> Deps:
-        """FSDP2 copies what it has gathered into the weights, on the stream of kernels."""
+        """The entries after which the full weights of a unit can be used.
+
+        FSDP2 copies what was gathered into the weights, in a kernel.
+        """
         if self.replica.setting.data != "fsdp2" or not self.gathered[unit]:
             return self.gathered[unit]
         if unit not in self.copied:
@@ -332,35 +401,40 @@ class Fsdp(Alone):
         return (self.copied[unit],)
 
     def _copy(self, name: str, unit: int, bytes_: int, after: Deps) -> int:
+        """Add a kernel that moves `bytes_` bytes for each element of a unit; return its entry."""
         seconds = self.replica.setting.roofline.stream_seconds(
             float(bytes_) * sum(self._padded(unit).values())
         )
         ranks = self.replica.stage.ranks
         return self.replica.tape.compute(name, ranks, seconds, after, moving=seconds)
 
-    def _give_up(self, unit: int, kernel: int) -> None:
+    def _release(self, unit: int, kernel: int) -> None:
+        """Release the weights of a unit after a kernel; those of the outermost unit are kept."""
         self.copied.pop(unit, None)
         if self.gathered.pop(unit, None) is not None and unit not in self.root:
             self.freed.append(kernel)
-            self.given_up[unit] = kernel
+            self.released_after[unit] = kernel
 
     def _prefetch(self, layer: int) -> None:
         if layer > 0:
             self._gather(self._unit(layer - 1))
 
-    def _limit(self) -> Deps:
-        """What must have been given up before one more unit may be gathered."""
+    def _kernel_to_wait_for(self) -> Deps:
+        """The kernel after which one more unit may be gathered, if at most `AHEAD` released units
+        may be in use.
+        """
         if not self.replica.setting.limit_all_gathers or len(self.freed) < AHEAD:
             return ()
         return (self.freed[-AHEAD],)
 
     def _gather(self, unit: int) -> None:
+        """Gather the weights of a unit, unless they are on the GPU already."""
         if unit in self.gathered:
             return
         s = self.replica.setting
         made = list[int]()
-        again = (self.given_up[unit],) if unit in self.given_up else ()
-        after = (*self._limit(), *again)
+        again = (self.released_after[unit],) if unit in self.released_after else ()
+        after = (*self._kernel_to_wait_for(), *again)
         with self.replica.tape.naming(self._name(unit)):
             for expert, count in self._padded(unit).items():
                 made += self.replica.exchange(
@@ -375,7 +449,9 @@ class Fsdp(Alone):
         self.gathered[unit] = tuple(made)
 
     def _scatter(self, unit: int, after: Deps) -> None:
-        """Gradients of a unit are joined, and cast if they are reduced in another type."""
+        """Reduce and scatter the gradients of a unit, after a copy that joins them and casts them
+        if needed.
+        """
         s = self.replica.setting
         with self.replica.tape.naming(self._name(unit)):
             if any(self._inner(expert).shape[1] > 1 for expert in self._padded(unit)):
@@ -407,6 +483,9 @@ class Fsdp(Alone):
         return OUTERMOST if unit in self.root else self.replica.layers[unit].name
 
     def _padded(self, unit: int) -> dict[bool, int]:
+        """The elements of a unit on one rank, dense (False) and experts' (True), padded so that all
+        ranks have equal parts.
+        """
         layers = self.root if unit in self.root else (unit,)
         held = self.replica.held(self.replica.layers[layer] for layer in layers)
         return {
@@ -417,30 +496,36 @@ class Fsdp(Alone):
         }
 
     def _width(self, expert: bool) -> int:
+        """The number of ranks that share the weights."""
         members = int(self.replica.groups[expert].shape[1])
         return min(self.replica.setting.shard or members, members)
 
     def _inner(self, expert: bool) -> Ranks:
+        """The groups of ranks that share the weights of one copy of the model."""
         return self.replica.groups[expert].reshape(-1, self._width(expert))
 
     def _outer(self, expert: bool) -> Ranks:
-        """The ranks that hold the same part in different copies."""
+        """The groups of ranks that hold the same part of the weights in different copies of the
+        model.
+        """
         groups = self.replica.groups[expert]
         width = self._width(expert)
         parts = groups.reshape(len(groups), -1, width)
         return parts.transpose(0, 2, 1).reshape(-1, parts.shape[1])
 
 
-# Data parallelism with a parameter server: one GPU gathers, averages and returns.
-# All others are idle from the end of their backward pass until what they need comes back.
+# Data parallelism with a parameter server: one GPU gathers, averages and returns the gradients. All
+# others are idle from the end of their backward pass until the average comes back.
 
 
 @dataclass
-class Server(Alone):
-    """The first rank of every group is the server; it works on a part of the batch as well."""
+class Server(DataParallelism):
+    """A parameter server: the first rank of every group, which processes a part of the batch as
+    well.
+    """
 
     def finish(self) -> Deps:
-        """Gather, average, broadcast."""
+        """Gather the gradients at the server, average them there, and broadcast the average."""
         replica, s = self.replica, self.replica.setting
         end = replica.tape.last_kernel(replica.stage.ranks)
         made: list[int] = []
@@ -462,23 +547,28 @@ class Server(Alone):
         return tuple(made)
 
 
-# Gradients that travel in fewer bytes: in lower precision, or only the largest of them.
-# Kernels before and after cost passes over memory. Reduced precision keeps the all-reduce; the
-# largest gradients differ from rank to rank, so values and indices are gathered instead.
+# Compression of gradients: lower precision, or only the largest gradients. Kernels before and after
+# the exchange cost passes over memory. With lower precision the exchange is still an all-reduce.
+# The positions of the largest gradients differ from rank to rank, so values and indices are
+# gathered instead.
 
 DTYPES = {"fp16": "half", "bf16": "bfloat16", "fp8": "f8e4m3"}
 INDEX = 4  # bytes of the place of a gradient
 SELECT_PASSES = 4  # over all gradients: to sample, to count, to select, to write
 
 
-def _plain(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
-    """All-reduced as they are."""
+def _reduce_plain(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
+    """All-reduce a bucket without compression; return what the optimizer waits for."""
     nbytes = bucket.count * replica.setting.gradient_element
     return replica.exchange(name, "all_reduce", nbytes, after, expert=bucket.expert)
 
 
-def _narrow(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
-    """Cast, all-reduced and cast back; kernels that cast read one format and write the other."""
+def _reduce_narrow(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
+    """Cast a bucket to fewer bits, all-reduce it and cast it back; return what the optimizer waits
+    for.
+
+    Each cast reads one format and writes the other.
+    """
     s = replica.setting
     ranks = replica.stage.ranks
     dtype = DTYPES[replica.setting.compression]
@@ -492,9 +582,11 @@ def _narrow(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
     return made
 
 
-def _largest(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
-    """Every rank sends its largest ones with their places, and adds up what it gets: all-gathers of
-    values and of indices instead of one all-reduce."""
+def _gather_largest(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
+    """Exchange only the largest gradients of a bucket; return what the optimizer waits for.
+
+    Values and indices of every rank are all-gathered, and each rank adds up what it receives.
+    """
     s = replica.setting
     ranks = replica.stage.ranks
     members = replica.groups[bucket.expert].shape[1]
@@ -521,23 +613,31 @@ def _largest(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
     return tuple(made)
 
 
-# How a bucket is reduced, by compression: what each writes down, and what the optimizer waits for.
-REDUCED = {"none": _plain, "top-k": _largest, **dict.fromkeys(DTYPES, _narrow)}
+# By compression, the function that reduces a bucket: it adds entries to the tape and returns those
+# that the optimizer waits for.
+REDUCED = {"none": _reduce_plain, "top-k": _gather_largest, **dict.fromkeys(DTYPES, _reduce_narrow)}
 
 
-# Replicated data parallelism: one all-reduce after backward, or PyTorch DDP's buckets within it.
-# DDP fills buckets with gradients in the order in which backward makes them (after the first step
-# it has learned that order), copies them in as they come, and reduces a bucket when its last
-# gradient is there, on a stream of its own beside the rest of backward. Then it copies them back.
+# Replicated data parallelism: one all-reduce after the backward pass, or PyTorch DDP's buckets
+# during it. DDP fills buckets with gradients in the order in which the backward pass makes them (it
+# has recorded that order in the first step), copies gradients into them, and reduces a bucket when
+# its last gradient exists, on a stream of its own beside the rest of the backward pass. Then it
+# copies them back.
 
-WAYS = 2  # a copy reads and writes
+PASSES_OF_COPY = 2  # a copy reads and writes
 
 
 @dataclass
-class Ddp(Alone):
-    """All-reduces of buckets; `delayed`: those of the step before, while this one computes. What
-    is not yet reduced: elements of gradients (`filled`), of experts and others; `buckets`: which of
-    both those of this pass are of; `kernels`: those of this layer whose gradients are."""
+class Ddp(DataParallelism):
+    """Replicas that all-reduce buckets of gradients.
+
+    With the setting's `delayed`, the gradients of the step before are reduced while this step
+    computes.
+
+    - `filled`: elements of the gradients in the open bucket, dense (False) and experts' (True).
+    - `buckets`: by bucket of this pass, whether it is one of experts.
+    - `kernels`: names of the kernels of this layer whose gradients are in buckets already.
+    """
 
     filled: dict[bool, list[int]] = field(default_factory=lambda: {False: [], True: []})
     buckets: list[bool] = field(default_factory=list)
@@ -545,42 +645,52 @@ class Ddp(Alone):
 
     @property
     def within(self) -> bool:
-        """Whether buckets are reduced within backward."""
+        """Whether buckets are reduced during the backward pass."""
         s = self.replica.setting
         return s.overlap and not s.delayed and s.data != "allreduce"
 
     def before_forward(self, layer: int) -> Deps:
-        """With delayed gradients, those of the step before travel from its beginning on."""
+        """With delayed gradients, reduce those of the step before from the beginning of this step
+        on.
+        """
         if self.replica.setting.delayed and layer == 0 and not self.reduced:
-            self._all(())
+            self._reduce_all(())
         return ()
 
-    def made(self, layer: int, kernel: str, entry: int) -> None:
-        """Put the gradients that a kernel is named after into buckets."""
+    def when_made(self, layer: int, kernel: str, entry: int) -> None:
+        """Put the gradients that a kernel has made, which its name says, into buckets."""
         if self.within:
             stem = kernel.rpartition("+")[2].removesuffix(" wgrad")
-            self._fill(layer, stem, (entry,))
+            self._fill_buckets(layer, stem, (entry,))
             self.kernels += (stem,)
 
     def after_backward(self, layer: int, done: Deps, *, last: bool) -> None:
-        """Put what else the layer has into buckets."""
+        """Put the other gradients of the layer into buckets."""
         if self.within and (last or not self.replica.setting.no_sync):
-            self._fill(layer, "", done)
+            self._fill_buckets(layer, "", done)
             self.kernels = ()
 
     def finish(self) -> Deps:
-        """What was not reduced on the way is reduced now."""
+        """Reduce all gradients, if that was not done during the backward pass; return the
+        exchanges.
+        """
         if not self.replica.setting.delayed and not self.within:
-            self._all(self.replica.tape.last_kernel(self.replica.stage.ranks))
+            self._reduce_all(self.replica.tape.last_kernel(self.replica.stage.ranks))
         return super().finish()
 
-    def _all(self, after: Deps) -> None:
+    def _reduce_all(self, after: Deps) -> None:
+        """Put the gradients of all layers into buckets and reduce them."""
         for layer in reversed(range(len(self.replica.layers))):
-            self._fill(layer, "", after)
+            self._fill_buckets(layer, "", after)
 
-    def _fill(self, layer: int, stem: str, after: Deps) -> None:
-        """Gradients of tensors that are named so, or of all that are left; a bucket that is full is
-        reduced, and after the first layer those that are not."""
+    def _fill_buckets(self, layer: int, stem: str, after: Deps) -> None:
+        """Put gradients of a layer into buckets, and reduce each bucket that is full.
+
+        Args:
+            stem: begin of the names of the tensors; "": all that are not in buckets yet, and if
+                this is the first layer, buckets that are not full are reduced as well.
+            after: entries that made the gradients.
+        """
         s = self.replica.setting
         cap, first = (WHOLE, WHOLE) if s.data == "allreduce" else (s.bucket, s.first_bucket)
         for name, count, expert in reversed(s.held(self.replica.layers[layer])):
@@ -595,10 +705,11 @@ class Ddp(Alone):
             self.buckets.clear()
 
     def _reduce(self, after: Deps, *, expert: bool) -> None:
+        """Reduce the open bucket, of experts or of dense weights, and open a new one."""
         replica, s, counts = self.replica, self.replica.setting, self.filled[expert]
         bucket = Bucket(len(self.buckets), sum(counts), expert, layer=0)
         name = "gradients" if s.data == "allreduce" else f"bucket {bucket.number}"
-        moved = float(WAYS * bucket.count * s.gradient_element)
+        moved = float(PASSES_OF_COPY * bucket.count * s.gradient_element)
         seconds = s.roofline.stream_seconds(moved, len(counts))  # gradients are copied one by one
         self.buckets.append(expert)
         self.filled[expert] = []

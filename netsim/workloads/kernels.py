@@ -1,4 +1,4 @@
-"""Times of kernels of layers on a roofline: matrix products, element-wise kernels, the
+"""Seconds of the kernels of layers on a roofline: matrix products, element-wise kernels, the
 optimizer.
 """
 
@@ -13,8 +13,9 @@ from netsim.workloads.setting import BLOCK, NARROW, Roofline, Setting
 
 @dataclass(frozen=True, slots=True)
 class LinearLayer:
-    """A linear layer on one rank: `rows` tokens, `inputs` and `outputs` features, `batch`
-    copies.
+    """The product of a linear layer on one rank: `rows` tokens, `inputs` and `outputs` features.
+
+    `batch` is the number of such products in one kernel (of experts, or of attention heads).
     """
 
     rows: int
@@ -24,16 +25,14 @@ class LinearLayer:
 
     @property
     def flops(self) -> float:
-        """FLOPs of the forward pass; each of the two products of the backward pass has the same
-        number.
-        """
+        """FLOPs of the forward product; each of the two backward products has the same number."""
         return 2.0 * self.rows * self.inputs * self.outputs * self.batch
 
 
 def forward(
     roofline: Roofline, dtype: str, layers: Iterable[LinearLayer], pieces: int = 1
 ) -> float:
-    """Return the seconds of the forward products, with rows divided into `pieces` parts."""
+    """The seconds of the forward products; the rows of each are divided among `pieces` kernels."""
     return sum(
         roofline.gemm_seconds(
             linear.rows // pieces, linear.outputs, linear.inputs, dtype, linear.batch * pieces
@@ -46,7 +45,7 @@ def forward(
 def input_gradients(
     roofline: Roofline, dtype: str, layers: Iterable[LinearLayer], pieces: int = 1
 ) -> float:
-    """Return the seconds of the products that make gradients of inputs."""
+    """The seconds of the products that make gradients of inputs, each in `pieces` kernels."""
     transposed = (
         replace(linear, inputs=linear.outputs, outputs=linear.inputs) for linear in layers
     )
@@ -56,10 +55,10 @@ def input_gradients(
 def weight_gradients(
     roofline: Roofline, dtype: str, layers: Iterable[LinearLayer], result: float | None = None
 ) -> float:
-    """Return the seconds of the products that make gradients of weights.
+    """The seconds of the products that make gradients of weights.
 
-    `result` is set if gradients are added up in memory instead of written in 16 bits: the bytes
-    that an element then moves.
+    `result`: if the products add to gradients in memory instead of writing them in 16 bits, the
+    bytes that this moves for each element.
     """
     return sum(
         roofline.gemm_seconds(
@@ -69,20 +68,22 @@ def weight_gradients(
     )
 
 
-# Kernels between products, measured in passes: a pass reads or writes one activation. Fused kernels
-# read their inputs and write their results once. Run op by op (`eager`), RMSNorm converts to fp32,
-# squares, averages, scales, converts back and multiplies by its weight, each in a kernel of its
-# own; rotary embeddings and SwiGLU likewise. LayerNorm and GELU are one kernel each in either case.
-# Kernels that sum rows are slower than copies; their figures are the passes of a copy that takes
-# as long (tests/bench/kernels.py on an H100).
+# Kernels between products are measured in passes: a pass reads or writes each activation once.
+# Fused kernels read their inputs and write their results once. Run op by op (`eager`), RMSNorm
+# converts to fp32, squares, averages, scales, converts back and multiplies by its weight, each in a
+# kernel of its own; rotary embeddings and SwiGLU likewise. LayerNorm and GELU are one kernel each
+# in either case. Kernels that sum rows are slower than copies; their figures are the passes of a
+# copy that takes as long (tests/bench/kernels.py on an H100).
 
 RESIDUAL = 3  # passes of a sum: two inputs, one result
 
 
 @dataclass(frozen=True)
 class Elementwise:
-    """How often each kind of kernel reads or writes its activations (passes), forward and
+    """By kind of kernel, how often it reads or writes its activations (passes), forward and
     backward.
+
+    `gated` and `plain` are the functions between the two products of an MLP: SwiGLU, or GELU.
     """
 
     norm: float = 2
@@ -95,13 +96,18 @@ class Elementwise:
 
 
 FUSED = Elementwise()
-# Eager kernels in bytes per feature (2 bytes are one pass):
-#   RMSNorm: to fp32 6, square 8, mean 4, scale 8, from fp32 6, weight 4: 36, which take as long as
-#   46 bytes of a copy. Backward: weight 12, conversion 6, scale and its sum 20, square 20, sum 12,
-#   conversion 6: 76, as long as 106. LayerNorm takes as long as 5.4 and 14.4.
-#   Rotary: two products, one half rotated (negate, join), sum.
-#   SwiGLU in passes: product with the sigmoid 2, product 3; backward two products and the function,
-#   3 each.
+# Bytes for each feature that eager kernels move (2 bytes are one pass).
+#
+# RMSNorm: to fp32 6, square 8, mean 4, scale 8, from fp32 6, weight 4. That is 36, which take as
+# long as 46 bytes of a copy. Backward: weight 12, conversion 6, scale and its sum 20, square 20,
+# sum 12, conversion 6. That is 76, which take as long as 106. LayerNorm takes as long as 5.4 and
+# 14.4 bytes.
+#
+# Rotary embeddings: two products, one half rotated (negate, join), sum.
+#
+# SwiGLU, in passes: product with the sigmoid 2, product 3; backward two products and the function,
+# 3 each.
+#
 # PyTorch's own models rotate complex numbers, which no compiler fuses: to fp32, product, back.
 EAGER = Elementwise(norm=23, norm_backward=53, rotary=10, gated=5, gated_backward=9)
 COMPILED = Elementwise(rotary=10)
@@ -109,24 +115,28 @@ LAYER_NORM = Elementwise(norm=2.7, norm_backward=7.2)
 
 
 def elementwise_of(setting: Setting, *, gated: bool) -> Elementwise:
-    """Return the passes of a setting's kernels; models with gated MLPs are those with RMSNorm."""
+    """The passes of element-wise kernels in a setting. Models with gated MLPs are taken to use
+    RMSNorm, others LayerNorm.
+    """
     if setting.elementwise == "fused":
         return COMPILED if setting.apart else FUSED
     return EAGER if gated else LAYER_NORM
 
 
-# Bytes per element of casting inputs of narrow products from 16 bits, once for the product and once
-# transposed for the gradient of weights: after a norm, which writes its output cast (`fused`), and
-# elsewhere in a kernel that reads 2 bytes and writes 2. If the scale follows from the tensor,
-# another kernel first finds its largest element.
+# Bytes that move for each element when inputs of narrow products are cast from 16 bits, once for
+# the product and once transposed for the gradient of weights: (after a norm, which writes its
+# output cast, elsewhere in a kernel that reads 2 bytes and writes 2). If the scale follows from the
+# tensor, another kernel first finds its largest element.
 
 CASTS = {"delayed": (0.0, 4.0), "block": (0.0, 4.0), "row": (7.0, 10.3), "tensor": (5.8, 7.8)}
 CAST_FP4 = (4.0, 8.0)  # Hadamard transform and largest element of the tensor first
 
 
 def cast_bytes(setting: Setting, *, fused: bool = False) -> float:
-    """Return the bytes that casting one element of a product's input moves; 0 if it is not
+    """The bytes that move when one element of a product's input is cast; 0 if products are not
     narrow.
+
+    `fused`: whether a norm makes the input, and writes it cast.
     """
     if not setting.narrow:
         return 0.0
@@ -134,78 +144,82 @@ def cast_bytes(setting: Setting, *, fused: bool = False) -> float:
 
 
 def cast_seconds(setting: Setting, elements: float, *, fused: bool = False) -> float:
-    """Return the seconds of casting this number of elements of inputs of products."""
+    """The seconds of casting `elements` elements of products' inputs; `fused` is that of
+    `cast_bytes`.
+    """
     bytes_per_element = cast_bytes(setting, fused=fused)
     return setting.roofline.stream_seconds(elements * bytes_per_element, bytes_per_element > 0)
 
 
 @dataclass(frozen=True)
 class Shapes:
-    """Sizes of what one rank computes of a transformer in one micro-batch."""
+    """The sizes of the work of one rank on a transformer in one micro-batch."""
 
     model: Transformer
     setting: Setting
 
     @property
     def tp(self) -> int:
-        """Ranks that share each matrix."""
+        """The ranks that share each matrix (degree of tensor parallelism)."""
         return self.setting.degree("tp")
 
     @property
     def cp(self) -> int:
-        """Ranks that share each sequence."""
+        """The ranks that share each sequence (degree of context parallelism)."""
         return self.setting.degree("cp")
 
     @property
     def tokens(self) -> int:
-        """Tokens of the micro-batch after context parallelism."""
+        """The tokens of the micro-batch on this rank, which context parallelism divides."""
         return self.setting.tokens
 
     @property
     def local(self) -> int:
-        """Tokens between the regions that tensor parallelism divides."""
+        """The tokens of this rank outside of the regions that tensor parallelism divides: with
+        sequence parallelism, a part of `tokens`.
+        """
         return self.tokens // self.tp if self.setting.sequence_parallel else self.tokens
 
     @property
     def message(self) -> int:
-        """Bytes of all activations between blocks, not divided by sequence parallelism."""
+        """The bytes of the activations of all `tokens` between blocks."""
         return self.tokens * self.model.hidden * self.setting.element
 
     @property
     def cast_message(self) -> int:
-        """Bytes of the same activations as inputs of products; narrow recipes gather them after
-        the cast.
+        """The bytes of the same activations as inputs of products. With narrow types they are
+        gathered after the cast, so they are fewer.
         """
         if self.setting.cast == self.setting.stored:
             return self.message
         return int(self.tokens * self.model.hidden * NARROW[self.setting.dtype])
 
     def width(self, passes: float, features: int, tokens: int) -> float:
-        """Return the bytes that element-wise kernels move: `passes` over `features` of each
+        """The bytes that element-wise kernels move: `passes` times `features` activations of each
         token.
         """
         return passes * features * tokens * self.setting.element
 
     @cached_property
     def query_width(self) -> int:
-        """Features of all queries of one token on this rank."""
+        """The features of all queries of one token on this rank."""
         return self.model.heads * self.model.head // self.tp
 
     @cached_property
     def kv_width(self) -> int:
-        """Features of all keys of one token on this rank."""
+        """The features of all keys of one token on this rank."""
         if self.model.latent:
             return self.query_width
         return max(self.model.kv_width // self.tp, self.model.head)
 
     @cached_property
     def attention_in(self) -> tuple[LinearLayer, ...]:
-        """The products before attention."""
+        """The products before attention (query, key and value projections)."""
         m = self.model
         t = self.tokens
         latent = self.model.latent
         if latent is None:
-            return self._sharing(self.query_width, self.kv_width, self.kv_width)
+            return self._products_of_hidden(self.query_width, self.kv_width, self.kv_width)
         heads = m.heads // self.tp
         return (
             LinearLayer(t, m.hidden, latent.q_rank + latent.kv_rank + latent.rope),
@@ -213,14 +227,16 @@ class Shapes:
             LinearLayer(t, latent.kv_rank, heads * (latent.nope + latent.value)),
         )
 
-    def _sharing(self, *outputs: int) -> tuple[LinearLayer, ...]:
-        """Products of one input with several weights, which may be joined to one."""
+    def _products_of_hidden(self, *outputs: int) -> tuple[LinearLayer, ...]:
+        """The products of the hidden features with weights of `outputs` features each; one joined
+        product unless the setting keeps them apart.
+        """
         widths = outputs if self.setting.apart else (sum(outputs),)
         return tuple(LinearLayer(self.tokens, self.model.hidden, width) for width in widths)
 
-    def added(self, layers: Sequence[LinearLayer]) -> float:
-        """Return the seconds of adding up the gradients of one input of several separate
-        products.
+    def gradient_sum_seconds(self, layers: Sequence[LinearLayer]) -> float:
+        """The seconds of adding up the input gradients of several separate products with the same
+        input.
         """
         more = (len(layers) - 1) * (self.setting.apart and self.model.latent is None)
         moved = self.width(RESIDUAL * more, self.model.hidden, self.tokens)
@@ -228,52 +244,54 @@ class Shapes:
 
     @cached_property
     def attention_out(self) -> tuple[LinearLayer, ...]:
-        """The product after attention."""
+        """The product after attention (output projection)."""
         inputs = self.model.heads * self.head[1] // self.tp
         return (LinearLayer(self.tokens, inputs, self.model.hidden),)
 
     @property
-    def given_width(self) -> int:
-        """Features of the keys that the attention kernel gets: PyTorch's own models repeat
-        shared keys.
+    def repeated_kv_width(self) -> int:
+        """The features of the keys of one token that the attention kernel reads. PyTorch's own
+        models repeat keys that several heads share.
         """
         return self.query_width if self.setting.apart else self.kv_width
 
     @property
-    def in_turns(self) -> bool:
-        """Whether attention uses one kernel for the keys of each rank of cp, as rings do.
+    def is_in_steps(self) -> bool:
+        """Whether attention uses one kernel for the keys of each rank of cp, as a ring does.
 
-        PyTorch's fsdp2 does so also if all keys are gathered.
+        PyTorch's fsdp2 does so even if all keys are gathered.
         """
         s = self.setting
         return s.context == "p2p" or (s.context == "all_gather" and s.data == "fsdp2")
 
     @cached_property
     def keys(self) -> float:
-        """Keys per query in one kernel of attention."""
-        turns = self.cp if self.in_turns else 1
-        return self.model.keys(self.setting.sequence, BLOCK) / turns
+        """The mean number of keys that a query meets in one kernel of attention."""
+        kernels_per_query = self.cp if self.is_in_steps else 1
+        return self.model.keys(self.setting.sequence, BLOCK) / kernels_per_query
 
     @property
     def head(self) -> tuple[int, int]:
-        """Features of a key and of a value of one head."""
+        """The features of a key, and of a value, of one head."""
         latent = self.model.latent
         return (latent.nope + latent.rope, latent.value) if latent else (self.model.head,) * 2
 
     @property
     def attention_width(self) -> int:
-        """Features of a key and a value together."""
+        """The features of a key and a value of one head together."""
         return sum(self.head)
 
     @cached_property
     def attention_flops(self) -> float:
-        """FLOPs of scores and of their use on this rank, forward."""
+        """The forward FLOPs of attention on this rank: scores, and their product with values."""
         keys = self.model.keys(self.setting.sequence, BLOCK)
         return 2.0 * self.tokens * keys * self.attention_width * self.model.heads / self.tp
 
     @property
     def scores(self) -> tuple[LinearLayer, LinearLayer]:
-        """The products with all keys and with all values, of kernels that store the scores."""
+        """The two products of attention kernels that store scores: queries with all keys, scores
+        with all values.
+        """
         heads = self.model.heads // self.tp * self.setting.micro
         (width, value) = self.head
         rows = self.tokens // self.setting.micro
@@ -281,30 +299,32 @@ class Shapes:
         return LinearLayer(rows, width, keys, heads), LinearLayer(rows, keys, value, heads)
 
     def mlp_in(self, ffn: int) -> tuple[LinearLayer, ...]:
-        """Return the first product of a dense MLP."""
-        return self._sharing(*[ffn // self.tp] * (2 if self.model.gated else 1))
+        """The first product of a dense MLP with `ffn` features inside."""
+        return self._products_of_hidden(*[ffn // self.tp] * (2 if self.model.gated else 1))
 
     def mlp_out(self, ffn: int) -> tuple[LinearLayer, ...]:
-        """Return the second product of a dense MLP."""
+        """The second product of a dense MLP with `ffn` features inside."""
         return (LinearLayer(self.tokens, ffn // self.tp, self.model.hidden),)
 
     @property
     def routed(self) -> int:
-        """Tokens that one rank sends to experts, counted once per expert."""
+        """The tokens that this rank sends to experts; a token that goes to several experts counts
+        several times.
+        """
         return self.local * self.model.top_k
 
     @property
     def dispatched(self) -> int:
-        """Bytes that the busiest rank dispatches."""
+        """The bytes that the busiest rank sends to experts."""
         nbytes = self.routed * self.model.hidden * self.setting.element * self._copies
         return int(nbytes * self.setting.imbalance)
 
     @property
     def _copies(self) -> float:
-        """Copies of a token that are sent, per expert that it is sent to.
+        """The copies of a token that are sent, divided by the number of experts that it goes to.
 
-        With deduplication, one copy serves all experts of a rank, or of the GPUs that NVLink joins
-        if there are experts on other GPUs, too.
+        With deduplication, one copy serves all experts of a rank; if there are experts outside of
+        the GPUs that NVLink joins, one copy serves all experts of such a group of GPUs.
         """
         s = self.setting
         top_k = self.model.top_k
@@ -317,12 +337,12 @@ class Shapes:
 
     @property
     def expert_split(self) -> int:
-        """Ranks that share the matrices of each expert."""
+        """The ranks that share the matrices of each expert."""
         return self.tp if self.setting.expert_tensor else 1
 
     @cached_property
     def experts(self) -> tuple[tuple[LinearLayer, ...], tuple[LinearLayer, ...]]:
-        """First and second products of the experts of the busiest rank."""
+        """The first products, and the second products, of the experts on the busiest rank."""
         m = self.model
         split = self.expert_split
         here = max(1, m.experts // self.setting.degree("ep"))
@@ -335,13 +355,14 @@ class Shapes:
 
     @property
     def logits(self) -> tuple[LinearLayer, ...]:
-        """The product with the vocabulary, or that of the pooler."""
+        """The product with the vocabulary."""
         vocabulary = -(-self.model.vocabulary // self.tp)
         return (LinearLayer(self.tokens * self.model.predicted, self.model.hidden, vocabulary),)
 
 
 FP32 = 4
-# fp32 numbers per parameter that are read and written: master copy, momentum, variance.
+# By optimizer, the fp32 numbers of each parameter that it reads and writes: master copy, momentum,
+# variance.
 STATES = {"adam": 3, "adam-eager": 3, "sgd-momentum": 2, "sgd": 1}
 # Bytes per parameter of Adam op by op in fp32, including clipping and the cast of weights: decay 8,
 # moments 20 and 24, root and epsilon 16, quotient 16, clipping 12, cast 8.
@@ -349,14 +370,12 @@ EAGER_ADAM = 104
 
 
 def state_bytes(optimizer: str) -> int:
-    """Return the bytes of optimizer states per parameter, including the fp32 copy of the
-    weights.
-    """
+    """The bytes of optimizer states of each parameter, including the fp32 copy of the weights."""
     return FP32 * STATES[optimizer]
 
 
 def optimizer_seconds(setting: Setting, parameters: int) -> float:
-    """Return the seconds of updating parameters: read and write states, read gradients, write
+    """The seconds of updating `parameters` parameters: read and write states, read gradients, write
     weights.
     """
     bytes_per_parameter = (

@@ -1,8 +1,9 @@
-"""Make a schedule of a tape: a row for each kernel of each rank, a few rows for each collective.
+"""Turn a tape into a schedule: a row for each kernel of each rank, a few rows for each collective.
 
 The rows of a collective are given as a Coarse: flows between ranks of its group, each with the
-bytes that the real schedule sends there and the rate that it reaches alone. A collective starts
-when the last rank of its group has joined, and all its ranks finish when its last row has finished.
+bytes that the collective's full schedule sends between these ranks and the rate that it reaches
+alone. A collective starts when the last rank of its group has joined, and finishes on all its ranks
+when its last row has finished.
 """
 
 from collections import defaultdict
@@ -27,23 +28,26 @@ SHARE_OF_COLLECTIVES = 0.4
 """The fraction of the time for a large step that the simulation of its collectives takes.
 
 It is used for the progress that is shown."""
-# Kernels that only move bytes need few SMs: beside the blocks of NCCL, sums of tensors lose 1-3 %
-# (tests/data/kernels, `beside`). A slower GPU slows them like any other kernel (`clock`).
+# Kernels that only move bytes need few SMs: if they run beside the blocks of NCCL, sums of tensors
+# get only 1-3 % slower (tests/data/kernels, `beside`). A slower GPU slows them as it slows any
+# kernel (`clock`).
 FEW_SMS = (Use("sms", "src", 0.01), Use("clock", "src", 1.0))
 
 
 @dataclass(frozen=True, eq=False)
 class Coarse:
-    """A collective of one group in few rows; ranks are places within the group.
+    """A collective of one group in few rows. Ranks are positions within the group.
 
     Args:
         seconds: standalone time from the launch of its kernels on.
         styles: style of each row.
-        src: source of each row; of a switch reduction, an index of `groups`.
-        dst: destination of each row; of a multicast, an index of `groups`.
+        src: source of each row; for a switch reduction, an index of `groups`.
+        dst: destination of each row; for a multicast, an index of `groups`.
         amount: bytes of each row.
-        algorithm: NCCL's choice, as protocol and channels.
-        loads: utilization of the busiest link of each kind, by name of the kind.
+        groups: the groups of ranks that switch reductions and multicasts use.
+        algorithm: NCCL's choice, as `protocol` and `channels` are.
+        approximation: what was extrapolated to find it, in words.
+        loads: (kind of link, utilization of the busiest link of this kind).
     """
 
     seconds: float
@@ -64,11 +68,11 @@ Realise = Callable[[TapeEntry, tuple[int, ...]], Coarse]
 
 @dataclass(frozen=True)
 class Lowered:
-    """The schedule of a tape.
+    """The schedule of a tape, and the rows of each entry.
 
     Args:
         begin: by entry and group, the row that waits for all ranks (of a kernel: the kernel).
-        end: by entry and group, the row after which it is done.
+        end: by entry and group, the row after which the entry is done.
         coarse: by entry, its distinct coarse forms.
         class_of: by entry and group, the index of its coarse form.
     """
@@ -82,9 +86,11 @@ class Lowered:
 
 @dataclass(frozen=True)
 class _Block:
-    """The rows of a collective without dependencies, as columns, and the group of each row.
+    """The rows of one collective in all its groups, without dependencies.
 
-    `order` sorts rows by group; `ptr` says where each group begins.
+    - `columns`: style, source, destination and piece of each row.
+    - `group`: by row, the number of its group.
+    - `order`: the rows sorted by group; `ptr` says where each group begins there.
     """
 
     columns: tuple[NDArray[np.int32], ...]
@@ -93,17 +99,17 @@ class _Block:
     ptr: NDArray[np.intp]
 
 
-# Of an entry of the tape: the first and the last rows of each group, the distinct forms of groups,
-# and the number of the form of each group.
+# What was written of an entry of the tape: the first and the last row of each group, the distinct
+# coarse forms, and by group the number of its form.
 _Made = tuple[NDArray[np.int32], NDArray[np.int32], tuple[Coarse, ...], NDArray[np.int32]]
 
 
 def nothing_to_do() -> None:
-    """Do nothing: the default of `when_realised`."""
+    """Do nothing; the default of `when_realised`."""
 
 
 class _Lowering:
-    """The schedule while it is written."""
+    """Writes the rows of a tape's entries, one after the other."""
 
     def __init__(self, tape: Tape, world: int, realise: Realise) -> None:
         self.tape = tape
@@ -118,7 +124,7 @@ class _Lowering:
         self.cache = Memo()
 
     def rows_of(self, entry: int, ranks: Ranks) -> NDArray[np.int32]:
-        """Return the row after which an entry is done at each of these ranks; -1 if it has no
+        """By rank of `ranks`, the row after which an entry is done there; -1 if the rank has no
         part in it.
         """
         groups = self.tape.entries[entry].groups
@@ -138,7 +144,9 @@ class _Lowering:
     def times_of(
         self, entry: TapeEntry, ranks: Ranks
     ) -> Iterator[tuple[slice | NDArray[np.intp], KernelTime]]:
-        """Yield the places of the ranks of each kind of GPU, and the time of the kernel there."""
+        """Yield for each kind of GPU the positions in `ranks` with that kind, and the kernel's time
+        there.
+        """
         if not entry.by_kind:
             yield slice(None), KernelTime(entry.seconds, entry.moving)
             return
@@ -151,7 +159,9 @@ class _Lowering:
     def kernel(
         self, entry: TapeEntry, ranks: Ranks, time: KernelTime
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Write a kernel on ranks with equal GPUs; return the first and the last row of each."""
+        """Write a kernel on ranks with equal GPUs; return the first and the last row of
+        each rank.
+        """
         after = [self.streams[entry.stream][ranks], *(self.rows_of(d, ranks) for d in entry.after)]
         before = [(column, IN_ORDER) for column in after if (column >= 0).any()]
         rows = []
@@ -163,7 +173,7 @@ class _Lowering:
         return rows[0], rows[-1]
 
     def collective(self, entry: TapeEntry) -> None:
-        """Write the rows of a collective."""
+        """Write the rows of a collective in all its groups."""
         groups = entry.groups
         distinct, class_of = self.realised(entry)
         begin = self.join(entry)
@@ -172,7 +182,9 @@ class _Lowering:
         self.results.append((begin, end, distinct, class_of))
 
     def realised(self, entry: TapeEntry) -> tuple[tuple[Coarse, ...], NDArray[np.int32]]:
-        """Return the distinct coarse forms of an entry's collective, and the form of each group."""
+        """The distinct coarse forms of an entry's collective, and by group the number of
+        its form.
+        """
 
         def distinct_forms() -> tuple[tuple[Coarse, ...], NDArray[np.int32]]:
             chosen = [self.realise(entry, tuple(group)) for group in entry.groups.tolist()]
@@ -183,7 +195,9 @@ class _Lowering:
         return self.cache.of(key, distinct_forms)
 
     def join(self, entry: TapeEntry) -> NDArray[np.int32]:
-        """Write marks that wait until all ranks of each group have joined."""
+        """Write a mark for each group that waits until all its ranks have joined; return
+        the marks.
+        """
         groups = entry.groups
         waiting = groups[:, :-1] if entry.posted else groups
         columns = [self.streams[entry.stream][groups]]
@@ -202,7 +216,9 @@ class _Lowering:
         class_of: NDArray[np.int32],
         begin: NDArray[np.int32],
     ) -> NDArray[np.int32]:
-        """Write the rows of a collective in all its groups; return the marks that end it."""
+        """Write the rows of a collective in all its groups, each after its mark in `begin`; return
+        the marks that end it.
+        """
         key = (Same(entry.groups), distinct, label(entry), entry.stream)
         block = self.cache.of(key, lambda: self.rows_written(entry, distinct, class_of))
         rows = self.builder.rows(*block.columns, after=[(begin[block.group], IN_ORDER)])
@@ -212,7 +228,7 @@ class _Lowering:
     def rows_written(
         self, entry: TapeEntry, distinct: tuple[Coarse, ...], class_of: NDArray[np.int32]
     ) -> "_Block":
-        """Return the rows of a collective in all its groups, form by form."""
+        """The rows of a collective in all its groups, ordered by coarse form."""
         parts = []
         group = []
         for k, coarse in enumerate(distinct):
@@ -232,9 +248,7 @@ class _Lowering:
     def row_columns(
         self, entry: TapeEntry, coarse: Coarse, groups: Ranks
     ) -> tuple[NDArray[np.int32], ...]:
-        """Return styles, sources, destinations and pieces of the rows of one form in some
-        groups.
-        """
+        """Styles, sources, destinations and pieces of the rows of one coarse form in `groups`."""
         name = self.names[label(entry)]
         stream = entry.stream
         tagged = [replace(style, collective=name, stream=stream) for style in coarse.styles]
@@ -245,7 +259,9 @@ class _Lowering:
         return np.tile(styles, width), src.reshape(-1), dst.reshape(-1), np.tile(piece, width)
 
     def ends(self, coarse: Coarse, groups: Ranks) -> tuple[Ranks, Ranks]:
-        """Return source and destination of every row in every group."""
+        """The source and the destination of each row of a coarse form (second axis) in each of
+        `groups`.
+        """
         kinds = np.array([style.kind for style in coarse.styles])
         columns = []
         for places, grouped in ((coarse.src, SWITCH_REDUCE), (coarse.dst, MULTICAST)):
@@ -259,9 +275,10 @@ class _Lowering:
 
 
 def parts_of(time: KernelTime) -> list[tuple[float, tuple[Use, ...]]]:
-    """Divide a kernel into seconds that need all SMs and seconds that only move bytes.
+    """A kernel in up to two parts, (seconds, draws on resources): one that needs all SMs, and one
+    that only moves bytes.
 
-    Each part comes with its resources. A part of less than a tenth is added to the other one.
+    A part of less than a tenth of the time is added to the other one.
     """
     moving_fraction = time.moving / time.seconds if time.seconds else 0.0
     if moving_fraction < SOME:
@@ -274,10 +291,12 @@ def parts_of(time: KernelTime) -> list[tuple[float, tuple[Use, ...]]]:
 def lower(
     tape: Tape, world: int, realise: Realise, when_realised: Callable[[], None] = nothing_to_do
 ) -> Lowered:
-    """Return the schedule of a tape on `world` ranks.
+    """The schedule of a tape on `world` ranks.
 
-    `when_realised` is called when the coarse forms of all collectives are known and no row is
-    written yet; it may free the memory that the simulations of `realise` needed.
+    Args:
+        realise: returns the coarse form of an entry's collective on a group of ranks.
+        when_realised: called when the coarse forms of all collectives are known and no row is
+            written yet; it may free the memory that the simulations of `realise` needed.
     """
     work = _Lowering(tape, world, realise)
     collectives = [entry for entry in tape.entries if entry.collective]
@@ -297,12 +316,12 @@ def lower(
 
 
 def row_by_rank(groups: Ranks, world: int) -> NDArray[np.int32]:
-    """Return by rank the row of `groups` that contains it; -1 for none."""
+    """By rank, the number of the group in `groups` that contains it; -1 for none."""
     rows = np.full(world, NONE, np.int32)
     rows[groups] = np.arange(len(groups), dtype=np.int32)[:, None]
     return rows
 
 
 def label(entry: TapeEntry) -> str:
-    """Return the name of an entry's rows: `compute`, or kind and collective."""
+    """The name of an entry's rows: `compute`, or kind and collective."""
     return f"{entry.kind} {entry.collective}".strip()

@@ -1,7 +1,8 @@
-"""Memory of one GPU in a step: weights, gradients, optimizer states, activations, buffers.
+"""The memory of one GPU in a step: weights, gradients, optimizer states, activations, buffers.
 
-Model states follow Rajbhandari et al. 2020 (ZeRO); activations Korthikanti et al. 2022, for
-attention kernels that keep no scores."""
+Model states follow Rajbhandari et al. 2020 (ZeRO); activations follow Korthikanti et al. 2022, for
+attention kernels that do not store scores.
+"""
 
 from netsim.base.values import dataclass
 from netsim.workloads.data_parallel import buckets_of
@@ -13,14 +14,14 @@ from netsim.workloads.step import SCHEDULES, in_flight
 SHARDED = ("zero3", "fsdp", "fsdp2")
 DIVIDED = ("zero1", "zero2", "distributed-optimizer")
 FULL = {"full", "non-reentrant"}  # checkpoints of whole layers
-# CUDA's context and NCCL's code and channels, seen with nvidia-smi on A100 and H100.
+# Bytes of CUDA's context with NCCL's code and channels, as nvidia-smi shows them on A100 and H100.
 CONTEXT = 600e6
 NCCL_CHANNEL = 10e6  # a communicator's channel, both ways: 4 MiB Simple, LL128, LL (estimate)
 
 
 @dataclass(frozen=True)
 class States:
-    """Bytes of model states, of one GPU or per parameter."""
+    """Bytes of model states: of one GPU, or of each parameter."""
 
     weights: float
     gradients: float
@@ -28,13 +29,13 @@ class States:
 
     @property
     def states(self) -> float:
-        """Weights, gradients and optimizer states."""
+        """The bytes of weights, gradients and optimizer states together."""
         return self.weights + self.gradients + self.optimizer
 
 
 @dataclass(frozen=True)
 class Memory(States):
-    """Peak memory in bytes of one GPU of a pipeline stage."""
+    """The peak memory in bytes of one GPU of a pipeline stage, by what it is used for."""
 
     activations: float
     buffers: float
@@ -42,19 +43,25 @@ class Memory(States):
 
     @property
     def total(self) -> float:
-        """All of the memory."""
+        """The sum of all parts, in bytes."""
         return self.states + self.activations + self.buffers + self.context
 
     @property
     def largest(self) -> str:
-        """The name of the largest part."""
+        """The name of the part that takes most memory."""
         names = ("weights", "gradients", "optimizer", "activations", "buffers")
         return max(names, key=lambda name: float(getattr(self, name)))
 
 
 def states_of(data: str, ranks: int, element: int, gradient: int, optimizer: str) -> States:
-    """Return the bytes of states per parameter that a replica stores; fp32 weights need no
-    master copy.
+    """The bytes of states of each parameter on one GPU. Weights in fp32 need no master copy.
+
+    Args:
+        data: the kind of data parallelism.
+        ranks: the number of ranks that share the states.
+        element: bytes of a weight.
+        gradient: bytes of a gradient.
+        optimizer: name of the optimizer.
     """
     state_size = state_bytes(optimizer)
     if element == FP32 and STATES[optimizer]:
@@ -69,7 +76,7 @@ def states_of(data: str, ranks: int, element: int, gradient: int, optimizer: str
 
 
 def memory_of(setting: Setting, stage: int) -> Memory:
-    """Return the memory of a GPU of one stage."""
+    """The memory of one GPU of a pipeline stage."""
     s = setting
     chunks = setting.stages()[stage]
     layers = [layer for chunk in chunks for layer in chunk]
@@ -91,7 +98,7 @@ def memory_of(setting: Setting, stage: int) -> Memory:
 
 
 def _activations(s: Setting, stage: int) -> float:
-    """Bytes of activations at the peak: of all micro-batches in flight, and of the layer
+    """The peak bytes of activations: of all micro-batches in flight, and of the layer that is being
     recomputed.
     """
     order = SCHEDULES[s.schedule](stage, s.degree("pp"), s.micro_batches, s.chunks)
@@ -105,18 +112,20 @@ def _activations(s: Setting, stage: int) -> float:
 
 
 def activation_bytes(s: Setting, layer: Layer) -> float:
-    """Return the bytes that one layer stores for one micro-batch on one GPU."""
+    """The bytes that one layer stores for one micro-batch on one GPU between its forward and
+    backward pass.
+    """
     if FULL & {*s.recompute} and layer.kind == "block" and isinstance(s.model, Transformer):
         return _inputs(s, s.model)
     return full_activation_bytes(s, layer)
 
 
 def full_activation_bytes(s: Setting, layer: Layer) -> float:
-    """Return the same if the complete layer is not recomputed, only modules of it.
+    """The same if complete layers are not recomputed; modules of the layer may be.
 
     A block stores the inputs of its products (cast if these are narrow), of its norms, of its
-    attention, and of the function between the products of its MLP. What tp does not divide is
-    divided by sequence parallelism.
+    attention, and of the function between the products of its MLP. Sequence parallelism divides
+    what tensor parallelism does not.
     """
     m = s.model
     again = {*s.recompute}
@@ -142,16 +151,16 @@ def full_activation_bytes(s: Setting, layer: Layer) -> float:
         mlp = (used * (ffn + cast * m.hidden / tp) + shared) * ("moe" not in again)
     else:
         mlp = m.ffn * (between + cast * ("ops" not in again)) / tp * ("mlp" not in again)
-    # Inputs of both norms and of both column-parallel products.
+    # The inputs of both norms and of both column-parallel products.
     inputs = 2 + 2 * cast * (not again & {"layernorm", "ops"})
     return inputs * _inputs(s, m) + s.element * tokens * (attention + mlp) + _unfused(s, m)
 
 
 def _unfused(s: Setting, m: Transformer) -> float:
-    """Additional bytes of attention without a fused kernel: output of softmax, mask and output of
-    dropout.
+    """The additional bytes of attention without a fused kernel: output of softmax, mask and output
+    of dropout.
 
-    Masks of one byte of the two dropouts outside attention are included.
+    Masks of one byte of the two dropouts outside of attention are included.
     """
     if s.attention == "fused":
         return 0.0
@@ -162,13 +171,13 @@ def _unfused(s: Setting, m: Transformer) -> float:
 
 
 def _inputs(s: Setting, m: Transformer) -> float:
-    """Bytes of the activations between blocks on one GPU."""
+    """The bytes of the activations between two blocks on one GPU."""
     divided = s.degree("tp") if s.sequence_parallel else 1
     return s.element * s.tokens * m.hidden / divided
 
 
 def _buffers(s: Setting, layers: list[Layer]) -> float:
-    """Bytes of NCCL's buffers and of buffers for weights and gradients."""
+    """The bytes of NCCL's buffers, and of buffers for weights and gradients."""
     groups = sum(s.degree(axis) > 1 for axis in ("tp", "cp", "ep", "dp", "pp"))
     nccl = groups * 16 * NCCL_CHANNEL
     held = [sum(count for _, count, _ in s.held(layer)) for layer in layers]

@@ -1,6 +1,8 @@
-"""Models as layers (transformers, and lists of layers): what each stores and passes on; by name.
+"""Models as layers (transformers, and lists of layers): parameters and activations of each layer;
+published models by name.
 
-Counts are of whole, unsharded layers; how they are divided is the business of the parallelisms."""
+Counts are of whole layers, before any parallelism divides them.
+"""
 
 import tomllib
 from dataclasses import field
@@ -16,8 +18,12 @@ LayerKind = Literal["embedding", "block", "head", "plain"]
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One parameter tensor, `copies` of it one after the other (the experts' are many). `split`:
-    tensor parallelism divides it; `expert`: it belongs to one expert a copy."""
+    """A parameter tensor of `count` elements.
+
+    - `split`: "tp" if tensor parallelism divides it, otherwise empty.
+    - `copies`: the number of such tensors, such as one for each expert.
+    - `expert`: whether each copy belongs to an expert.
+    """
 
     name: str
     count: int
@@ -27,14 +33,19 @@ class Tensor:
 
     @property
     def total(self) -> int:
-        """Elements of all copies."""
+        """The elements of all copies."""
         return self.count * self.copies
 
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """What a layer of a custom model costs, for one sample: FLOPs, or seconds that were measured.
-    `forward` and `backward` are seconds for one micro-batch; where they are None, FLOPs count."""
+    """The costs of a layer of a custom model.
+
+    - `flops`, `backward_flops`: FLOPs of one sample.
+    - `forward`, `backward`: seconds of one micro-batch that were measured; None: FLOPs are used.
+    - `activation`: bytes that are stored for the backward pass, of one sample.
+    - `output`: bytes that are passed on to the next layer, of one sample.
+    """
 
     flops: float = 0.0
     backward_flops: float = 0.0
@@ -46,7 +57,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer: a transformer block, what comes before and after the blocks, or a plain layer."""
+    """One layer: embedding, transformer block, head, or a plain layer of a custom model."""
 
     name: str
     kind: LayerKind
@@ -56,18 +67,24 @@ class Layer:
 
     @property
     def parameters(self) -> int:
-        """Parameters of the layer."""
+        """The number of parameters of the layer."""
         return sum(tensor.total for tensor in self.tensors)
 
     @property
     def expert_parameters(self) -> int:
-        """Parameters of its experts."""
+        """The number of parameters of the layer's experts."""
         return sum(tensor.total for tensor in self.tensors if tensor.expert)
 
 
 @dataclass(frozen=True, slots=True)
 class Latent:
-    """Multi-head latent attention: ranks of the compressed queries, keys and values, head sizes."""
+    """Multi-head latent attention.
+
+    - `q_rank`, `kv_rank`: features of the compressed queries, and of the compressed keys and
+      values.
+    - `nope`, `rope`: features of a head's key without and with rotary embedding.
+    - `value`: features of a head's value.
+    """
 
     q_rank: int
     kv_rank: int
@@ -78,11 +95,20 @@ class Latent:
 
 @dataclass(frozen=True, kw_only=True)
 class Transformer:
-    """A decoder (or encoder) described by its numbers; `sequence` is the usual training length.
-    `gated`: three matrices in the MLP; `expert_ffn` and `shared_ffn` are those of one expert and of
-    what all tokens pass; the first `dense_layers` have no experts. In a part of the layers
-    (`windowed`) a token sees only a `window` of those before it; each predicts `predicted` tokens.
-    `clamped`: what gates and is gated in experts is clamped."""
+    """A decoder (or encoder) in numbers.
+
+    - `sequence`: tokens of a sequence in its usual training.
+    - `head_size`: features of a head (0: `hidden` / `heads`).
+    - `gated`: whether the MLP has three matrices.
+    - `tied`: whether embedding and head share their weights.
+    - `positions`, `segments`: entries of learned embeddings of positions and segments.
+    - `expert_ffn`, `shared_ffn`: features inside one expert, and inside the MLP for all tokens.
+    - `clamped`: whether the inputs of the experts' gate are clamped.
+    - `dense_layers`: the number of first layers without experts.
+    - `windowed`: the fraction of the layers in which a token attends to the last `window` tokens
+      only.
+    - `predicted`: the number of tokens that the head predicts for each token.
+    """
 
     name: str
     layers: int
@@ -114,23 +140,27 @@ class Transformer:
     predicted: int = 1
 
     def keys(self, sequence: int, edge: int = 0) -> float:
-        """Keys that a query meets on average, over its layers; `edge` of them are masked."""
+        """The mean number of keys that a query meets, over all layers.
+
+        `edge` is the number of rows of a tile of the attention kernel, which also computes the
+        masked keys of tiles on the diagonal.
+        """
         mean_keys = (sequence + edge) / 2 if self.causal else float(sequence)
         return mean_keys + self.windowed * (min(mean_keys, self.window + edge) - mean_keys)
 
     @property
     def head(self) -> int:
-        """Elements of one head of queries."""
+        """The features of one head's query."""
         return self.head_size or self.hidden // self.heads
 
     @property
     def kv_width(self) -> int:
-        """Elements of all keys of one token."""
+        """The features of all keys of one token."""
         return self.kv_heads * self.head
 
     @property
     def parameters(self) -> int:
-        """All parameters."""
+        """The number of parameters of the model."""
         return sum(layer.parameters for layer in layers_of(self))
 
 
@@ -143,7 +173,7 @@ class LayerList:
 
     @property
     def parameters(self) -> int:
-        """All parameters."""
+        """The number of parameters of the model."""
         return sum(layer.parameters for layer in self.layers)
 
 
@@ -151,7 +181,7 @@ Model = Transformer | LayerList
 
 
 def layers_of(model: Model) -> tuple[Layer, ...]:
-    """All layers in the order of the forward pass."""
+    """The layers of a model in the order of the forward pass."""
     if isinstance(model, LayerList):
         return model.layers
     blocks = [_block(model, number) for number in range(model.layers)]
@@ -159,6 +189,7 @@ def layers_of(model: Model) -> tuple[Layer, ...]:
 
 
 def _embedding(m: Transformer) -> Layer:
+    """The layer before the blocks: the tables of tokens, positions and segments."""
     tensors = [Tensor("tokens", m.vocabulary * m.hidden, "tp")]
     if m.positions:
         tensors.append(Tensor("positions", m.positions * m.hidden))
@@ -168,6 +199,7 @@ def _embedding(m: Transformer) -> Layer:
 
 
 def _head(m: Transformer) -> Layer:
+    """The layer after the blocks: norm and logits, or the pooler."""
     tensors: list[Tensor] = []
     if m.pooler:
         tensors += [Tensor("pooler", m.hidden * m.hidden), Tensor("pooler bias", m.hidden)]
@@ -179,6 +211,7 @@ def _head(m: Transformer) -> Layer:
 
 
 def _block(m: Transformer, number: int) -> Layer:
+    """The transformer block with a number."""
     moe = bool(m.experts) and number >= m.dense_layers
     mlp = _experts(m) if moe else _mlp(m, "mlp", m.ffn)
     attention = _latent_attention(m, m.latent) if m.latent else _attention(m)
@@ -187,11 +220,14 @@ def _block(m: Transformer, number: int) -> Layer:
 
 
 def _norm(m: Transformer, name: str, width: int) -> list[Tensor]:
+    """The tensors of a norm over `width` features."""
     return [Tensor(name, width), *([Tensor(f"{name} bias", width)] if m.norm_biases else [])]
 
 
 def _linear(m: Transformer, name: str, inputs: int, outputs: int, *, row: bool) -> list[Tensor]:
-    """One matrix; the bias of a row-parallel one is not divided."""
+    """The tensors of a linear layer. `row`: it is row-parallel, so tensor parallelism does not
+    divide its bias.
+    """
     tensors = [Tensor(name, inputs * outputs, "tp")]
     if m.biases:
         tensors.append(Tensor(f"{name} bias", outputs, "" if row else "tp"))
@@ -199,6 +235,7 @@ def _linear(m: Transformer, name: str, inputs: int, outputs: int, *, row: bool) 
 
 
 def _attention(m: Transformer) -> list[Tensor]:
+    """The tensors of attention."""
     width = m.heads * m.head
     norms = [Tensor("q norm", m.head), Tensor("k norm", m.head)] if m.qk_norm else []
     return [
@@ -209,6 +246,7 @@ def _attention(m: Transformer) -> list[Tensor]:
 
 
 def _latent_attention(m: Transformer, latent: Latent) -> list[Tensor]:
+    """The tensors of multi-head latent attention."""
     queries = m.heads * (latent.nope + latent.rope)
     return [
         Tensor("q down", m.hidden * latent.q_rank),
@@ -222,6 +260,7 @@ def _latent_attention(m: Transformer, latent: Latent) -> list[Tensor]:
 
 
 def _mlp(m: Transformer, name: str, ffn: int) -> list[Tensor]:
+    """The tensors of an MLP with `ffn` features inside."""
     width = 2 * ffn if m.gated else ffn
     return [
         *_linear(m, f"{name} in", m.hidden, width, row=False),
@@ -230,6 +269,7 @@ def _mlp(m: Transformer, name: str, ffn: int) -> list[Tensor]:
 
 
 def _experts(m: Transformer) -> list[Tensor]:
+    """The tensors of a block's router, shared MLP and experts."""
     width = 2 * m.expert_ffn if m.gated else m.expert_ffn
     shared = _mlp(m, "shared", m.shared_ffn) if m.shared_ffn else []
     return [
@@ -248,7 +288,9 @@ ELEMENT = 2  # bytes of an activation in half precision
 
 
 def resnet50() -> LayerList:
-    """ResNet-50 for images of 224 x 224 (He et al. 2016), the stride in the 3 x 3 convolution."""
+    """ResNet-50 for images of 224 x 224 (He et al. 2016), with the stride in the 3 x 3
+    convolution.
+    """
     layers = [_convolution("conv1", 3, 64, 7, IMAGE // 2)]
     side = IMAGE // 4
     inputs = 64
@@ -273,6 +315,9 @@ def resnet50() -> LayerList:
 
 
 def _convolution(name: str, inputs: int, outputs: int, kernel: int, side: int) -> Layer:
+    """A convolution with `kernel` x `kernel` weights on images of `side` x `side` pixels of its
+    output, and its norm.
+    """
     weights = inputs * outputs * kernel * kernel
     flops = 2.0 * weights * side * side
     pixels = outputs * side * side
@@ -281,7 +326,7 @@ def _convolution(name: str, inputs: int, outputs: int, kernel: int, side: int) -
         Tensor("norm weight", outputs),
         Tensor("norm bias", outputs),
     )
-    # Kept for backward: what goes into the convolution's norm and what comes out of it.
+    # The input and the output of the norm after the convolution are stored for the backward pass.
     plain = Plain(flops, 2 * flops, activation=2 * pixels * ELEMENT, output=pixels * ELEMENT)
     return Layer(name, "plain", tensors, plain=plain)
 
@@ -301,7 +346,7 @@ MODELS["resnet-50"] = resnet50()
 
 
 def model_named(name: str) -> Model:
-    """A published model."""
+    """The published model with this name; an InputError if there is none."""
     if name not in MODELS:
         names = ", ".join(MODELS)
         raise InputError(f"expected a model ({names}), got {name!r}{suggest(name, MODELS)}")

@@ -22,6 +22,9 @@ class PassPart:
 
     Args:
         seconds: time of a kernel.
+        collective: name of the collective; empty for a kernel.
+        axis: axis of the grid along which the collective runs.
+        nbytes: size of the collective in bytes.
         needs: names of earlier collectives of the pass that a kernel waits for.
         blocks: whether the next kernel waits for this collective.
         weight: whether the kernel only makes gradients of weights, which are needed at the end of
@@ -44,21 +47,22 @@ class PassPart:
 
 
 def kernel(name: str, seconds: float, *needs: str, weight: bool = False) -> PassPart:
-    """Return a kernel that waits for the named collectives."""
+    """A kernel that waits for the collectives named in `needs`."""
     return PassPart(name, seconds, needs=needs, weight=weight)
 
 
 def exchange(
     name: str, collective: str, axis: str, nbytes: int, *, blocks: bool = True, dtype: str = ""
 ) -> PassPart:
-    """Return a collective over an axis."""
+    """A collective over an axis."""
     return PassPart(name, 0.0, collective, axis, nbytes, blocks=blocks, dtype=dtype)
 
 
 def merged(parts: Iterable[PassPart]) -> tuple[PassPart, ...]:
-    """Join kernels that nothing separates, so that there are fewer rows.
+    """The parts with consecutive kernels joined to one where nothing separates them, so that there
+    are fewer rows.
 
-    A joined kernel ends with gradients of weights.
+    A kernel that makes gradients of weights is the last one of those that are joined.
     """
     parts_so_far: list[PassPart] = []
     for part in parts:
@@ -88,21 +92,29 @@ TENSOR = "tp"
 def forward_half(
     shapes: Shapes, before: PassPart, inside: Sequence[PassPart], exchanged: str
 ) -> list[PassPart]:
-    """Return a column-parallel to a row-parallel product, and `before` on undivided tokens."""
+    """The forward half of a block: `before` on tokens that tensor parallelism does not divide, then
+    `inside`, from a column-parallel to a row-parallel product, with the collectives around it.
+
+    `exchanged` names the half in the names of collectives.
+    """
     if not shapes.setting.sequence_parallel:
         nbytes = shapes.message
         return [before, *inside, exchange(f"{exchanged} output", "all_reduce", TENSOR, nbytes)]
     return [
         before,
-        *_scattered(shapes, f"{exchanged} output", _fed(shapes, f"{exchanged} input", inside)),
+        *_with_scattered_output(
+            shapes,
+            f"{exchanged} output",
+            _with_gathered_input(shapes, f"{exchanged} input", inside),
+        ),
     ]
 
 
-def _fed(shapes: Shapes, name: str, inside: Sequence[PassPart]) -> list[PassPart]:
-    """Kernels of which the first needs an input that is gathered, after its cast if it is narrow.
+def _with_gathered_input(shapes: Shapes, name: str, inside: Sequence[PassPart]) -> list[PassPart]:
+    """The kernels of `inside` with the all-gather of the input of the first one.
 
-    All ranks cast by the same scale. If that is computed anew, it follows from the largest element
-    of all ranks.
+    Narrow inputs are gathered after the cast. All ranks cast by the same scale; if that is computed
+    anew in each step, the largest element of all ranks is found first.
     """
     nbytes = shapes.cast_message
     dtype = shapes.setting.cast
@@ -124,10 +136,10 @@ def _fed(shapes: Shapes, name: str, inside: Sequence[PassPart]) -> list[PassPart
 
 
 def _input_cast(shapes: Shapes, *, fused: bool = True) -> float:
-    """Seconds of casting the inputs of products: a rank's own tokens, or all if these are gathered
-    first.
+    """The seconds of casting the input of a product: the rank's own tokens, or all tokens if these
+    are gathered first.
 
-    All are cast if rows have scales of their own.
+    All are gathered first if each row has a scale of its own.
     """
     s = shapes.setting
     hidden = shapes.model.hidden
@@ -136,19 +148,19 @@ def _input_cast(shapes: Shapes, *, fused: bool = True) -> float:
     return cast_seconds(s, shapes.local * hidden, fused=fused)
 
 
-def _turned(shapes: Shapes) -> float:
-    """Seconds of transposing what is gathered narrow, for gradients of weights.
+def _transpose_seconds(shapes: Shapes) -> float:
+    """The seconds of transposing narrow inputs that were gathered, for gradients of weights.
 
-    It is transposed once as input and once as gradient of an output: before Blackwell, products in
-    FP8 read rows only.
+    Before Blackwell, products in FP8 read rows only, so the input and the gradient of the output
+    are transposed once each.
     """
     s = shapes.setting
     turned = s.sequence_parallel and s.cast != s.stored and "fp4" not in s.roofline.flops
     return 2 * s.roofline.stream_seconds(2.0 * shapes.cast_message if turned else 0.0)
 
 
-def _scattered(shapes: Shapes, name: str, inside: Sequence[PassPart]) -> list[PassPart]:
-    """Kernels of which the last makes what is reduced and scattered."""
+def _with_scattered_output(shapes: Shapes, name: str, inside: Sequence[PassPart]) -> list[PassPart]:
+    """The kernels of `inside` with the reduce-scatter of the output of the last one."""
     nbytes = shapes.message
     tp = shapes.tp
     if shapes.setting.tensor_overlap != "pipelined":
@@ -170,20 +182,24 @@ def _scattered(shapes: Shapes, name: str, inside: Sequence[PassPart]) -> list[Pa
 def backward_half(
     shapes: Shapes, inside: Sequence[PassPart], column_weight: float, before: float, exchanged: str
 ) -> list[PassPart]:
-    """Return the backward pass of `forward_half`.
+    """The backward pass of `forward_half`.
 
-    The weight gradient of the column-parallel product hides an exchange. The product's input is
-    gathered again beside the product before, which is the last of `inside`.
+    The column-parallel product's gradient of weights hides an exchange. This product's input is
+    gathered again beside the product before it, which is the last of `inside`.
+
+    Args:
+        column_weight: seconds of the column-parallel product's gradient of weights.
+        before: seconds of the backward pass of the kernel before it, such as a norm.
     """
     s = shapes.setting
     back = f"{exchanged} input gradient"
     again = f"{exchanged} input again"
-    # PyTorch puts no product beside an exchange, cuts none that follows a sum of gradients, and
-    # keeps what a checkpoint of the block has gathered.
+    # PyTorch runs no product beside an exchange, does not divide a product that follows a sum of
+    # gradients, and keeps the gathered input if the block is recomputed.
     aside = s.tensor_overlap == "none" or s.apart
     is_kept = s.apart and not {"full", "non-reentrant"}.isdisjoint(s.recompute)
     wanted = [again] * (s.sequence_parallel and not is_kept)
-    column_weight += _turned(shapes)
+    column_weight += _transpose_seconds(shapes)
     weight = kernel(f"{exchanged} in wgrad", column_weight, *wanted, weight=True)
     norm = kernel(f"{exchanged} norm backward", before, back)
     if not s.sequence_parallel:
@@ -191,13 +207,13 @@ def backward_half(
         return [*inside, reduce, weight, norm]
     gather = exchange(again, "all_gather", TENSOR, shapes.cast_message, blocks=aside, dtype=s.cast)
     reduce = exchange(back, "reduce_scatter", TENSOR, shapes.message, blocks=aside)
-    fed = _fed(shapes, f"{exchanged} output gradient", inside[:-1])
+    fed = _with_gathered_input(shapes, f"{exchanged} output gradient", inside[:-1])
     copy = _rearranged(shapes, back, shapes.message)
     return [*fed, *[gather] * (not is_kept), inside[-1], *copy, reduce, weight, norm]
 
 
 def _rearranged(shapes: Shapes, name: str, nbytes: int) -> list[PassPart]:
-    """Copies of gathered data that PyTorch makes, as its tensors have samples first; Megatron
+    """The kernel that copies gathered data in PyTorch, whose tensors have samples first; Megatron
     needs none.
     """
     if shapes.setting.data != "fsdp2":
@@ -206,43 +222,46 @@ def _rearranged(shapes: Shapes, name: str, nbytes: int) -> list[PassPart]:
 
 
 # Context parallelism: attention over a sequence that several ranks share. `p2p` passes keys and
-# values round a ring during attention, `all_gather` gathers them first, `a2a` (Ulysses) exchanges
+# values around a ring during attention, `all_gather` gathers them first, `a2a` (Ulysses) exchanges
 # heads for tokens before and after attention.
 
 CONTEXT = "cp"
 
 
 def _kv_bytes(shapes: Shapes) -> int:
-    """Bytes of the keys and values of one rank."""
+    """The bytes of the keys and values of one rank."""
     return 2 * shapes.tokens * shapes.kv_width * shapes.setting.element
 
 
 def core(shapes: Shapes, seconds: float, *, backward: bool = False) -> list[PassPart]:
-    """Return the attention of one rank's queries to all keys."""
+    """The parts of the attention of one rank's queries to all keys; its kernels take `seconds`."""
     if shapes.cp == 1:
         return [kernel("attention backward" if backward else "attention", seconds)]
-    kinds = {"p2p": _ring, "all_gather": _gathered, "a2a": _heads}
+    kinds = {"p2p": _ring, "all_gather": _gathered, "a2a": _with_exchanged_heads}
     return kinds[shapes.setting.context](shapes, seconds, backward=backward)
 
 
 def _ring(shapes: Shapes, seconds: float, *, backward: bool) -> list[PassPart]:
-    """Ring attention; backward, gradients of keys and values travel with them: twice the bytes."""
+    """Attention with keys and values passed around a ring.
+
+    In the backward pass their gradients travel with them, which doubles the bytes.
+    """
     nbytes = _kv_bytes(shapes) * (2 if backward else 1)
     exchanged = "kv gradients" if backward else "kv"
     name = "attention backward" if backward else "attention"
     parts: list[PassPart] = []
-    for turn in range(shapes.cp):
-        if turn < shapes.cp - 1:
-            parts.append(exchange(f"{exchanged} {turn}", "sendrecv", CONTEXT, nbytes, blocks=False))
-        needs = [f"{exchanged} {turn - 1}"] if turn else []
-        parts.append(kernel(f"{name} {turn}", seconds / shapes.cp, *needs))
+    for step in range(shapes.cp):
+        if step < shapes.cp - 1:
+            parts.append(exchange(f"{exchanged} {step}", "sendrecv", CONTEXT, nbytes, blocks=False))
+        needs = [f"{exchanged} {step - 1}"] if step else []
+        parts.append(kernel(f"{name} {step}", seconds / shapes.cp, *needs))
     return parts
 
 
 def _gathered(shapes: Shapes, seconds: float, *, backward: bool) -> list[PassPart]:
-    """Attention after keys and values are gathered."""
-    if shapes.in_turns:
-        return (_merged_backward if backward else _merged)(shapes, seconds)
+    """Attention after all keys and values are gathered."""
+    if shapes.is_in_steps:
+        return (_merged_backward if backward else _merged_forward)(shapes, seconds)
     nbytes = _kv_bytes(shapes) * shapes.cp
     gather = exchange("kv", "all_gather", CONTEXT, nbytes)
     if not backward:
@@ -264,54 +283,63 @@ JOINED_BACKWARD = 50
 ENDED = 6
 
 
-def _turns(shapes: Shapes, queries: float, keys: float) -> float:
-    """Seconds of moving these numbers of bytes per feature of queries and of keys."""
-    features = queries * shapes.query_width + keys * shapes.given_width
+def _moving_seconds(shapes: Shapes, queries: float, keys: float) -> float:
+    """The seconds of moving `queries` bytes for each feature of queries, and `keys` for each of
+    keys and values.
+    """
+    features = queries * shapes.query_width + keys * shapes.repeated_kv_width
     return shapes.setting.roofline.stream_seconds(features * shapes.tokens, 8)
 
 
 def _gathered_first(shapes: Shapes) -> PassPart:
-    """The all-gather of keys and values."""
-    nbytes = shapes.cp * 2 * shapes.tokens * shapes.given_width * shapes.setting.element
+    """The all-gather of keys and values, which runs beside the first kernel of attention."""
+    nbytes = shapes.cp * 2 * shapes.tokens * shapes.repeated_kv_width * shapes.setting.element
     return exchange("kv", "all_gather", CONTEXT, nbytes, blocks=False)
 
 
-def _merged(shapes: Shapes, seconds: float) -> list[PassPart]:
-    """Attention in PyTorch over gathered keys, one kernel per rank of cp, whose results are
-    merged.
+def _merged_forward(shapes: Shapes, seconds: float) -> list[PassPart]:
+    """PyTorch's attention over gathered keys: one kernel for the keys of each rank of cp, whose
+    results are merged.
     """
-    turns = shapes.cp - 1
-    turn_seconds = seconds / shapes.cp
-    merging = _turns(shapes, MERGED, JOINED) * turns + _turns(shapes, 2 * ENDED, 0)
-    first = kernel("attention 0", turn_seconds)
-    rest = kernel("attention", turn_seconds * turns + merging, "kv")
-    return [kernel("kv joined", _turns(shapes, 0, JOINED)), _gathered_first(shapes), first, rest]
+    further_steps = shapes.cp - 1
+    step_seconds = seconds / shapes.cp
+    merging = _moving_seconds(shapes, MERGED, JOINED) * further_steps + _moving_seconds(
+        shapes, 2 * ENDED, 0
+    )
+    first = kernel("attention 0", step_seconds)
+    rest = kernel("attention", step_seconds * further_steps + merging, "kv")
+    return [
+        kernel("kv joined", _moving_seconds(shapes, 0, JOINED)),
+        _gathered_first(shapes),
+        first,
+        rest,
+    ]
 
 
 def _merged_backward(shapes: Shapes, seconds: float) -> list[PassPart]:
-    """The backward pass of `_merged`: gradients of keys and values travel round in fp32."""
-    nbytes = 2 * shapes.tokens * shapes.given_width * FP32
+    """The backward pass of `_merged_forward`: gradients of keys and values go around in fp32."""
+    nbytes = 2 * shapes.tokens * shapes.repeated_kv_width * FP32
     name = "attention backward"
     exchanged = "kv gradients"
-    added = _turns(shapes, MERGED_BACKWARD, JOINED_BACKWARD)
-    parts = [kernel("kv joined", _turns(shapes, 0, JOINED)), _gathered_first(shapes)]
-    for turn in range(shapes.cp):
-        needs = ["kv"] * (turn == 1)
-        before = [f"{exchanged} {turn - 1}"] * (turn > 0)
+    added = _moving_seconds(shapes, MERGED_BACKWARD, JOINED_BACKWARD)
+    parts = [kernel("kv joined", _moving_seconds(shapes, 0, JOINED)), _gathered_first(shapes)]
+    for step in range(shapes.cp):
+        needs = ["kv"] * (step == 1)
+        before = [f"{exchanged} {step - 1}"] * (step > 0)
         parts += [
-            kernel(f"{name} {turn}", seconds / shapes.cp, *needs),
-            kernel(f"{name} sums {turn}", added, *before),
+            kernel(f"{name} {step}", seconds / shapes.cp, *needs),
+            kernel(f"{name} sums {step}", added, *before),
             exchange(
-                f"{exchanged} {turn}", "sendrecv", CONTEXT, nbytes, blocks=False, dtype="float"
+                f"{exchanged} {step}", "sendrecv", CONTEXT, nbytes, blocks=False, dtype="float"
             ),
         ]
-    ended = _turns(shapes, ENDED, 2 * ENDED)
+    ended = _moving_seconds(shapes, ENDED, 2 * ENDED)
     return [*parts, kernel(f"{exchanged} sum", ended, f"{exchanged} {shapes.cp - 1}")]
 
 
-def _heads(shapes: Shapes, seconds: float, *, backward: bool) -> list[PassPart]:
-    """Attention with heads exchanged for tokens: queries, keys, values one by one, and the
-    output.
+def _with_exchanged_heads(shapes: Shapes, seconds: float, *, backward: bool) -> list[PassPart]:
+    """Attention with heads exchanged for tokens: all-to-alls of queries, keys and values, and of
+    the output.
     """
     query, kv = (
         shapes.tokens * w * shapes.setting.element for w in (shapes.query_width, shapes.kv_width)
@@ -334,7 +362,7 @@ ROUTER_KERNELS = 12  # softmax, choice of the best, masks, sums a rank and an ex
 
 
 def forward_experts(shapes: Shapes) -> list[PassPart]:
-    """Return router, dispatch, the products of experts, and combine."""
+    """The forward pass of experts: router, dispatch, products, combine."""
     m = shapes.model
     s = shapes.setting
     first, second = shapes.experts
@@ -347,16 +375,16 @@ def forward_experts(shapes: Shapes) -> list[PassPart]:
         exchange("token counts", "all_gather", EXPERT, counts, blocks=not s.expert_overlap),
         *[kernel("counts to host", s.wait)] * waits,
         _moved_tokens(shapes, "dispatch"),
-        *_around(shapes, [kernel("experts", work)], ""),
+        *_with_expert_tensor_parallelism(shapes, [kernel("experts", work)], ""),
         _moved_tokens(shapes, "combine"),
         kernel("unpermute", permute),
     ]
 
 
 def backward_experts(shapes: Shapes) -> list[PassPart]:
-    """Return the backward pass of experts, with the weight gradients of experts and router.
+    """The backward pass of experts, with the gradients of weights of experts and router.
 
-    One operator makes both gradients of the experts, so that tokens return after both.
+    One operator makes both gradients of the experts, so tokens are sent back after both.
     """
     s = shapes.setting
     first, second = shapes.experts
@@ -368,7 +396,7 @@ def backward_experts(shapes: Shapes) -> list[PassPart]:
     return [
         kernel("unpermute backward", permute),
         _moved_tokens(shapes, "combine gradient"),
-        *_around(shapes, [kernel("experts dgrad", inputs)], " gradient"),
+        *_with_expert_tensor_parallelism(shapes, [kernel("experts dgrad", inputs)], " gradient"),
         kernel("experts wgrad", weights, weight=True),
         replace(_moved_tokens(shapes, "dispatch gradient"), blocks=False),
         kernel("router backward", 2 * _router(shapes) + permute, *waits),
@@ -376,15 +404,15 @@ def backward_experts(shapes: Shapes) -> list[PassPart]:
 
 
 def _moved_tokens(shapes: Shapes, name: str) -> PassPart:
-    """The all-to-all of tokens to experts or back; with overlap of micro-batches nothing waits
-    for it.
+    """The all-to-all that sends tokens to experts or back. If micro-batches overlap, no kernel
+    waits for it.
     """
     blocks = not shapes.setting.expert_overlap
     return exchange(name, "alltoall", EXPERT, shapes.dispatched, blocks=blocks)
 
 
 def _router(shapes: Shapes) -> float:
-    """Seconds of the router: scores, choice of experts, counts."""
+    """The seconds of the router: scores, choice of experts, counts."""
     m = shapes.model
     s = shapes.setting
     scores = s.roofline.gemm_seconds(shapes.local, m.experts, m.hidden, s.beside)
@@ -392,7 +420,9 @@ def _router(shapes: Shapes) -> float:
 
 
 def _permute(shapes: Shapes) -> float:
-    """Seconds of sorting rows by expert, or back; tokens from several ranks are sorted twice."""
+    """The seconds of sorting tokens by expert, or back. Tokens from several ranks are
+    sorted twice.
+    """
     s = shapes.setting
     m = shapes.model
     sorts = 1 if s.deduplicated or m.experts == s.degree(EXPERT) or s.degree(EXPERT) == 1 else 2
@@ -400,8 +430,14 @@ def _permute(shapes: Shapes) -> float:
     return s.roofline.stream_seconds(nbytes, sorts, routed=True)
 
 
-def _around(shapes: Shapes, inside: list[PassPart], suffix: str) -> list[PassPart]:
-    """Tensor parallelism of experts: tokens are gathered before, and their sums scattered after."""
+def _with_expert_tensor_parallelism(
+    shapes: Shapes, inside: list[PassPart], suffix: str
+) -> list[PassPart]:
+    """The kernels of experts whose matrices tensor parallelism divides: tokens are gathered before
+    `inside`, and sums scattered after it.
+
+    `suffix` is added to the names of the collectives.
+    """
     if shapes.expert_split == 1:
         return inside
     nbytes = shapes.dispatched * shapes.expert_split
@@ -422,9 +458,10 @@ BIASED = (28, 40)
 
 
 def _activation(shapes: Shapes, *, backward: bool = False) -> float:
-    """Seconds of the function between the two products, and of casting the inputs of both.
+    """The seconds of the function between the two products of experts, and of casting the inputs of
+    both.
 
-    Fused products include what lies between them.
+    Kernels that fuse it with the products need no time for it.
     """
     (first,), (second,) = shapes.experts
     s = shapes.setting
@@ -443,19 +480,21 @@ def _activation(shapes: Shapes, *, backward: bool = False) -> float:
 #   eager: to fp32 6, log-softmax 12; gradient of the loss 4, of the softmax 12, to 16 bits 6
 #   kernel: one kernel reads 16 bits and overwrites them
 LOSS = {"fused": (12, 12), "eager": (18, 22), "kernel": (2, 4)}
-# What vocabulary-parallel cross entropy all-reduces: one fp32 number per token each.
+# What vocabulary-parallel cross entropy all-reduces: one fp32 number of each kind for each token.
 LOSS_SUMS = ("maximum", "target logit", "sum of exponents")
 
 
 def forward_embedding(shapes: Shapes) -> list[PassPart]:
-    """Return the lookup in a table whose vocabulary is divided, and the sum over ranks."""
+    """The forward pass of the embedding: the lookup in a table whose vocabulary is divided, and the
+    sum over ranks.
+    """
     work = _moved_at_ends(shapes, 2, shapes.model.hidden * shapes.setting.element)
     op = "reduce_scatter" if shapes.setting.sequence_parallel else "all_reduce"
     return [kernel("embedding", work), exchange("embedding", op, "tp", shapes.message)]
 
 
 def backward_embedding(shapes: Shapes) -> list[PassPart]:
-    """Return the addition of gradients to the rows of the table."""
+    """The backward pass of the embedding: gradients are added to rows of the table."""
     work = _moved_at_ends(shapes, 3, shapes.model.hidden * shapes.setting.element)
     parts = [kernel("embedding wgrad", work)]
     if shapes.setting.sequence_parallel:
@@ -464,7 +503,7 @@ def backward_embedding(shapes: Shapes) -> list[PassPart]:
 
 
 def forward_head(shapes: Shapes) -> list[PassPart]:
-    """Return logits and loss."""
+    """The forward pass of the head: logits and loss."""
     s = shapes.setting
     (logits,) = shapes.logits
     loss = _moved_at_ends(shapes, LOSS[s.loss][0], logits.outputs)
@@ -479,7 +518,9 @@ def forward_head(shapes: Shapes) -> list[PassPart]:
 
 
 def backward_head(shapes: Shapes) -> list[PassPart]:
-    """Return gradients of the logits, of the head's input and of its weights."""
+    """The backward pass of the head: gradients of the logits, of the head's input and of its
+    weights.
+    """
     s = shapes.setting
     (logits,) = shapes.logits
     loss = _moved_at_ends(shapes, LOSS[s.loss][1], logits.outputs)
@@ -498,27 +539,29 @@ def backward_head(shapes: Shapes) -> list[PassPart]:
 
 
 def _moved_at_ends(shapes: Shapes, passes: float, bytes_a_token: float) -> float:
-    """Seconds of moving bytes at the embedding or the head."""
+    """The seconds of `passes` over `bytes_a_token` of each token, at the embedding or the head."""
     return shapes.setting.roofline.stream_seconds(passes * bytes_a_token * shapes.tokens)
 
 
 ATTENTION_BACKWARD_FLOPS = 2.5  # FlashAttention recomputes the scores: five products for two
-# Unfused, softmax and dropout each read and write all scores (backward softmax reads two), and
-# dropout a mask of one byte.
+# Passes of attention without a fused kernel: softmax and dropout each read and write all scores
+# (softmax backward reads two), and dropout a mask of one byte.
 SOFTMAX = 4
 SOFTMAX_BACKWARD = 5
 DROPOUT_MASK = 1
 
 
 def backward_block(shapes: Shapes, layer: Layer) -> list[PassPart]:
-    """Return the backward pass of a block: the MLP, then attention."""
+    """The backward pass of a block: the MLP half, then the attention half, with what is
+    recomputed.
+    """
     again = [kernel("attention again", _core_seconds(shapes))] * ("core_attn" in _modules(shapes))
     mlp = _mlp_backward(shapes, layer)
-    return [*_again_modules(shapes, layer), *mlp, *_attention_backward(shapes, again)]
+    return [*_recomputed_modules(shapes, layer), *mlp, *_attention_backward(shapes, again)]
 
 
 def _core_seconds(shapes: Shapes, *, backward: bool = False) -> float:
-    """Seconds of attention kernels."""
+    """The seconds of the attention kernels of one rank."""
     s = shapes.setting
     if s.attention == "unfused":
         return _unfused_seconds(shapes, backward=backward)
@@ -533,10 +576,10 @@ def _core_seconds(shapes: Shapes, *, backward: bool = False) -> float:
 
 
 def _unfused_seconds(shapes: Shapes, *, backward: bool) -> float:
-    """Seconds of scores, softmax, dropout and their use as separate kernels.
+    """The seconds of attention in separate kernels: scores, softmax, dropout, product with values.
 
-    Masked scores are computed too, and every kernel reads and writes all scores. The bytes of the
-    products themselves are in their rooflines.
+    Masked scores are computed too, and every kernel reads and writes all scores. The rooflines of
+    the products include their own bytes.
     """
     s = shapes.setting
     products = shapes.scores
@@ -551,7 +594,7 @@ def _unfused_seconds(shapes: Shapes, *, backward: bool) -> float:
 
 
 def _attention_forward(shapes: Shapes) -> list[PassPart]:
-    """The attention half of a block."""
+    """The forward pass of the attention half of a block."""
     m = shapes.model
     s = shapes.setting
     passes = _elementwise(shapes)
@@ -568,19 +611,23 @@ def _attention_forward(shapes: Shapes) -> list[PassPart]:
 
 
 def _rotary(shapes: Shapes, norm: float) -> float:
-    """Seconds of rotary embeddings, of norms of queries and keys, and of repeating keys and
+    """The seconds of rotary embeddings, of norms of queries and keys, and of repeating keys and
     values.
+
+    `norm` is the passes of a norm.
     """
     passes = _elementwise(shapes).rotary + shapes.model.qk_norm * norm
     both = shapes.query_width + shapes.kv_width
-    repeated = shapes.given_width - shapes.kv_width
+    repeated = shapes.repeated_kv_width - shapes.kv_width
     moved = shapes.width(2, repeated, shapes.tokens)
     again = shapes.setting.roofline.stream_seconds(moved) if repeated else 0.0
     return _moved_in_block(shapes, passes, both, shapes.tokens) + again
 
 
 def _attention_backward(shapes: Shapes, again: list[PassPart]) -> list[PassPart]:
-    """The attention half of a block backward; `again` are kernels that are recomputed."""
+    """The backward pass of the attention half of a block; `again` are kernels that are
+    recomputed.
+    """
     m = shapes.model
     s = shapes.setting
     passes = _elementwise(shapes)
@@ -597,7 +644,10 @@ def _attention_backward(shapes: Shapes, again: list[PassPart]) -> list[PassPart]
         *again,
         *core(shapes, _core_seconds(shapes, backward=True), backward=True),
         kernel("", rotary),
-        kernel("qkv dgrad", input_gradients(s.roofline, s.dtype, first) + shapes.added(first)),
+        kernel(
+            "qkv dgrad",
+            input_gradients(s.roofline, s.dtype, first) + shapes.gradient_sum_seconds(first),
+        ),
     ]
     norm = _moved_in_block(shapes, passes.norm_backward + RESIDUAL, m.hidden, shapes.local)
     weights = kernels.weight_gradients(s.roofline, s.dtype, first, s.added)
@@ -605,9 +655,9 @@ def _attention_backward(shapes: Shapes, again: list[PassPart]) -> list[PassPart]
 
 
 def _mlp_forward(shapes: Shapes, layer: Layer) -> list[PassPart]:
-    """The MLP half of a block."""
+    """The forward pass of the MLP half of a block."""
     m = shapes.model
-    # The sum of both branches is written, and read again by the norm.
+    # The residual sum is written, and read again by the norm.
     before = kernel(
         "norm",
         _moved_in_block(shapes, RESIDUAL + _elementwise(shapes).norm, m.hidden, shapes.local)
@@ -621,9 +671,11 @@ def _mlp_forward(shapes: Shapes, layer: Layer) -> list[PassPart]:
 
 
 def _dense_forward(shapes: Shapes, ffn: int, before: PassPart, exchanged: str) -> list[PassPart]:
-    """A dense MLP."""
+    """The forward pass of a dense MLP with `ffn` features inside."""
     s = shapes.setting
-    first = forward(s.roofline, s.dtype, shapes.mlp_in(ffn), s.pieces) + _function(shapes, ffn)
+    first = forward(s.roofline, s.dtype, shapes.mlp_in(ffn), s.pieces) + _function_seconds(
+        shapes, ffn
+    )
     first += cast_seconds(s, shapes.tokens * ffn / shapes.tp)
     second = forward(s.roofline, s.dtype, shapes.mlp_out(ffn), s.pieces)
     return forward_half(
@@ -632,7 +684,7 @@ def _dense_forward(shapes: Shapes, ffn: int, before: PassPart, exchanged: str) -
 
 
 def _mlp_backward(shapes: Shapes, layer: Layer) -> list[PassPart]:
-    """The MLP half of a block backward."""
+    """The backward pass of the MLP half of a block."""
     m = shapes.model
     norm = _moved_in_block(
         shapes, _elementwise(shapes).norm_backward + RESIDUAL, m.hidden, shapes.local
@@ -644,13 +696,15 @@ def _mlp_backward(shapes: Shapes, layer: Layer) -> list[PassPart]:
 
 
 def _dense_backward(shapes: Shapes, ffn: int, norm: float, exchanged: str) -> list[PassPart]:
-    """A dense MLP backward."""
+    """The backward pass of a dense MLP with `ffn` features inside; `norm` are the seconds of the
+    norm's backward pass.
+    """
     s = shapes.setting
     first = shapes.mlp_in(ffn)
     second = shapes.mlp_out(ffn)
     cast = _input_cast(shapes, fused=False)
     inner = cast_seconds(s, shapes.tokens * sum(linear.outputs for linear in first))
-    dgrad = input_gradients(s.roofline, s.dtype, first) + shapes.added(first)
+    dgrad = input_gradients(s.roofline, s.dtype, first) + shapes.gradient_sum_seconds(first)
     inside = [
         kernel(
             f"{exchanged} out dgrad", cast + input_gradients(s.roofline, s.dtype, second, s.pieces)
@@ -660,15 +714,15 @@ def _dense_backward(shapes: Shapes, ffn: int, norm: float, exchanged: str) -> li
             kernels.weight_gradients(s.roofline, s.dtype, second, s.added),
             weight=True,
         ),
-        kernel("", inner + _function(shapes, ffn, backward=True)),
+        kernel("", inner + _function_seconds(shapes, ffn, backward=True)),
         kernel(f"{exchanged} in dgrad", dgrad),
     ]
     weights = kernels.weight_gradients(s.roofline, s.dtype, first, s.added)
     return backward_half(shapes, inside, weights, norm, exchanged)
 
 
-def _function(shapes: Shapes, ffn: int, *, backward: bool = False) -> float:
-    """Seconds of the function between the products of an MLP."""
+def _function_seconds(shapes: Shapes, ffn: int, *, backward: bool = False) -> float:
+    """The seconds of the function between the two products of an MLP."""
     passes = _elementwise(shapes)
     ahead = passes.plain
     back = passes.plain_backward
@@ -679,21 +733,21 @@ def _function(shapes: Shapes, ffn: int, *, backward: bool = False) -> float:
 
 
 def _elementwise(shapes: Shapes) -> kernels.Elementwise:
-    """The passes of element-wise kernels."""
+    """The passes of element-wise kernels in this setting."""
     return kernels.elementwise_of(shapes.setting, gated=shapes.model.gated)
 
 
 def _moved_in_block(shapes: Shapes, passes: float, features: int, tokens: int) -> float:
-    """Seconds of element-wise passes."""
+    """The seconds of `passes` passes over `features` features of `tokens` tokens."""
     return shapes.setting.roofline.stream_seconds(shapes.width(passes, features, tokens))
 
 
 @dataclass(frozen=True)
 class Passes:
-    """The parts of one layer.
+    """The parts of one layer in each of its passes.
 
-    `backward` is the complete backward pass. `inputs` and `weights` divide it for pipelines that
-    delay gradients of weights.
+    `backward` is the complete backward pass. `inputs` and `weights` divide it into gradients of
+    inputs and gradients of weights, for pipelines that delay the latter.
     """
 
     forward: tuple[PassPart, ...]
@@ -714,27 +768,27 @@ class PassTable:
     cache: Memo = field(default_factory=Memo)
 
     def of(self, layer: Layer) -> Passes:
-        """Return the passes of a layer; if the user gives its times, kernels are scaled to them."""
+        """The passes of a layer. If the user gives its times, its kernels are scaled to them."""
         is_timed = layer.kind == "plain" or layer.name in self.setting.layer_seconds
         key: object = layer.name if is_timed else (layer.kind, layer.moe)
         return self.cache.of(key, lambda: self._compute(layer))
 
     def _compute(self, layer: Layer) -> Passes:
-        """Compute the passes of a layer, with the launches of each part and the seconds that it
-        moves bytes.
+        """The passes of a layer, with the number of launches of each part and the seconds in which
+        it only moves bytes.
 
-        Launches are the seconds on a GPU on which only the gap between kernels takes time, one
-        second each. Bytes take what would be saved with infinite memory bandwidth; this is not
-        known of measured layers.
+        The number of launches is the time on a GPU on which nothing but the gap between kernels
+        takes time, one second each. The seconds of moving bytes are those that infinite memory
+        bandwidth would save; they are not known for measured layers.
         """
         s = self.setting
         infinite_rates = dict.fromkeys(s.roofline.flops, inf)
         counted = None
         if s.launch:
-            counted = self._with(layer, flops=infinite_rates, bandwidth=inf, kernel=1.0)
+            counted = self._passes_with(layer, flops=infinite_rates, bandwidth=inf, kernel=1.0)
         without_memory = None
         if not s.layer_seconds:
-            without_memory = self._with(layer, bandwidth=inf, kernel=NOTHING)
+            without_memory = self._passes_with(layer, bandwidth=inf, kernel=NOTHING)
         passes = _passes(s, layer)
 
         def annotated(name: str) -> tuple[PassPart, ...]:
@@ -754,23 +808,24 @@ class PassTable:
 
         return Passes(*map(annotated, PASSES))
 
-    def _with(self, layer: Layer, **figures: Any) -> Passes:
-        """The passes of a layer on a GPU with some other figures."""
+    def _passes_with(self, layer: Layer, **figures: Any) -> Passes:
+        """The passes of a layer on a GPU whose roofline has other `figures`."""
         roofline = replace(self.setting.roofline, **figures)
         return _passes(replace(self.setting, layer_seconds={}, roofline=roofline), layer)
 
 
 def _passes(setting: Setting, layer: Layer) -> Passes:
-    """The passes of a layer, with recomputation and the user's times."""
+    """The passes of a layer, including recomputation, with the user's times if there are some."""
     forward_parts, backward = _parts(setting, layer)
     measured = setting.layer_seconds.get(layer.name)
     if measured:
-        forward_parts = _lasting(forward_parts, measured[0])
-        backward = _lasting(backward, measured[1])
-    backward = [*_repeated(setting, forward_parts, layer), *backward]
+        forward_parts = _scaled_to(forward_parts, measured[0])
+        backward = _scaled_to(backward, measured[1])
+    backward = [*_recomputed_layer(setting, forward_parts, layer), *backward]
     weights = [replace(part, weight=False, needs=()) for part in backward if part.weight]
     inputs = [part for part in backward if not part.weight]
-    # DDP reduces a bucket as soon as its gradients exist, so kernels of gradients stay separate.
+    # DDP reduces a bucket as soon as its gradients exist, so kernels that make gradients stay
+    # separate.
     reduces_early = setting.data == "ddp" and setting.overlap and setting.copies > 1
     backward_parts = (
         backward if reduces_early else [replace(part, weight=False) for part in backward]
@@ -779,7 +834,7 @@ def _passes(setting: Setting, layer: Layer) -> Passes:
 
 
 def _parts(setting: Setting, layer: Layer) -> tuple[list[PassPart], list[PassPart]]:
-    """The parts of a layer, forward and backward."""
+    """The parts of a layer in its forward pass, and in its backward pass."""
     if layer.kind == "plain" or not isinstance(setting.model, Transformer):
         return _plain(setting, layer)
     shapes = Shapes(setting.model, setting)
@@ -792,7 +847,7 @@ def _parts(setting: Setting, layer: Layer) -> tuple[list[PassPart], list[PassPar
 
 
 def _plain(setting: Setting, layer: Layer) -> tuple[list[PassPart], list[PassPart]]:
-    """The parts of a layer that is described by FLOPs, bytes or times."""
+    """The same for a layer that is described by FLOPs, bytes or times."""
     plain = layer.plain
     samples = setting.micro
     moved = layer.parameters * setting.element + samples * (plain.activation + plain.output)
@@ -812,16 +867,16 @@ def _plain(setting: Setting, layer: Layer) -> tuple[list[PassPart], list[PassPar
     return [kernel("forward", forward_seconds)], list(halves)
 
 
-def _lasting(parts: list[PassPart], seconds: float) -> list[PassPart]:
-    """The parts scaled such that they take these seconds together."""
+def _scaled_to(parts: list[PassPart], seconds: float) -> list[PassPart]:
+    """The parts, with times scaled such that they add up to `seconds`."""
     total = sum(part.seconds for part in parts)
     if not total:
         return parts
     return [replace(part, seconds=part.seconds * seconds / total) for part in parts]
 
 
-def _again(parts: list[PassPart]) -> list[PassPart]:
-    """The parts as they are recomputed."""
+def _recomputed(parts: list[PassPart]) -> list[PassPart]:
+    """The parts as they are called when they are recomputed: names end with "again"."""
     return [
         replace(
             part, name=f"{part.name} again", needs=tuple(f"{need} again" for need in part.needs)
@@ -841,17 +896,19 @@ SELECTIVE = ("core_attn",)
 
 
 def _modules(shapes: Shapes) -> tuple[str, ...]:
-    """The modules of a block that are recomputed."""
+    """The names of the modules of a block that are recomputed."""
     recompute = shapes.setting.recompute
     return SELECTIVE if recompute == ("selective",) else recompute
 
 
-def _repeated(setting: Setting, forward_parts: list[PassPart], layer: Layer) -> list[PassPart]:
-    """The recomputation at the start of a layer's backward pass, if complete layers are
-    checkpointed.
+def _recomputed_layer(
+    setting: Setting, forward_parts: list[PassPart], layer: Layer
+) -> list[PassPart]:
+    """The recomputation at the start of a layer's backward pass if complete layers are recomputed;
+    otherwise empty.
     """
     if layer.kind == "embedding" or "full" in setting.recompute:
-        return [] if layer.kind == "embedding" else _again(forward_parts)
+        return [] if layer.kind == "embedding" else _recomputed(forward_parts)
     if layer.kind != "block" or "non-reentrant" not in setting.recompute:
         return []
     repeatable = [
@@ -860,12 +917,12 @@ def _repeated(setting: Setting, forward_parts: list[PassPart], layer: Layer) -> 
     last = max(
         (n for n, part in enumerate(repeatable) if part.name == "mlp out"), default=len(repeatable)
     )
-    return _again([part for n, part in enumerate(repeatable) if n < last])
+    return _recomputed([part for n, part in enumerate(repeatable) if n < last])
 
 
-def _again_modules(shapes: Shapes, layer: Layer) -> list[PassPart]:
-    """The recomputation at the start of a block's backward pass, if some modules are
-    checkpointed.
+def _recomputed_modules(shapes: Shapes, layer: Layer) -> list[PassPart]:
+    """The recomputation at the start of a block's backward pass if some modules are recomputed;
+    otherwise empty.
     """
     s = shapes.setting
     m = shapes.model
@@ -877,24 +934,24 @@ def _again_modules(shapes: Shapes, layer: Layer) -> list[PassPart]:
     if "mla_up_proj" in modules and m.latent:
         seconds += forward(s.roofline, s.dtype, shapes.attention_in[1:])
     if "ops" in modules:
-        seconds += _function(shapes, m.ffn) + _every_other(shapes)
+        seconds += _function_seconds(shapes, m.ffn) + _selective_seconds(shapes)
     if layer.moe and "moe_act" in modules:
         seconds += _activation(shapes)
     if layer.moe and ("shared_experts" in modules or "moe" in modules) and m.shared_ffn:
         seconds += forward(s.roofline, s.dtype, (*shapes.mlp_in(m.shared_ffn),))
     parts = [kernel("again", seconds)] * (seconds > 0)
     if layer.moe and "moe" in modules:
-        return [*parts, *_again(forward_experts(shapes))]
+        return [*parts, *_recomputed(forward_experts(shapes))]
     if not layer.moe and "mlp" in modules:
-        parts += _again(_dense_forward(shapes, m.ffn, kernel("", 0.0), "mlp"))
+        parts += _recomputed(_dense_forward(shapes, m.ffn, kernel("", 0.0), "mlp"))
     return parts
 
 
-def _every_other(shapes: Shapes) -> float:
-    """Seconds of recomputation with TorchTitan's selective checkpoints.
+def _selective_seconds(shapes: Shapes) -> float:
+    """The seconds of recomputation with TorchTitan's selective checkpoints.
 
-    What is scattered is stored, and every second product in 16 bits. Narrow products are all
-    recomputed, with the casts of their inputs.
+    Outputs that are scattered are stored, and so is every second product in 16 bits. Narrow
+    products are all recomputed, with the casts of their inputs.
     """
     s = shapes.setting
     ffn = shapes.model.ffn

@@ -19,8 +19,8 @@ Ranks = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Grid:
-    """The degrees of all axes, and their order: neighbors along the first axis have consecutive
-    ranks.
+    """The degree of parallelism along each axis, and the order of the axes: ranks that differ by
+    one are neighbors along the first axis.
     """
 
     degrees: Mapping[str, int]
@@ -37,8 +37,8 @@ class Grid:
         return np.arange(self.size, dtype=np.int32).reshape(shape)
 
     def groups(self, axes: Sequence[str], stage: int | None = None) -> Ranks:
-        """Return the groups of ranks that vary along some axes (of one stage, if given), in
-        ascending order.
+        """The groups of ranks that differ only along `axes`, one line for each; with `stage`, those
+        of one pipeline stage.
         """
         ranks = self._ranks
         names = list(reversed(self.order))
@@ -50,18 +50,18 @@ class Grid:
         return np.ascontiguousarray(ranks.transpose(*outside, *inside).reshape(-1, width))
 
     def stage(self, number: int) -> Ranks:
-        """Return the ranks of one pipeline stage in ascending order."""
+        """The ranks of one pipeline stage in ascending order."""
         return np.sort(self.groups([axis for axis in AXES if axis != "pp"], number).reshape(-1))
 
     @cached_property
     def stages(self) -> list[int]:
-        """The pipeline stage of every rank."""
+        """The pipeline stage of each rank."""
         place = self.order[::-1].index("pp")
         stages: list[int] = np.indices(self._ranks.shape)[place].ravel().tolist()
         return stages
 
     def pairs(self, source: int, target: int) -> Ranks:
-        """Return (sender, receiver) pairs between two pipeline stages, one per row."""
+        """The (sender, receiver) pairs of ranks between two pipeline stages, one line for each."""
         names = list(reversed(self.order))
         place = names.index("pp")
         sides = [np.take(self._ranks, stage, axis=place).reshape(-1) for stage in (source, target)]
@@ -69,12 +69,12 @@ class Grid:
 
 
 # Times of kernels on the roofline of a GPU. A matrix product is divided into tiles, which the SMs
-# compute in waves; SMs that are idle in the last wave are lost. Other kernels move bytes through
-# memory. Every kernel costs the gap between kernels.
+# compute in waves; the time of SMs that are idle in the last wave is lost. Other kernels move bytes
+# through memory. Every kernel also costs the gap between kernels.
 
 
-# Rows and columns of a thread block's tile (or exchanged), and its rate relative to the best tile:
-# a tile of a x b reads (a + b) / (a b) elements per product, so small tiles lack bandwidth.
+# Tiles of a thread block: rows, columns (or exchanged), and the rate relative to the best tile. A
+# tile of a x b reads (a + b) / (a b) elements for each product, so small tiles lack bandwidth.
 TILES = (
     (256, 128, 1.0), (192, 128, 0.97), (128, 128, 0.92), (256, 64, 0.85), (128, 64, 0.75),
     (64, 64, 0.55),
@@ -83,7 +83,8 @@ SPLITS = (1, 2, 3, 4, 6, 8)  # blocks that share the K of a tile
 LEAST_K = 256  # least K of such a block
 PARTIAL = 4  # bytes of an element of the partial sums of such blocks
 ONE_TILE_A_BLOCK = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89")  # before Hopper's TMA stores
-# Bytes of an element that a product reads, including its scale factor; the result is wider.
+# Bytes of an element that a narrow product reads, including its part of the scale factor. The
+# result has 16 bits.
 NARROW = {"fp8": 1.0, "mxfp8": 33 / 32, "nvfp4": 9 / 16}
 HEAD_WIDTH = 2 * 128  # features of a key and a value for which rates of attention hold
 BLOCK = 128  # rows and keys of a tile of fused attention; tiles on the diagonal are masked
@@ -96,12 +97,13 @@ class Roofline:
     Args:
         flops: dense peaks by data type, FLOP/s.
         bandwidth: memory bandwidth, bytes/s.
+        sms: number of SMs.
         gemm: fraction of the peak that large products reach.
         narrow: the same by narrow data type.
-        attention: the same of attention, forward and backward, with a head of 128 features and long
-            sequences.
-        memory: fraction of the memory bandwidth.
-        routed: factor on it for tokens that are routed to experts.
+        attention: the same for attention, forward and backward, with a head of 128 features and
+            long sequences.
+        memory: fraction of the memory bandwidth that kernels reach.
+        routed: a further factor for tokens that are routed to experts.
         kernel: seconds between kernels.
         element: bytes of an element.
         exponents: fraction of attention's time that is exponentials, independent of the head's
@@ -124,14 +126,16 @@ class Roofline:
     unhidden: float = value("gemm.unhidden")
 
     def peak(self, dtype: str) -> float:
-        """Return the dense peak in FLOP/s for a data type, or for the type that replaces it."""
+        """The dense peak in FLOP/s for a data type, or for the data type that the GPU uses in its
+        place.
+        """
         for name in (dtype, "half", "bfloat16", "float"):
             if name in self.flops:
                 return self.flops[name]
         return max(self.flops.values())
 
     def rate(self, dtype: str) -> float:
-        """Return the FLOP/s that large products of a data type reach."""
+        """The FLOP/s that large products of a data type reach."""
         part = self.narrow.get(dtype, self.gemm) if dtype in self.flops else self.gemm
         return self.peak(dtype) * part
 
@@ -144,9 +148,9 @@ class Roofline:
         batch: int = 1,
         result: float | None = None,
     ) -> float:
-        """Return the seconds of a product of m x k by k x n, or of `batch` of them.
+        """The seconds of `batch` products of m x k by k x n in one kernel.
 
-        `result` is set if the result is added to memory: the bytes that an element then moves.
+        `result`: if the result is added to memory, the bytes that this moves for each element.
         """
         if min(m, n, k, batch) <= 0:
             return 0.0
@@ -166,9 +170,9 @@ class Roofline:
         return max(work, (read + written) / reached) + self.kernel
 
     def _blocks_seconds(self, m: int, n: int, k: int, batch: int, split: int, rate: float) -> float:
-        """Seconds of full waves of tiles of the best shape.
+        """The seconds of full waves of tiles, with the best shape of tile.
 
-        `split` blocks share the K of a tile, and then add up their results.
+        `split` blocks share the K of a tile, and then add up their results. `rate` is in FLOP/s.
         """
         ways = ((way, part) for *tile, part in TILES for way in (tile, tile[::-1]))
         area = min(
@@ -183,10 +187,9 @@ class Roofline:
         return seconds + added / (self.bandwidth * self.memory)
 
     def stream_seconds(self, nbytes: float, kernels: int = 1, *, routed: bool = False) -> float:
-        """Return the seconds of kernels that only move bytes through memory.
+        """The seconds of `kernels` kernels that only move bytes, `nbytes` together.
 
-        Rows that are `routed` to experts are read by index, and each expert's are a tensor of its
-        own.
+        `routed`: they move tokens by index between the tensors of experts, which is slower.
         """
         if nbytes <= 0:
             return 0.0
@@ -202,10 +205,13 @@ class Roofline:
         keys: float = inf,
         backward: bool = False,
     ) -> float:
-        """Return the seconds of a fused attention kernel.
+        """The seconds of a fused attention kernel of `flops` FLOPs.
 
-        `width` is the features of a key and a value together. What blocks do before and after their
-        loop over keys takes the time of a constant number of additional keys.
+        Args:
+            width: features of a key and a value of one head together.
+            keys: keys that a query meets. The work of blocks before and after their loop over keys
+                takes the time of a constant number of additional keys.
+            backward: whether it is the backward kernel.
         """
         if flops <= 0:
             return 0.0
@@ -217,7 +223,7 @@ class Roofline:
         )
 
     def plain_seconds(self, flops: float, moved: float, dtype: str) -> float:
-        """Return the seconds of a layer of which only FLOPs and bytes are known."""
+        """The seconds of a layer of which only the FLOPs and the bytes that it moves are known."""
         return max(flops / self.rate(dtype), moved / (self.bandwidth * self.memory)) + self.kernel
 
 
@@ -238,8 +244,9 @@ class GpuKinds:
 
 
 ELEMENT = {"float": 4, "half": 2, "bfloat16": 2}
-# TF32 and types of less than 16 bits are types of products only. In memory and in messages data is
-# wider, except for inputs of products and gathered weights that were cast before.
+# The data type in memory and in messages, if it differs from that of products: TF32 and types of
+# less than 16 bits are types of products only. Inputs of products and gathered weights may be
+# narrow in messages, too (`CAST`).
 STORED = {"tf32": "float", **dict.fromkeys(NARROW, "bfloat16")}
 CAST = {"fp8": "f8e4m3", "mxfp8": "f8e4m3", "nvfp4": "f8e4m3"}
 SIZES = {**ELEMENT, "f8e4m3": 1}
@@ -247,7 +254,9 @@ SIZES = {**ELEMENT, "f8e4m3": 1}
 
 @dataclass(frozen=True)
 class ExtraCollective:
-    """A small collective of real steps: its axes, its size in bytes, and when it runs."""
+    """A small additional collective, as real steps have them: the axes of its groups, its size in
+    bytes, and the moment of the step at which it runs (`when`).
+    """
 
     name: str
     collective: str
@@ -259,21 +268,32 @@ class ExtraCollective:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """All that a step depends on besides its cluster; every option is resolved.
+    """Everything that a training step depends on besides its cluster; every option is resolved.
 
     Args:
         roofline: roofline of every GPU, or of the slowest kind.
         batch: samples (sequences) of one step of the job.
         micro: samples of one micro-batch of one rank.
         sequence: tokens of a sequence.
+        dtype: data type of products.
+        scaling: how scales of narrow types are found.
         data: kind of data parallelism.
+        context: kind of context parallelism (p2p, all_gather, a2a).
+        recompute: what is recomputed in the backward pass.
+        schedule: pipeline schedule; `chunks`: chunks of layers of each stage.
         blocking_sends: whether later passes wait for sends; None: only those in the same direction.
+        imbalance: tokens of the busiest expert rank over the mean.
+        expert_tensor: whether tensor parallelism divides the matrices of experts.
         apart: whether products of the same input are separate kernels.
-        joined: GPUs that NVLink joins.
-        bucket: bytes of a bucket of gradients.
+        joined: number of GPUs that NVLink joins.
+        bucket: bytes of a bucket of gradients; `first_bucket`: of the first one.
         shard_bucket: bytes of buckets of ZeRO and Megatron; 0 for the frameworks' default.
-        islands: replicas of an island exchange gradients each step, islands their weights each
-            `sync_every` steps.
+        no_sync: whether gradients are reduced in the last micro-batch only.
+        shard: number of ranks that share the weights with FSDP; 0: all replicas.
+        reshard: whether weights are released after the forward pass.
+        islands: number of islands. Replicas of an island exchange gradients in each step, islands
+            their weights every `sync_every` steps.
+        layer_seconds: by layer, measured seconds of its forward and backward pass.
         launch: seconds that the host takes to launch a kernel.
         wait: seconds that the GPU waits if the host needs numbers from it.
         connections: hardware queues; with one, nothing starts before what was launched earlier.
@@ -343,7 +363,7 @@ class Setting:
         return sum(count * peak for count, peak in zip(counts, peaks, strict=True))
 
     def degree(self, axis: str) -> int:
-        """The degree of one axis."""
+        """The degree of parallelism along an axis."""
         return self.grid.degrees[axis]
 
     @property
@@ -353,17 +373,17 @@ class Setting:
 
     @property
     def copies(self) -> int:
-        """The number of ranks that have the same dense weights."""
+        """The number of ranks that hold the same dense weights."""
         return self.replicas * self.degree("cp")
 
     @property
     def micro_batches(self) -> int:
-        """The micro-batches of each rank in a step."""
+        """The number of micro-batches of each rank in a step."""
         return self.batch // (self.micro * self.replicas)
 
     @property
     def element(self) -> int:
-        """Bytes of a weight or an activation."""
+        """The bytes of a weight or an activation."""
         return ELEMENT[self.stored]
 
     @property
@@ -373,17 +393,21 @@ class Setting:
 
     @property
     def beside(self) -> str:
-        """The data type of products that narrow recipes exclude: attention, routers, logits."""
+        """The data type of products that are not narrow even if others are: attention, routers,
+        logits.
+        """
         return self.stored if self.dtype in NARROW else self.dtype
 
     @property
     def narrow(self) -> bool:
-        """Whether products are of a narrow type, for which their inputs are cast."""
+        """Whether products are of a narrow type, to which their inputs are cast."""
         return self.dtype in NARROW and self.dtype in self.roofline.flops
 
     @property
     def cast(self) -> str:
-        """The data type in which inputs of column-parallel products are gathered over tp."""
+        """The data type in which inputs of column-parallel products are gathered among the ranks of
+        tp.
+        """
         return CAST[self.dtype] if self.narrow and self.scaling != "row" else self.stored
 
     @property
@@ -393,8 +417,8 @@ class Setting:
 
     @property
     def added(self) -> float | None:
-        """The bytes per element if products add gradients of weights up in memory; None if they
-        write them.
+        """The bytes that move for each element if products add gradients of weights to memory; None
+        if they overwrite it.
 
         Megatron adds them to the buffer that replicas reduce.
         """
@@ -402,34 +426,34 @@ class Setting:
 
     @property
     def gradient_element(self) -> int:
-        """Bytes of a gradient."""
+        """The bytes of a gradient."""
         return ELEMENT[self.gradient_dtype]
 
     @property
     def pieces(self) -> int:
-        """The parts in which products process the rows that are gathered or scattered."""
+        """The number of kernels into which products divide rows that are gathered or scattered."""
         is_whole = self.tensor_overlap != "pipelined" or not self.sequence_parallel
         return 1 if is_whole else self.degree("tp")
 
     @property
     def tokens(self) -> int:
-        """Tokens of one micro-batch on one rank, before sequence parallelism divides them."""
+        """The tokens of one micro-batch on one rank, before sequence parallelism divides them; for
+        a list of layers, its samples.
+        """
         if not isinstance(self.model, Transformer):
             return self.micro
         return self.micro * self.sequence // self.degree("cp")
 
     @property
     def replica_axes(self) -> dict[bool, tuple[str, ...]]:
-        """The axes along which ranks have the same weights but different gradients: dense, then
-        of experts.
+        """The axes along which ranks have the same weights but different gradients: of dense
+        weights (False) and of experts (True).
         """
         experts = ("cp", "dp") if self.expert_tensor else ("tp", "cp", "dp")
         return {False: ("cp", "ep", "dp"), True: experts}
 
     def held(self, layer: Layer) -> list[tuple[str, int, bool]]:
-        """Return name, elements and whether it is an expert's, of every tensor of a layer on
-        one rank.
-        """
+        """(name, elements, whether it is an expert's) of every tensor of a layer on one rank."""
         tp = self.degree("tp")
         ep = self.degree("ep")
         held = []
@@ -442,7 +466,7 @@ class Setting:
         return held
 
     def stages(self) -> list[list[tuple[Layer, ...]]]:
-        """Return the layers of every pipeline stage and chunk: `stages()[stage][chunk]`.
+        """The layers of every pipeline stage and chunk: `stages()[stage][chunk]`.
 
         Blocks are divided evenly, or as `stage_layers` says. The embedding belongs to the first
         chunk, the head to the last.

@@ -6,7 +6,7 @@ from dataclasses import field, replace
 from functools import cache, partial
 
 from netsim.base.values import dataclass
-from netsim.workloads.data_parallel import Alone, Ddp, Fsdp, Replica, Server, Zero
+from netsim.workloads.data_parallel import DataParallelism, Ddp, Fsdp, Replica, Server, Zero
 from netsim.workloads.kernels import FP32, Shapes, optimizer_seconds
 from netsim.workloads.model import Layer, Transformer
 from netsim.workloads.passes import Passes, PassPart, PassTable
@@ -21,9 +21,9 @@ PRODUCTS = 4  # of a block: into and out of attention and MLP
 
 
 def preset(name: str, parameters: int, scale: int) -> ExtraCollective | None:
-    """Return a collective by its usual name, or None.
+    """The extra collective with a well-known name, such as loss-reduce; None if there is none.
 
-    `parameters` are those of a rank, `scale` the samples of a micro-batch.
+    `parameters` is the number of parameters of a rank, `scale` the samples of a micro-batch.
     """
     presets = {
         # Every rank starts from the weights of rank 0.
@@ -44,7 +44,9 @@ def preset(name: str, parameters: int, scale: int) -> ExtraCollective | None:
 
 
 def write_extras(tape: Tape, setting: Setting, when: str, stages: Sequence[StageRanks]) -> Deps:
-    """Write the extra collectives of one moment of the step; return them for others to wait for."""
+    """Write the extra collectives of one moment of the step (`when`) to the tape; return their
+    entries.
+    """
     entries: list[int] = []
     for extra in setting.extras:
         if extra.when != when:
@@ -63,15 +65,15 @@ def write_extras(tape: Tape, setting: Setting, when: str, stages: Sequence[Stage
     return tuple(entries)
 
 
-# Pipeline schedules: the order in which a stage processes micro-batches, forward and backward.
+# Pipeline schedules: the order in which a stage processes its passes.
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
     """One pass of one micro-batch through one chunk of a stage's layers.
 
-    `kind` is F (forward), B (backward; only gradients of inputs if W follow) or W (gradients of
-    weights).
+    `kind` is F (forward), B (backward; in schedules with W, only gradients of inputs) or W
+    (gradients of weights).
     """
 
     kind: str
@@ -80,13 +82,15 @@ class Action:
 
 
 def gpipe(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
-    """Return all forward passes, then all backward passes (Huang et al. 2019)."""
+    """All forward passes, then all backward passes (Huang et al. 2019)."""
     ahead = [Action("F", k) for k in range(micro_batches)]
     return ahead + [Action("B", k) for k in range(micro_batches)]
 
 
 def one_f_one_b(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
-    """Return warm-up, then one forward and one backward pass in turn (Narayanan et al. 2019)."""
+    """Forward passes to warm up, then alternately one forward and one backward pass (Narayanan et
+    al. 2019).
+    """
     warm = min(micro_batches, stages - stage - 1)
     actions = [Action("F", k) for k in range(warm)]
     for k in range(micro_batches - warm):
@@ -95,22 +99,25 @@ def one_f_one_b(stage: int, stages: int, micro_batches: int, chunks: int) -> lis
 
 
 def interleaved(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
-    """Return one forward, one backward over several chunks per stage (Narayanan et al. 2021).
+    """Alternately one forward and one backward pass over several chunks of each stage (Narayanan et
+    al. 2021).
 
     Groups of `stages` micro-batches pass chunk 0, then chunk 1, and so on; backward in reverse.
     """
     total = micro_batches * chunks
     warm = min(total, 2 * (stages - stage - 1) + (chunks - 1) * stages)
-    ahead = [_turn("F", k, stages, micro_batches, chunks) for k in range(total)]
-    back = [_turn("B", k, stages, micro_batches, chunks) for k in range(total)]
+    ahead = [_interleaved_action("F", k, stages, micro_batches, chunks) for k in range(total)]
+    back = [_interleaved_action("B", k, stages, micro_batches, chunks) for k in range(total)]
     actions = ahead[:warm]
     for k in range(total - warm):
         actions += [ahead[warm + k], back[k]]
     return actions + back[total - warm :]
 
 
-def _turn(kind: str, number: int, stages: int, micro_batches: int, chunks: int) -> Action:
-    """The action with a number in the order of an interleaved schedule."""
+def _interleaved_action(
+    kind: str, number: int, stages: int, micro_batches: int, chunks: int
+) -> Action:
+    """The `number`-th forward ("F") or backward ("B") pass of an interleaved schedule."""
     group, inside = divmod(number, stages * chunks)
     size = min(stages, micro_batches - group * stages)
     chunk, place = divmod(inside, size)
@@ -118,8 +125,7 @@ def _turn(kind: str, number: int, stages: int, micro_batches: int, chunks: int) 
 
 
 def zero_bubble(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
-    """Return ZB-H1 (Qi et al. 2024): 1F1B with delayed gradients of weights, longer on later
-    stages.
+    """ZB-H1 (Qi et al. 2024): 1F1B with delayed gradients of weights, more of them on later stages.
 
     They fill idle time at the end. No more activations are stored than with 1F1B.
     """
@@ -135,8 +141,8 @@ def zero_bubble(stage: int, stages: int, micro_batches: int, chunks: int) -> lis
 
 
 def in_a_row(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
-    """Return naive model parallelism: a micro-batch passes forward and backward before the next
-    one.
+    """Naive model parallelism: each micro-batch passes forward and backward before the next one
+    begins.
     """
     return [Action(kind, k) for k in range(micro_batches) for kind in "FB"]
 
@@ -152,7 +158,7 @@ SCHEDULES: dict[str, Order] = {
 
 
 def in_flight(actions: list[Action]) -> int:
-    """Return the largest number of passes, in chunks, whose activations a stage stores at one
+    """The largest number of passes through a chunk whose activations a stage stores at the same
     time.
     """
     now = most = 0
@@ -171,18 +177,24 @@ DATA = {
 
 @dataclass
 class _Stage:
-    """A pipeline stage while its part of the tape is written."""
+    """A pipeline stage while its part of the tape is written.
+
+    - `actions`: the passes that are not written yet.
+    - `sends`: by direction ("F" or "B"), sends that later passes must wait for.
+    """
 
     at: StageRanks
     chunks: list[tuple[Layer, ...]]
-    data: Alone
+    data: DataParallelism
     actions: deque[Action]
     sends: dict[str, Deps] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ChunkPass:
-    """A pass through a chunk of layers beside which nothing else happens: its parts by layer."""
+    """A pass through a chunk of layers without any exchange of data parallelism; `parts`
+    by layer.
+    """
 
     kind: str
     at: StageRanks
@@ -192,10 +204,11 @@ class ChunkPass:
 def training_step(
     setting: Setting, pass_seconds: Callable[[ChunkPass], float] | None = None
 ) -> Tape:
-    """Return the tape of one step.
+    """The tape of one training step.
 
-    With `pass_seconds`, passes without communication beside them become single kernels whose time
-    it returns. If GPUs are of several kinds, kernels have the time of each kind.
+    With `pass_seconds`, each pass without exchanges of data parallelism becomes a single kernel
+    with the seconds that it returns. If GPUs are of several kinds, kernels have the time of each
+    kind.
     """
     kinds = setting.gpu_kinds
     if kinds is None:
@@ -208,12 +221,12 @@ def training_step(
 
 
 def empty_tape(setting: Setting) -> Tape:
-    """Return an empty tape with the launch times of a setting."""
+    """An empty tape with the launch times of a setting."""
     return Tape(launch=setting.launch, in_order=setting.connections == 1)
 
 
 def synchronised(setting: Setting) -> Tape:
-    """Return the tape of the exchange between islands.
+    """The tape of the exchange of weights between islands.
 
     Each rank exchanges a part of its island's weights with the same rank of all other islands. If
     weights are not sharded, the parts are then gathered inside the island.
@@ -262,24 +275,26 @@ class _Step:
         self.initial_waits: Deps = ()
 
     def write(self) -> Tape:
-        """Write the actions of all stages, each as soon as what it waits for is on the tape."""
+        """Write the passes of all stages, each as soon as the passes that it waits for are on the
+        tape; return the tape.
+        """
         self.initial_waits = self._extras("forward")
         while any(stage.actions for stage in self.stages):
             moved = False
             for stage in self.stages:
                 while stage.actions and self._ready(stage, stage.actions[0]):
-                    self._act(stage, stage.actions.popleft())
+                    self._write_action(stage, stage.actions.popleft())
                     moved = True
             assert moved, "a pipeline schedule that waits for itself"
-        self._finish()
+        self._write_end()
         return self.tape
 
     def _extras(self, when: str) -> Deps:
-        """Write the extra collectives of a moment."""
+        """Write the extra collectives of a moment of the step; return their entries."""
         return write_extras(self.tape, self.setting, when, [stage.at for stage in self.stages])
 
-    def _virtual(self, stage: _Stage, action: Action) -> int:
-        """The position of a chunk in the order of the model."""
+    def _place_in_model(self, stage: _Stage, action: Action) -> int:
+        """The position of an action's chunk in the order of the model."""
         return action.chunk * len(self.stages) + stage.at.number
 
     @property
@@ -288,46 +303,52 @@ class _Step:
         return len(self.stages) * self.setting.chunks - 1
 
     def _ready(self, stage: _Stage, action: Action) -> bool:
-        """Whether what an action waits for is on the tape."""
-        place = self._virtual(stage, action)
+        """Whether the pass that an action waits for is on the tape."""
+        place = self._place_in_model(stage, action)
         if action.kind == "F":
             return place == 0 or ("F", action.micro_batch, place - 1) in self.sent
         if action.kind == "B":
             return place == self._last_place or ("B", action.micro_batch, place + 1) in self.sent
         return True
 
-    def _at(self, stage: _Stage) -> _Stage:
-        """Select the stage whose host launches the following entries."""
+    def _select(self, stage: _Stage) -> _Stage:
+        """Make `stage` the one whose host launches the following entries; return it."""
         self.tape.at = stage.at.number
         return stage
 
-    def _act(self, stage: _Stage, action: Action) -> None:
-        """Write an action."""
-        self._at(stage)
+    def _write_action(self, stage: _Stage, action: Action) -> None:
+        """Write an action of a stage to the tape."""
+        self._select(stage)
         self.tape.micro_batch = action.micro_batch
         self.tape.phase = {"F": "forward", "B": "backward", "W": "weights"}[action.kind]
         self.tape.chunk = action.chunk if self.setting.chunks > 1 else -1
         {"F": self._forward, "B": self._backward, "W": self._weights}[action.kind](stage, action)
         self.tape.layer = ""
 
-    def _waits(self, stage: _Stage, key: tuple[str, int, int]) -> Deps:
-        """The send of this pass's input, and this stage's own sends that delay it."""
+    def _entries_to_wait_for(self, stage: _Stage, key: tuple[str, int, int]) -> Deps:
+        """The entries that a pass waits for: the send of its input, and this stage's own sends that
+        block it.
+
+        `key` names the pass that sends the input, as (kind, micro-batch, position of the chunk).
+        """
         held = [key[0]] if self.setting.blocking_sends is None else [*stage.sends]
         sends = [send for kind in held for send in stage.sends.pop(kind, ())]
         return (*self.sent.get(key, ()), *sends)
 
     def _numbered(self, stage: _Stage, action: Action) -> list[tuple[int, Layer]]:
-        """The layers of an action with their numbers in the stage."""
+        """The layers of an action, each with its number in the stage."""
         before = sum(len(chunk) for chunk in stage.chunks[: action.chunk])
         return list(enumerate(stage.chunks[action.chunk], before))
 
     def _forward(self, stage: _Stage, action: Action) -> None:
-        """Write a forward pass."""
-        place = self._virtual(stage, action)
-        after = self._waits(stage, ("F", action.micro_batch, place - 1))
+        """Write a forward pass, and the send of its output."""
+        place = self._place_in_model(stage, action)
+        after = self._entries_to_wait_for(stage, ("F", action.micro_batch, place - 1))
         if action.micro_batch == 0:
             after = (*after, *self.initial_waits)
-        if self.pass_seconds is not None and stage.data.quiet("F", action.micro_batch, last=False):
+        if self.pass_seconds is not None and stage.data.has_no_exchange(
+            "F", action.micro_batch, last=False
+        ):
             after = (self._single_kernel(self.pass_seconds, stage, action, after),)
         else:
             after = self._layers_forward(stage, action, after)
@@ -339,7 +360,9 @@ class _Step:
     def _single_kernel(
         self, pass_seconds: Callable[[ChunkPass], float], stage: _Stage, action: Action, after: Deps
     ) -> int:
-        """Write a pass as one kernel with the time that `pass_seconds` returns."""
+        """Write a pass as one kernel with the seconds that `pass_seconds` returns; return its
+        entry.
+        """
         layer_passes = [self.passes.of(layer) for layer in stage.chunks[action.chunk]]
         if action.kind == "F":
             parts = tuple(passes_of_layer.forward for passes_of_layer in layer_passes)
@@ -352,11 +375,11 @@ class _Step:
         return self.tape.compute("pass", stage.at.ranks, seconds, after, launches)
 
     def _backward_parts(self, passes: Passes) -> tuple[PassPart, ...]:
-        """The parts of a layer's backward pass in this schedule."""
+        """The parts of a layer's backward pass: with ZB-H1, without the gradients of weights."""
         return passes.inputs if self.setting.schedule == "zb-h1" else passes.backward
 
     def _layers_forward(self, stage: _Stage, action: Action, after: Deps) -> Deps:
-        """Write a forward pass layer by layer."""
+        """Write a forward pass layer by layer; return the entries that end it."""
         for number, layer in self._numbered(stage, action):
             self.tape.layer = layer.name
             more = stage.data.before_forward(number)
@@ -367,15 +390,15 @@ class _Step:
         return after
 
     def _backward(self, stage: _Stage, action: Action) -> None:
-        """Write a backward pass."""
+        """Write a backward pass, and the send of its gradients."""
         split = self.setting.schedule == "zb-h1"
-        place = self._virtual(stage, action)
-        after = self._waits(stage, ("B", action.micro_batch, place + 1))
+        place = self._place_in_model(stage, action)
+        after = self._entries_to_wait_for(stage, ("B", action.micro_batch, place + 1))
         if place == self._last_place:
             after = (*after, *self.losses.pop(action.micro_batch))
-        last = self._last(stage, action)
+        last = self._is_last(stage, action)
         if self.pass_seconds is not None and (
-            split or stage.data.quiet("B", action.micro_batch, last=last)
+            split or stage.data.has_no_exchange("B", action.micro_batch, last=last)
         ):
             after = (self._single_kernel(self.pass_seconds, stage, action, after),)
         else:
@@ -384,36 +407,36 @@ class _Step:
             self._send(stage, action, place, -1, after)
 
     def _layers_backward(self, stage: _Stage, action: Action, after: Deps, *, last: bool) -> Deps:
-        """Write a backward pass layer by layer."""
+        """Write a backward pass layer by layer; return the entries that end it."""
         for number, layer in reversed(self._numbered(stage, action)):
             self.tape.layer = layer.name
             passes = self.passes.of(layer)
             more = stage.data.before_backward(number)
             parts = self._backward_parts(passes)
             reduced = last or not self.setting.no_sync
-            made = partial(stage.data.made, number) if reduced else None
+            made = partial(stage.data.when_made, number) if reduced else None
             done = emit(self.tape, stage.at, parts, (*after, *more), self.setting.stored, made)
             after = done.ends
             if self.setting.schedule != "zb-h1":
-                stage.data.after_backward(number, self._ends(done.last, after), last=last)
+                stage.data.after_backward(number, self._last_first(done.last, after), last=last)
         return after
 
     @staticmethod
-    def _ends(last: int, after: Deps) -> Deps:
-        """The last kernel first, then the other entries that must be finished."""
+    def _last_first(last: int, after: Deps) -> Deps:
+        """The last kernel, followed by the other entries that must have finished."""
         return (last, *(end for end in after if end != last))
 
     def _weights(self, stage: _Stage, action: Action) -> None:
-        """Write the delayed gradients of weights."""
+        """Write the delayed gradients of weights of an action."""
         for number, layer in reversed(self._numbered(stage, action)):
             self.tape.layer = layer.name
             parts: tuple[PassPart, ...] = self.passes.of(layer).weights
             done = emit(self.tape, stage.at, parts, (), self.setting.stored)
             if done.last >= 0:
-                stage.data.after_backward(number, done.ends, last=self._last(stage, action))
+                stage.data.after_backward(number, done.ends, last=self._is_last(stage, action))
 
-    def _last(self, stage: _Stage, action: Action) -> bool:
-        """Whether this is the last action of its kind on this chunk."""
+    def _is_last(self, stage: _Stage, action: Action) -> bool:
+        """Whether the stage has no further action of this kind on this chunk."""
         later_actions = [
             action_left
             for action_left in stage.actions
@@ -422,9 +445,13 @@ class _Step:
         return not later_actions
 
     def _send(self, stage: _Stage, action: Action, place: int, step: int, after: Deps) -> None:
-        """Write the transfer to the next stage, or to the previous one if `step` is -1."""
+        """Write the transfer to the next stage (`step` 1), or to the previous one (-1), after the
+        entries `after`.
+
+        `place` is the position of the chunk in the model.
+        """
         target = (place + step) % len(self.stages)
-        nbytes = self._handed_on(stage, action)
+        nbytes = self._sent_bytes(stage, action)
         link = (stage.at.number, target)
         self.tape.layer = ""
         payload = "activations" if step > 0 else "gradients"
@@ -443,36 +470,39 @@ class _Step:
         if self.setting.blocking_sends is not False:
             stage.sends[action.kind] = sent
 
-    def _handed_on(self, stage: _Stage, action: Action) -> int:
-        """Bytes that an action sends to the next stage."""
+    def _sent_bytes(self, stage: _Stage, action: Action) -> int:
+        """The bytes that an action sends to the next or previous stage."""
         model = self.setting.model
         if isinstance(model, Transformer):
             return Shapes(model, self.setting).local * model.hidden * self.setting.element
         layers = stage.chunks[action.chunk]
-        edge = layers[-1] if action.kind == "F" else self._before(stage, action)
+        edge = layers[-1] if action.kind == "F" else self._layer_before(stage, action)
         return max(1, int(edge.plain.output * self.setting.micro))
 
-    def _before(self, stage: _Stage, action: Action) -> Layer:
-        """The layer before the first layer of an action."""
-        place = self._virtual(stage, action) - 1
+    def _layer_before(self, stage: _Stage, action: Action) -> Layer:
+        """The layer of the model before the first layer of an action."""
+        place = self._place_in_model(stage, action) - 1
         chunk, number = divmod(place, len(self.stages))
         return self.stages[number].chunks[chunk][-1]
 
-    def _finish(self) -> None:
+    def _write_end(self) -> None:
         """Write what follows the last pass: reductions, optimizer, extra collectives."""
         setting = self.setting
         tape = self.tape
         tape.micro_batch = -1
         tape.chunk = -1
         tape.phase = "backward"
-        ends = [self._at(stage).data.finish() for stage in self.stages]
+        ends = [self._select(stage).data.finish() for stage in self.stages]
         self._extras("backward")
-        tied = self._tied()
+        tied = self._write_tied_gradients()
         tape.phase = "step"
         tape.add_deferred()
         extra = self._extras("step")
         for stage, end in zip(self.stages, ends, strict=True):
-            sums = (*self._norms(self._at(stage)), *self._largest(stage))
+            sums = (
+                *self._write_gradients_of_norms(self._select(stage)),
+                *self._write_largest_elements(stage),
+            )
             held = sum(stage.data.replica.elements.values())
             seconds = optimizer_seconds(setting, -(-held // stage.data.shard()))
             after = (*end, *tied, *sums, *extra)
@@ -480,9 +510,9 @@ class _Step:
             stage.data.after_optimizer(done)
         self._extras("eval")
 
-    def _tied(self) -> Deps:
-        """Write the sum of the gradients of an embedding that the first and the last stage
-        share.
+    def _write_tied_gradients(self) -> Deps:
+        """Write the sum of the gradients of an embedding that the first and the last stage share;
+        return its entry, or () if they share none.
         """
         model = self.setting.model
         stages = len(self.stages)
@@ -506,9 +536,9 @@ class _Step:
             dtype=self.setting.gradient_dtype,
         )
 
-    def _largest(self, stage: _Stage) -> Deps:
-        """Write the exchange of largest elements of delayed scaling: three tensors of every
-        product.
+    def _write_largest_elements(self, stage: _Stage) -> Deps:
+        """Write the all-reduce of largest elements for delayed scaling, three tensors of every
+        product; return its entry, or () without delayed scaling.
         """
         setting = self.setting
         if not setting.narrow or setting.scaling != "delayed":
@@ -525,9 +555,9 @@ class _Step:
             dtype="float",
         )
 
-    def _norms(self, stage: _Stage) -> Deps:
-        """Write the sum over tp of gradients of norms and biases, which saw only a part of the
-        tokens.
+    def _write_gradients_of_norms(self, stage: _Stage) -> Deps:
+        """Write the sum over tp of the gradients of norms and biases, each of which saw a part of
+        the tokens; return its entry, or () without sequence parallelism.
         """
         setting = self.setting
         if not setting.sequence_parallel:

@@ -2,7 +2,8 @@
 
 An entry is the same work on many ranks: a kernel on each of them, or one collective in each of
 several groups. On one stream of one rank, entries run in the order of the tape; `after` lists the
-earlier entries that a rank waits for as well."""
+earlier entries that a rank waits for in addition.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ Deps = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """The time of a kernel on one kind of GPU: `seconds`, of which `moving` only move bytes."""
+    """The seconds of a kernel on one kind of GPU; in `moving` of them it only moves bytes."""
 
     seconds: float
     moving: float
@@ -34,16 +35,19 @@ class KernelTime:
 class TapeEntry:
     """One kernel on many ranks, or one collective in each of several groups of ranks.
 
-    `groups` has one row a group, in rank order; a kernel has one rank in each.
-    `after` holds the numbers of earlier entries that its ranks wait for.
-    `seconds` is the time of a kernel; on several kinds of GPU, that of the slowest kind.
-    `collective` is the name of the collective, and empty for a kernel.
-    `nbytes` is the size of the collective as nccl-tests counts it.
-    `posted`: the last rank of each group has posted its receive early and delays no other rank.
-    `measured` is the time in seconds that a profile recorded, 0 without a profile.
-    `launched` is the time at which the host has launched it, if that may delay it.
-    `moving` is the part of `seconds` that only moves bytes and needs no more than a few SMs.
-    `by_kind` has the times on each kind of GPU of the tape, if there are several kinds.
+    - `kind`: "compute", or the parallelism that a collective belongs to.
+    - `phase`: the part of the step (forward, backward, weights, step).
+    - `groups`: a line for each group, in rank order; a kernel has groups of one rank.
+    - `after`: numbers of earlier entries that the ranks wait for.
+    - `seconds`: time of a kernel; on several kinds of GPU, that of the slowest kind.
+    - `collective`: name of the collective; empty for a kernel.
+    - `nbytes`: size of the collective as nccl-tests counts it.
+    - `posted`: whether the last rank of each group has posted its receive early and delays no other
+      rank.
+    - `measured`: seconds that a profile recorded; 0 without a profile.
+    - `launched`: when the host has launched it, in seconds, if that may delay it; otherwise 0.
+    - `moving`: the part of `seconds` in which it only moves bytes and needs few SMs.
+    - `by_kind`: its times by kind of GPU, if there are several kinds.
     """
 
     name: str
@@ -66,7 +70,7 @@ class TapeEntry:
     by_kind: tuple[KernelTime, ...] = ()
 
     def scaled(self, factor: float) -> "TapeEntry":
-        """Return the same kernel with `factor` times its time on every kind of GPU."""
+        """The same kernel with `factor` times its time on every kind of GPU."""
         by_kind = tuple(
             replace(time, seconds=time.seconds * factor, moving=time.moving * factor)
             for time in self.by_kind
@@ -83,7 +87,8 @@ class LaunchThread:
     Args:
         clock: when it has launched the entries so far, in seconds.
         last: last entry of each stream.
-        line: entries before the next kernel that must have started, if entries start in order.
+        line: if entries start in the order of their launch, the entries that must have started
+            before the next kernel.
     """
 
     clock: float = 0.0
@@ -93,11 +98,12 @@ class LaunchThread:
 
 @dataclass
 class Tape:
-    """The entries of a step; an entry may wait for earlier ones only.
+    """The entries of a step; an entry may wait for earlier entries only.
 
     The host of stage `at` launches them in this order and takes `launch` seconds for each kernel.
-    With `in_order` they also start in this order. `kind_of_rank` is the kind of GPU of every rank
-    if there are several kinds.
+    With `in_order` they also start in this order. New entries get the current `phase`, `layer`,
+    `micro_batch` and `chunk`. `kind_of_rank` is the kind of GPU of every rank if there are several
+    kinds.
     """
 
     entries: list[TapeEntry] = field(default_factory=list)
@@ -124,7 +130,14 @@ class Tape:
         launches: int = 1,
         moving: float = 0.0,
     ) -> int:
-        """Add a kernel on each of these ranks, or several in a row; return its number."""
+        """Add a kernel on each of `ranks`; return the number of the entry.
+
+        Args:
+            seconds: time of the kernel, or of several one after the other.
+            after: entries that it waits for.
+            launches: number of kernels that the host launches.
+            moving: seconds in which it only moves bytes.
+        """
         column = self._columns.of(Same(ranks), lambda: ranks.reshape(-1, 1))
         made = self._add(
             name, COMPUTE, "compute", column, after, launches, seconds=seconds, moving=moving
@@ -146,7 +159,8 @@ class Tape:
         posted: bool = False,
         measured: float = 0.0,
     ) -> Deps:
-        """Add a collective in each group; return it for others to wait for, or () if nothing moves.
+        """Add a collective in each group; return its entry as a tuple to wait for, or () if nothing
+        moves.
 
         `kind` is the parallelism that it belongs to. If it is `posted`, the last rank of each group
         (a receiver) has posted its receive ahead and delays no other rank.
@@ -168,31 +182,33 @@ class Tape:
         return (made,)
 
     def kernel_time(self, entry: TapeEntry, rank: int) -> KernelTime:
-        """Return the time of a kernel on the GPU of one rank."""
+        """The time of a kernel on the GPU of one rank."""
         if not entry.by_kind:
             return KernelTime(entry.seconds, entry.moving)
         return entry.by_kind[self.kind_of_rank[rank]]
 
     def defer(self, name: str, ranks: Ranks, seconds: float, after: Deps) -> None:
-        """Add a kernel later, just before the optimizer, so that nothing else waits for it."""
+        """Remember a kernel that `add_deferred` adds just before the optimizer, so that nothing
+        else waits for it.
+        """
         self.deferred.append((name, ranks, seconds, after))
 
     def add_deferred(self) -> None:
-        """Add the deferred kernels."""
+        """Add the kernels that were deferred."""
         for postponed in self.deferred:
             self.compute(*postponed)
         self.deferred.clear()
 
     @contextmanager
     def naming(self, layer: str) -> Iterator[None]:
-        """Entries inside the context belong to another layer."""
+        """Within the block, new entries belong to the layer `layer`."""
         before = self.layer
         self.layer = layer
         yield
         self.layer = before
 
     def last_kernel(self, ranks: Ranks) -> Deps:
-        """Return the last kernel on exactly these ranks; () if there is none."""
+        """The last kernel on exactly these ranks, as a tuple to wait for; () if there is none."""
         last = self._last.get(Same(ranks))
         return () if last is None else (last,)
 
@@ -208,7 +224,7 @@ class Tape:
         seconds: float = 0.0,
         **more: object,
     ) -> int:
-        """Add an entry; return its number."""
+        """Add a kernel or a collective to the tape; return the number of its entry."""
         number = len(self.entries)
         host = self._hosts[self.at]
         if self.in_order:  # all entries that were launched earlier must have started
@@ -239,8 +255,8 @@ class Tape:
     def _launched(
         self, host: LaunchThread, stream: str, after: Deps, launches: int, seconds: float
     ) -> float:
-        """Return when the first kernel of an entry is launched; 0 if it certainly waits longer for
-        others.
+        """When the host launches the first kernel of an entry, in seconds; 0 if the entry certainly
+        waits longer for other entries.
 
         For the first entries of the step this may be before the step begins.
         """
@@ -253,11 +269,11 @@ class Tape:
 
 
 def tape_of_kinds(tapes: Sequence[Tape], kind_of_rank: tuple[int, ...]) -> Tape:
-    """Return one tape for GPUs of several kinds, given the tape of the step on each kind alone.
+    """One tape for GPUs of several kinds, from the tapes of the step on each kind alone.
 
-    All tapes have the same entries; only the times of their kernels differ. When an entry is
-    launched depends on the host only. A tape says 0 if its own GPUs are certainly busy for longer,
-    so that the largest value holds for all.
+    All tapes have the same entries; only the times of their kernels differ. The launch of an entry
+    depends on the host only. A tape has 0 for it if its own GPUs are certainly busy for longer, so
+    the largest value holds for all.
     """
     kinds = np.array(kind_of_rank, np.int32)
     kinds_of_groups = Memo()
@@ -277,7 +293,7 @@ def tape_of_kinds(tapes: Sequence[Tape], kind_of_rank: tuple[int, ...]) -> Tape:
 
 
 def _kinds_among(kinds: NDArray[np.int32], ranks: Ranks) -> list[int]:
-    """The distinct kinds of GPU of some ranks."""
+    """The distinct kinds of GPU of some ranks; `kinds` is by rank."""
     present: list[int] = different(kinds[ranks]).tolist()
     return present
 
@@ -309,7 +325,7 @@ def _with_times(entry: TapeEntry, times: Sequence[KernelTime], present: Sequence
 
 @dataclass(frozen=True)
 class StageRanks:
-    """The ranks of one pipeline stage, and their groups along every axis."""
+    """The ranks of one pipeline stage, and by axis their groups along it."""
 
     number: int
     ranks: Ranks
@@ -324,7 +340,9 @@ def stage_ranks(grid: Grid, number: int) -> StageRanks:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """The last kernel of a pass, and all entries that what follows must wait for."""
+    """The last kernel of a pass that was written (-1: none), and the entries that the next pass
+    must wait for.
+    """
 
     last: int
     ends: Deps
@@ -338,10 +356,11 @@ def emit(
     dtype: str,
     when_made: Callable[[str, int], None] | None = None,
 ) -> Emitted:
-    """Write a pass to the tape.
+    """Write the parts of a pass to the tape; return its last kernel and the entries that end it.
 
     Args:
-        after: entries that its first part waits for.
+        stage: the ranks and groups that run the pass.
+        after: entries that the first part waits for.
         dtype: data type of collectives that have none of their own.
         when_made: called with name and entry of each kernel that makes gradients of weights.
     """

@@ -20,10 +20,10 @@ Groups = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One operation of one size on one resolved cluster: all that its time follows from.
+    """One operation of one size on one resolved cluster: everything that its time depends on.
 
     Cells of collectives, training steps, traces and explanations resolve their cluster, NCCL's
-    decisions and the launch once and hand this value on; nothing behind it sees a scenario.
+    decisions and the launch once, and pass on this value; code that receives it needs no scenario.
 
     Either NCCL runs the operation, by `plans`, or a textbook `algorithm` with its `parameters`.
     """
@@ -48,15 +48,15 @@ class Task:
 
     @property
     def gpus_per_process(self) -> int:
-        """The number of GPUs that one process starts, one after the other."""
+        """The number of GPUs that one process drives; it launches on them one after the other."""
         return self.launch.gpus_per_process
 
     @property
     def is_single(self) -> bool:
-        """Whether one operation from an idle cluster is timed."""
+        """Whether a single operation from an idle cluster is timed."""
         return self.back_to_back is None
 
     @property
     def is_nccl(self) -> bool:
-        """Whether NCCL runs the operation, and not a textbook algorithm."""
+        """Whether NCCL runs the operation, rather than a textbook algorithm."""
         return bool(self.plans)

@@ -321,7 +321,7 @@ def test_as_many_loops_are_left_out_as_have_whole_periods(
         use_of_all = staticmethod(lambda loops, end: None)
         __missing__ = staticmethod(lambda loops: one)
 
-    found = fewer_loops._repeating(Linear(), 16)
+    found = fewer_loops._from_equal_increments(Linear(), 16)
     assert found.approximation == f"{last} of 101 loops"
     assert found.ends == pytest.approx([seconds(101)])
 

@@ -292,7 +292,7 @@ def test_loops_that_recur_go_on_by_whole_periods(
         bench=SimpleNamespace(launch=SimpleNamespace(kernel=0.5)),
     )
     monkeypatch.setattr(fewer_loops, "_with_all_loops", lambda runs, last, found: (last, found))
-    last, found = fewer_loops._recurring(runs, 20)
+    last, found = fewer_loops._from_recurrence(runs, 20)
     assert 20 - period < last <= 20
     assert (100 - last) % period == 0
     assert found.ends.tolist() == [0.0, 100 * seconds + 1]

@@ -8,11 +8,11 @@ import pytest
 from netsim.extent.back_to_back import (
     DRIFT,
     Clock,
-    doubt_of_estimate,
-    estimated,
+    error_of_estimate,
+    estimated_finish_time,
+    half_range_of_durations,
     last_of_equal,
     period_of,
-    swing,
 )
 from netsim.extent.budget import USUAL_BUDGET, Budget, budget_for
 from netsim.extent.finish_times import operation_counts
@@ -74,15 +74,17 @@ def test_operations_that_were_not_run_take_as_long_as_the_last_half() -> None:
     def over(took: list[float]) -> np.ndarray:
         return np.cumsum(took)
 
-    assert estimated(over([5.0, 3.0, 4.0]), TIMED) == pytest.approx(5 + 3 + 4 + 3.5 * (TIMED - 3))
+    assert estimated_finish_time(over([5.0, 3.0, 4.0]), TIMED) == pytest.approx(
+        5 + 3 + 4 + 3.5 * (TIMED - 3)
+    )
     took = [9.0, 3.0, 7.0, 4.0, 2.0, 6.0]
-    assert estimated(over(took), TIMED) == pytest.approx(31 + 4 * (TIMED - 6))
-    assert estimated(over(took), 4) == 9 + 3 + 7 + 4
+    assert estimated_finish_time(over(took), TIMED) == pytest.approx(31 + 4 * (TIMED - 6))
+    assert estimated_finish_time(over(took), 4) == 9 + 3 + 7 + 4
 
 
 def doubt(took: list[float], early: float = 0.0) -> float:
     """The doubt of an estimate from operations that take so long."""
-    return doubt_of_estimate(np.cumsum(took), TIMED, early)
+    return error_of_estimate(np.cumsum(took), TIMED, early)
 
 
 def test_those_that_were_not_run_may_differ_as_those_do_that_were() -> None:
@@ -103,7 +105,7 @@ def test_those_that_were_not_run_may_differ_whatever_those_show_that_were() -> N
 
 
 def test_a_little_may_move_the_mean_by_half_of_what_operations_differ() -> None:
-    assert swing(np.cumsum([9.0, 3.0, 4.0, 5.0])) == pytest.approx(0.25)
+    assert half_range_of_durations(np.cumsum([9.0, 3.0, 4.0, 5.0])) == pytest.approx(0.25)
 
 
 def test_more_operations_are_run_while_their_rows_are_few() -> None:

@@ -16,7 +16,14 @@ import numpy as np
 
 from netsim.base.memo import Memo
 from netsim.collectives.collective import Collective
-from netsim.collectives.verify import Access, RaceError, VerificationError, _Past, _Watch, rows_of
+from netsim.collectives.verify import (
+    Access,
+    RaceError,
+    VerificationError,
+    _AccessChecker,
+    _CausalPast,
+    rows_of,
+)
 from netsim.nccl.choice import schedule_of
 from netsim.nccl.constants import Mechanism
 from netsim.nccl.schedules.plan import SEND_RECV, Plan
@@ -300,7 +307,7 @@ class Proof:
 
     def check_races(self) -> None:
         """Raise an error unless slots are free when they are filled, and buffers when written."""
-        past, watch = _Past(self.made), _Watch(self.made, self.collective)
+        past, watch = _CausalPast(self.made), _AccessChecker(self.made, self.collective)
         uses = self._uses()
         for row in range(len(self.made)):
             past.enter(row)

@@ -9,7 +9,13 @@ import pytest
 
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import TRANSFER, Style
-from netsim.training.explain import _part_of, causes_of, explained_step, path_sections, visits_of
+from netsim.training.explain import (
+    _scaled_form,
+    causes_of,
+    explained_step,
+    path_sections,
+    visits_of,
+)
 from netsim.training.resolve import resolve_step
 from netsim.training.run import launch_waits, simulate_step
 from netsim.workloads.lower import Coarse
@@ -168,7 +174,7 @@ def test_what_goes_with_collectives_only_is_told(tmp_path, capsys, option) -> No
 def test_a_part_of_a_collective_moves_so_much_less_but_one_byte_at_least() -> None:
     style = Style(TRANSFER, latency=4e-6)
     coarse = Coarse(8.0, (style,), *np.zeros((2, 4), np.int32), np.array([1, 2, 5, 1000]))
-    found = _part_of(coarse, 0.25)
+    found = _scaled_form(coarse, 0.25)
     assert (found.seconds, found.styles[0].latency) == (2.0, 1e-6)
     assert found.amount.tolist() == [1, 1, 1, 250]
 

@@ -10,7 +10,7 @@ import pytest
 from netsim.base.errors import InputError
 from netsim.scenario.cells import expand
 from netsim.training.recorded.kineto import ThreadInterval, holding
-from netsim.training.recorded.layers import _Found, layer_times
+from netsim.training.recorded.layers import _ProfiledOperators, layer_times
 from netsim.training.resolve import resolve_step
 from netsim.yamlio.read import parse_source
 from tests.training.profiler import AUTOGRAD, MAIN, NAME, Recording, said
@@ -163,7 +163,7 @@ def test_a_layer_may_begin_and_end_with_its_step() -> None:
         ThreadInterval(0.0, 9.5, 1, "c"),
     )
     found = SimpleNamespace(events=SimpleNamespace(steps={3: (0.0, 9.0)}))
-    assert _Found._in_steps(found, [whole, early, late]) == [whole]
+    assert _ProfiledOperators._in_steps(found, [whole, early, late]) == [whole]
 
 
 def test_intervals_hold_moments_of_their_own_thread() -> None:

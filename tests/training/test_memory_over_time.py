@@ -8,7 +8,12 @@ import pytest
 
 from netsim.plots.timeline import plot_memory
 from netsim.training.resolve import memories
-from netsim.training.run import MOST_MOMENTS, _shown, held_over_time, write_memory_over_time
+from netsim.training.run import (
+    MOST_MOMENTS,
+    _moments_to_write,
+    held_over_time,
+    write_memory_over_time,
+)
 from tests.training.steps import step
 
 
@@ -39,7 +44,7 @@ def test_recomputation_keeps_inputs_and_needs_one_layer_more() -> None:
 
 def test_few_moments_tell_the_course_of_many() -> None:
     course = np.random.default_rng(1).random(10 * MOST_MOMENTS)
-    shown = _shown(course)
+    shown = _moments_to_write(course)
     assert len(shown) <= MOST_MOMENTS + 2
     assert course[shown].max() == course.max()
     assert course[shown].min() == course.min()

@@ -48,7 +48,7 @@ def wire_field(number: int, value: int | bytes | str) -> bytes:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number that begins at a position, and the position after it."""
+    """The number that is encoded at position `at`, and the position after it."""
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:
@@ -87,15 +87,15 @@ def fields(data: bytes) -> Iterator[tuple[int, Value]]:
         yield key >> 3, value
 
 
-# The field number of an attribute's value says its type. Varints and fixed sizes alone do not say
-# whether a number is signed, in zigzag, or an integer of a fixed size:
+# The field number of an attribute's value is its type. Wire types alone do not say whether a number
+# is signed, zigzag-encoded, or an integer of fixed size. The field numbers by encoding:
 SIGNED = (7, 9)
 ZIGZAG = (15, 17)
 FIXED_SIZE_INTEGERS = {19: ("<f", "<I"), 21: ("<d", "<Q"), 23: ("<f", "<i"), 25: ("<d", "<q")}
 
 
 def typed(number: int, value: Value) -> Value:
-    """Return the value of an attribute, given the field number of its type and the raw value."""
+    """The value of an attribute, decoded by the field number of its type."""
     if number in SIGNED and isinstance(value, int):
         return value - (1 << 64) if value >> 63 else value
     if number in ZIGZAG and isinstance(value, int):
@@ -121,12 +121,12 @@ def packed(value: Value) -> list[int]:
     return numbers
 
 
-# Chakra execution traces: one file `NAME.RANK.et` per rank, and the groups of ranks in groups.json.
-# A file is a sequence of messages, each preceded by its length: the first describes the trace, the
-# others are its nodes (MLCommons Chakra, et_def.proto). The size of a collective is the number of
-# bytes that one rank sends in.
+# Chakra execution traces: one file `NAME.RANK.et` for each rank, and the groups of ranks in
+# groups.json. A file is a sequence of messages, each preceded by its length: the first describes
+# the trace, the others are its nodes (MLCommons Chakra, et_def.proto). The size of a collective
+# there is the number of bytes that one rank contributes.
 
-# kinds of nodes
+# Types of nodes (`NodeType` in et_def.proto).
 COMPUTE = 4
 SEND = 5
 RECEIVE = 6
@@ -153,7 +153,7 @@ DURATION = 7
 INPUTS = 8
 ATTRIBUTE = 10
 TYPES_IN = {1: "values", 3: "types"}  # fields of a node's inputs
-# Field numbers of an attribute's value, by its type.
+# Field numbers of an attribute's value, by the type of the value.
 INT32 = 7
 INT64 = 9
 BOOL = 27
@@ -170,8 +170,9 @@ GROUPS = "groups.json"
 class TraceNode:
     """One node of a trace: a kernel, a send, a receive or a collective.
 
-    `after` are the nodes that it waits for, `micros` its duration in microseconds. `attributes` say
-    what a communication node moves.
+    - `after`: the numbers of the nodes that it waits for.
+    - `micros`: its duration in microseconds.
+    - `attributes`: what a communication node moves.
     """
 
     number: int
@@ -183,7 +184,7 @@ class TraceNode:
 
     @property
     def moving(self) -> float:
-        """The seconds in which a kernel only moves bytes."""
+        """The seconds of a kernel in which it only moves bytes."""
         micros = self.attributes.get(MOVING, 0)
         return min(micros, self.micros) * 1e-6 if isinstance(micros, int) else 0.0
 
@@ -191,10 +192,10 @@ class TraceNode:
 def nodes_of(
     tape: Tape, rank: int, groups: dict[tuple[int, ...], int], slowdown: float = 1.0
 ) -> Iterator[TraceNode]:
-    """Yield the nodes of one rank, in order.
+    """Yield the nodes of one rank of a tape, in order.
 
-    Durations are whole microseconds; each is rounded such that the sum so far stays exact. A step
-    of a ring of sends becomes two nodes, a send and a receive.
+    Durations are whole microseconds, rounded such that their running sum stays exact to half a
+    microsecond. A step of a ring of sends becomes two nodes, a send and a receive.
 
     Args:
         groups: the number of each group; new groups are added.
@@ -234,8 +235,8 @@ def _calls(
     groups: dict[tuple[int, ...], int],
     second: int,
 ) -> list[TraceNode]:
-    """Return the nodes of a collective, send or receive; `second` is the number of a second
-    node.
+    """The nodes of a collective, send or receive; `node` has the number of the first, and `second`
+    is that of a second node.
     """
     if entry.collective == "p2p":
         return [_end_node(node, entry, (ranks[0], ranks[1]), node.number, sends=rank == ranks[0])]
@@ -264,7 +265,11 @@ def _calls(
 def _end_node(
     node: TraceNode, entry: TapeEntry, pair: tuple[int, int], tag: int, *, sends: bool
 ) -> TraceNode:
-    """The node of a send or a receive."""
+    """The node of one rank's send or receive.
+
+    `pair` is (source, destination), `sends` says which of both the rank does, `tag` is equal for
+    both.
+    """
     attributes: dict[str, Value] = {
         "comm_size": entry.nbytes,
         "comm_src": pair[0],
@@ -275,14 +280,14 @@ def _end_node(
 
 
 def encoded(nodes: Sequence[TraceNode]) -> bytes:
-    """Return the contents of a trace file."""
+    """The content of a trace file with these nodes."""
     alone = wire_field(2, wire_field(1, RAN_ALONE) + wire_field(BOOL, 1))
     messages = [wire_field(1, VERSION) + alone, *map(_message, nodes)]
     return b"".join(varint(len(message)) + message for message in messages)
 
 
 def _message(node: TraceNode) -> bytes:
-    """Encode a node."""
+    """A node as a protobuf message."""
     parts = [wire_field(ID, node.number), wire_field(NAME, node.name), wire_field(TYPE, node.kind)]
     parts += [wire_field(DATA, one) for one in node.after]
     parts.append(wire_field(DURATION, node.micros))
@@ -298,7 +303,7 @@ def _message(node: TraceNode) -> bytes:
 
 
 def decoded(data: bytes) -> list[TraceNode]:
-    """Return the nodes of a trace file."""
+    """The nodes of a trace file, from its content."""
     messages = []
     at = 0
     while at < len(data):
@@ -311,7 +316,7 @@ def decoded(data: bytes) -> list[TraceNode]:
 
 
 def _read(data: bytes) -> TraceNode:
-    """Decode a node."""
+    """A node, from its protobuf message."""
     number = kind = micros = 0
     name = ""
     after = list[int]()
@@ -378,8 +383,8 @@ def is_execution_trace(path: Path) -> bool:
 
 
 def ran_alone(path: Path) -> bool:
-    """Whether a trace was written by netsim, so that its kernels ran without collectives beside
-    them.
+    """Whether netsim wrote a trace, in which case its kernels ran without collectives
+    beside them.
     """
     with path.open("rb") as file:
         return RAN_ALONE.encode() in file.read(256)
@@ -402,7 +407,7 @@ def nodes_of_json(text: str) -> list[TraceNode]:
 
 
 def _node_of_json(node: Mapping[str, Any]) -> TraceNode:
-    """Make a node of its JSON form."""
+    """A node, from its JSON form."""
     attributes = {name: _plain_value(node[name]) for name in PLAIN_ATTRIBUTES if name in node}
     for attribute in node.get("attr", ()):
         values = [v for name, v in attribute.items() if name not in ("name", "docString")]
@@ -420,18 +425,18 @@ def _node_of_json(node: Mapping[str, Any]) -> TraceNode:
 
 
 def _plain_value(value: object) -> Value:
-    """An attribute as a number if it looks like one, else as bytes."""
+    """The value of an attribute as a number if it is one in text form, otherwise as bytes."""
     if isinstance(value, str) and not value.lstrip("-").isdigit():
         return value.encode()
     return int(value) if isinstance(value, str | bool) else value  # type: ignore[return-value]
 
 
 def _nodes_of_pytorch(nodes: Sequence[Mapping[str, Any]]) -> list[TraceNode]:
-    """Return the calls of an execution trace of PyTorch in the order of the host, and its kernels
-    if any.
+    """The calls of an execution trace of PyTorch in the order of the host, and its kernels if it
+    has any.
 
-    A call waits for the last kernel launched before it and for the last call of its group, the
-    kernel after a `wait` for all calls before.
+    A call waits for the last kernel launched before it and for the last call of its group; the
+    kernel after a `wait` waits for all calls before it.
     """
     trace_nodes = list[TraceNode]()
     calls = dict[str, int]()
@@ -493,8 +498,8 @@ def _call_of_record(
 
 
 def _bytes_in(value: Any) -> int:
-    """The bytes of tensors, each given as [id, storage, offset, elements, bytes per element,
-    device].
+    """The bytes of several tensors, each of which is [id, storage, offset, elements, bytes per
+    element, device].
     """
     if isinstance(value, list) and len(value) == 6 and isinstance(value[5], str):
         return int(value[3]) * int(value[4])
@@ -502,8 +507,8 @@ def _bytes_in(value: Any) -> int:
 
 
 def read_rank(path: Path) -> tuple[list[TraceNode], dict[str, tuple[int, ...]]]:
-    """Return the nodes of a rank's file, each after those it waits for, and the groups of its
-    calls.
+    """The nodes of a rank's file, ordered such that each comes after the nodes that it waits for,
+    and the groups of its calls.
     """
     content = unpacked(path)
     try:
@@ -547,7 +552,7 @@ def spans_all(node: TraceNode) -> bool:
 
 
 def _groups(path: Path) -> dict[str, tuple[int, ...]]:
-    """Read the groups of ranks by name from groups.json."""
+    """The ranks of each group by name, from groups.json beside the trace."""
     try:
         groups = json.loads(text_of(path, LARGEST_TABLE))
         return {str(name): tuple(int(rank) for rank in ranks) for name, ranks in groups.items()}
@@ -556,8 +561,8 @@ def _groups(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _ordered(path: Path, nodes: Sequence[TraceNode]) -> list[TraceNode]:
-    """Sort nodes so that each comes after those it waits for, otherwise in the order of the
-    file.
+    """The nodes, ordered such that each comes after those it waits for, otherwise in the order of
+    the file.
     """
     by_number = {node.number: node for node in nodes}
     sorter = TopologicalSorter(
@@ -610,8 +615,8 @@ Members = tuple[int, ...]
 
 
 def tape_of_trace(path: Path, world: int) -> tuple[Tape, tuple[str, ...]]:
-    """Read the files of all ranks, of which `path` is one; return the tape and notes on what is
-    left out.
+    """The tape of a trace, from the files of all ranks, of which `path` is one; and notes on what
+    is left out.
     """
     match = RANK_IN_NAME.search(path.name)
     if match is None:
@@ -651,7 +656,7 @@ def tape_of_trace(path: Path, world: int) -> tuple[Tape, tuple[str, ...]]:
 
 
 def _tape_of_one(path: Path, world: int, rank: int | None) -> tuple[Tape, tuple[str, ...]]:
-    """The tape on which every rank does what the rank of one file does."""
+    """The tape on which every rank does the same as the rank of the one file that exists."""
     rank_file = _Rank(path, world, rank, *read_rank(path))
     tape = Tape(phase="step")
     everyone = np.arange(world, dtype=np.int32)
@@ -679,8 +684,8 @@ def _tape_of_one(path: Path, world: int, rank: int | None) -> tuple[Tape, tuple[
 class _Call:
     """The collective, send or receive of a node.
 
-    `ranks` of a p2p call are source and destination. `turn` counts the calls with the same ranks
-    and `tag`; by it the members of a call find each other.
+    `ranks` of a p2p call are source and destination. `sequence` counts the calls with the same
+    `ranks` and `tag`; the members of a call have the same count, by which they are matched.
     """
 
     collective: str
@@ -690,12 +695,12 @@ class _Call:
     stream: str
     name: str
     tag: Value = 0
-    turn: int = 0
+    sequence: int = 0
 
     def write(
         self, tape: Tape, groups: Ranks, after: Deps, stream: str, *, posted: bool = False
     ) -> int:
-        """Add the call to a tape; return the number of its entry."""
+        """Add the call to a tape; return its entry."""
         (made,) = tape.collective(  # one entry, as calls have at least two ranks and one byte
             self.name,
             GROUP,
@@ -712,7 +717,9 @@ class _Call:
 
 @dataclass
 class _Rank:
-    """The file of one rank and a count of what is left out; `rank` is None if it is not known."""
+    """The file of one rank, and the number of nodes that are left out, by reason; `rank` is None if
+    it is not known.
+    """
 
     path: Path
     world: int
@@ -724,12 +731,12 @@ class _Rank:
     def steps(
         self, *, joined: bool = False
     ) -> Iterator[tuple[TraceNode, _Call | None, tuple[int, ...]]]:
-        """Yield the nodes that take time, with their call (None for a kernel) and the nodes they
-        wait for.
+        """Yield (node, call, numbers of the nodes that it waits for) of all nodes that take time;
+        the call of a kernel is None.
 
-        Nodes that take no time are replaced by what they wait for. Calls of the same ranks run in
-        order. If the files of all ranks are `joined`, a receive delays what follows it, but not the
-        message.
+        Nodes that take no time are replaced by the nodes that they wait for. Calls of the same
+        ranks run in order. If the files of all ranks are `joined`, what follows a receive waits for
+        it, but the message itself does not wait for the receive's turn.
         """
         rows_of_node: dict[int, tuple[int, ...]] = {}
         waits_of_row: dict[int, tuple[int, ...]] = {}
@@ -742,14 +749,17 @@ class _Rank:
             rows_of_node[node.number] = (node.number,)
             if call is not None:
                 line = (call.collective == "p2p", call.ranks, call.tag)
-                turn, last = last_call.get(line, (0, node.number))
-                after = after if not turn or last in after else (*after, last)
-                last_call[line] = (turn + 1, node.number)
+                earlier_calls, last = last_call.get(line, (0, node.number))
+                after = after if not earlier_calls or last in after else (*after, last)
+                last_call[line] = (earlier_calls + 1, node.number)
                 if joined and node.kind == RECEIVE:
                     others = tuple(k for k in after if k != last)
-                    rows_of_node[node.number], after = (node.number, *others), (last,) * (turn > 0)
+                    rows_of_node[node.number], after = (
+                        (node.number, *others),
+                        (last,) * (earlier_calls > 0),
+                    )
                 waits_of_row[node.number] = after
-                yield node, replace(call, turn=turn + 1), after
+                yield node, replace(call, sequence=earlier_calls + 1), after
             elif node.kind == COMPUTE and not node.attributes.get("is_cpu_op"):
                 waits_of_row[node.number] = after
                 yield node, None, after
@@ -757,7 +767,9 @@ class _Rank:
                 rows_of_node[node.number] = after
 
     def _call(self, node: TraceNode) -> _Call | None:
-        """The call of a node, or None; nodes that take no time are counted as left out."""
+        """The call of a node; None for a kernel and for a node that takes no time, which is counted
+        as left out.
+        """
         if node.attributes.get("is_cpu_op"):
             self.left_out["operators of hosts left out"] += 1
         elif node.kind == COLLECTIVE:
@@ -769,9 +781,9 @@ class _Rank:
             if len(set(ranks)) < 2 or not isinstance(nbytes, int) or nbytes <= 0:
                 self.left_out["sends and receives without a peer left out"] += 1
                 return None
-            way = f"pairs {ranks[0]}>{ranks[1]}"
+            label = f"pairs {ranks[0]}>{ranks[1]}"
             tag = node.attributes.get("comm_tag", 0)
-            return _Call("p2p", ranks, nbytes, "uint8", way, node.name, tag)
+            return _Call("p2p", ranks, nbytes, "uint8", label, node.name, tag)
         elif node.kind != COMPUTE:
             self.left_out["nodes of memory and metadata left out"] += 1
         return None
@@ -809,8 +821,8 @@ class _Rank:
         )
 
     def _dtype(self, node: TraceNode, nbytes: int) -> str:
-        """The data type of a collective, by attribute or name of the kernel; noted if it is a
-        guess.
+        """The data type of a collective, from an attribute or the name of the kernel; a guess is
+        counted in `left_out`.
         """
         spelled = node.attributes.get("dtype", node.attributes.get("types", b""))
         text = spelled.decode(errors="replace") if isinstance(spelled, bytes) else ""
@@ -829,36 +841,38 @@ NodePart = tuple[int, int]  # a rank and the number of one of its nodes
 class _Joined:
     """The nodes of all ranks as entries of one tape.
 
-    A call of all its members is one entry. With `merge_equal`, equal kernels and equal calls of
-    several ranks are one entry, too.
+    A call is one entry for all its members. With `merge_equal`, equal kernels and equal calls of
+    several ranks are one entry as well.
     """
 
     def __init__(self, files: Sequence[_Rank], *, merge_equal: bool) -> None:
         self.merge_equal, self.path = merge_equal, files[0].path
         self.steps = [{one[0].number: one for one in file.steps(joined=True)} for file in files]
         self.rows: dict[object, list[tuple[NodePart, ...]]] = {}
-        meetings: dict[object, list[NodePart]] = {}
+        parts_of_call: dict[object, list[NodePart]] = {}
         for rank, steps in enumerate(self.steps):
             for number, (node, call, after) in steps.items():
                 if call is None:
                     key = (number, node.name, node.micros, after, merge_equal or rank)
                     self.rows.setdefault(key, []).append(((rank, number),))
                 else:
-                    meeting = (call.collective == "p2p", call.ranks, call.tag, call.turn)
-                    meetings.setdefault(meeting, []).append((rank, number))
-        for parts in meetings.values():
-            self._meet(dict(parts))
+                    call_key = (call.collective == "p2p", call.ranks, call.tag, call.sequence)
+                    parts_of_call.setdefault(call_key, []).append((rank, number))
+        for parts in parts_of_call.values():
+            self._join_call(dict(parts))
 
     def call(self, rank: int, number: int) -> _Call:
-        """The call of a node."""
+        """The call of the node `number` of a rank."""
         call = self.steps[rank][number][1]
         assert call is not None
         return call
 
-    def _meet(self, numbers: dict[int, int]) -> None:
-        """Join the members of a call; refuse calls in which they disagree."""
+    def _join_call(self, numbers: dict[int, int]) -> None:
+        """Join the nodes of a call's members to one entry; an error if they disagree about the
+        call.
+        """
         first = self.call(*next(iter(numbers.items())))
-        where = f"{self.path}: call {first.turn} of {first.stream} ({first.name})"
+        where = f"{self.path}: call {first.sequence} of {first.stream} ({first.name})"
         for rank in first.ranks:
             if rank not in numbers:
                 raise InputError(f"{where}: rank {rank} takes no part in it")
@@ -874,7 +888,7 @@ class _Joined:
         self.rows.setdefault(key, []).append(row)
 
     def tape(self) -> Tape:
-        """Return the tape, on which each entry comes after those that its ranks wait for."""
+        """The tape, on which each entry comes after those that its ranks wait for."""
         rows = list(self.rows.values())
         place = {
             part: place_number
@@ -899,7 +913,7 @@ class _Joined:
     def _written(
         self, rows: list[list[tuple[NodePart, ...]]], waits: list[set[int]], sequence: list[int]
     ) -> Tape:
-        """Write the entries to a tape in the order of `sequence`.
+        """A tape with the entries in the order of `sequence`.
 
         Args:
             rows: by entry, the nodes of each of its groups of ranks.

@@ -95,7 +95,7 @@ def unpacked(path: Path) -> bytes:
 # of the operator `record_param_comms`, and of the kernel that this operator launches.
 
 
-# How PyTorch's names of collectives begin, in all versions: `_allgather_base`, `all_to_allv`,
+# A pattern for PyTorch's names of collectives in all versions: `_allgather_base`, `all_to_allv`,
 # `reduce_scatter_tensor_coalesced`, `all_gather_single`.
 SPELT = re.compile(
     r"_?(?:(?P<all_reduce>all_?reduce)|(?P<all_gather>all_?gather)|"
@@ -118,11 +118,11 @@ IS_NCCL = re.compile(r"(?:void )?(?:nccl|rccl|msccl)\w*Kernel", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class CallDescription:
-    """What one call of NCCL does, as PyTorch describes it.
+    """One call of NCCL, as PyTorch describes it.
 
     `nbytes` is the size as nccl-tests counts it. `ranks` of a p2p call are source and destination.
-    `uneven` is set if ranks exchange parts of different size; `nbytes` is then the larger of input
-    and output.
+    `uneven` is set if ranks exchange parts of different size; `nbytes` is then the larger one of
+    input and output.
     """
 
     collective: str
@@ -134,8 +134,8 @@ class CallDescription:
 
 
 def collective_of(args: Mapping[str, Any]) -> str | None:
-    """Return the collective that arguments name; None for none, or one that moves nothing
-    (`wait`).
+    """The collective that PyTorch's arguments of a call name; None if they name none, or one that
+    moves nothing (`wait`).
     """
     match = SPELT.match(str(args.get("Collective name", "")))
     return None if match is None else match.lastgroup
@@ -143,14 +143,16 @@ def collective_of(args: Mapping[str, Any]) -> str | None:
 
 @dataclass(frozen=True)
 class ProfiledJob:
-    """The header of a trace: this rank, the number of ranks, and the ranks of groups by name."""
+    """The job that a trace's header describes: this rank, the number of ranks, and the ranks of
+    groups by name.
+    """
 
     rank: int | None
     world: int | None
     groups: Mapping[str, tuple[int, ...]]
 
     def description_of_call(self, args: Mapping[str, Any]) -> CallDescription | None:
-        """Return the call that arguments describe; None if size or ranks are missing."""
+        """The call of NCCL that PyTorch's arguments describe; None if size or ranks are missing."""
         collective = collective_of(args)
         dtype = TYPES.get(str(args.get("dtype", "")))
         ranks = self._ranks(args)
@@ -198,13 +200,16 @@ class ProfiledJob:
 
 
 def _check_ranks(ranks: object, subject: str) -> None:
-    """Refuse more ranks than any job has, before memory is taken for each of them."""
+    """Raise an error for more ranks than any job has, before memory is taken for each of them.
+
+    `subject` names the place in the message.
+    """
     if isinstance(ranks, int) and ranks > MOST_RANKS:
         raise InputError(f"{subject}: expected at most {MOST_RANKS} ranks, got {ranks}")
 
 
 def job_of(data: Mapping[str, Any]) -> ProfiledJob:
-    """Return the job in a trace's header, as far as it is described."""
+    """The job that a trace's header describes; what the header lacks is left empty."""
     info = data.get("distributedInfo")
     info = info if isinstance(info, dict) else {}
     rank = info.get("rank")
@@ -221,7 +226,7 @@ def job_of(data: Mapping[str, Any]) -> ProfiledJob:
 
 
 def _elements(collective: str, args: Mapping[str, Any], members: int, *, uneven: bool) -> int:
-    """The number of elements of a call, as nccl-tests counts its size."""
+    """The number of elements in the size of a call, as nccl-tests counts it."""
     into, out = (_number(args.get(f"{way} msg nelems")) for way in ("In", "Out"))
     if collective in RANK_PART_NAMES:
         return _number(args.get(RANK_PART_NAMES[collective])) * members
@@ -231,23 +236,25 @@ def _elements(collective: str, args: Mapping[str, Any], members: int, *, uneven:
 
 
 def _number(value: object) -> int:
-    """A number from a JSON value; 0 if it is none."""
+    """A JSON value as a number; 0 if it is not one."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     return int(value) if isinstance(value, str) and value.isdigit() else 0
 
 
-def _splits(args: Mapping[str, Any], way: str) -> list[int]:
-    """The elements for each rank in an all-to-all; `way` is "In" or "Out"."""
-    text = str(args.get(f"{way} split size", ""))
+def _splits(args: Mapping[str, Any], side: str) -> list[int]:
+    """The numbers of elements for each rank in an all-to-all. `side` is "In" for the input, "Out"
+    for the output.
+    """
+    text = str(args.get(f"{side} split size", ""))
     if "..." in text:
         text = text.partition("...")[0]
     return [int(part) for part in LIST.split(text) if part.isdigit()]
 
 
 def _completed_ranks(text: str, size: int, args: Mapping[str, Any]) -> tuple[int, ...]:
-    """Complete a list of ranks that PyTorch has shortened by an ellipsis, by its start and
-    stride.
+    """The complete list of ranks in `text`, which PyTorch has shortened by an ellipsis, from its
+    start and stride.
     """
     first = args.get("Global rank start")
     stride = args.get("Global rank stride")
@@ -282,7 +289,7 @@ def is_nccl(event: Event) -> bool:
 
 
 def args_of(event: Event) -> Mapping[str, Any]:
-    """Return the arguments of an event."""
+    """The arguments of an event."""
     args = event.get("args")
     return args if isinstance(args, dict) else {}
 
@@ -308,11 +315,13 @@ class Events:
     steps_on_gpu: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     def launch_of(self, kernel: Event) -> tuple[float, object] | None:
-        """Return when and by which thread a kernel was launched, or None."""
+        """(time in microseconds, thread) of the launch of a kernel by the host; None if it is not
+        known.
+        """
         return self.launched.get(args_of(kernel).get("correlation"))
 
     def step_of(self, kernel: Event) -> int:
-        """Return the profiler's step in which a kernel was launched; -1 for none."""
+        """The number of the profiler's step in which a kernel was launched; -1 for none."""
         launch = self.launch_of(kernel)
         if launch is not None and self.steps:
             return _step_at(self.steps, launch[0])
@@ -323,9 +332,8 @@ class Events:
     ) -> Iterator[tuple[Event, list[Mapping[str, Any]]]]:
         """Yield every kernel of NCCL with the descriptions of the calls that it carries out.
 
-        A kernel has a description itself, or refers to one by its id. Otherwise the descriptions
-        that its thread recorded since the launch before belong to it: a kernel may carry out
-        several calls.
+        A kernel has a description itself, or refers to one by its id. Otherwise it carries out the
+        calls that its thread has described since the thread's launch before; these may be several.
         """
         by_id = {args_of(record).get("External id"): record for record in self.records}
         described_ids = {
@@ -363,13 +371,15 @@ class Events:
             yield kernel, call_arguments
 
     def _launch_time(self, kernel: Event) -> float:
-        """When a kernel was launched, or else when it started."""
+        """The time in microseconds at which a kernel was launched; if that is not known, at which
+        it started.
+        """
         launch = self.launch_of(kernel)
         return float(kernel["ts"]) if launch is None else launch[0]
 
 
 def events_of(trace_events: Sequence[object]) -> Events:
-    """Sort the events of a trace by kind."""
+    """The events of a trace, sorted by kind."""
     events = Events()
     for event in trace_events:
         if not isinstance(event, dict) or event.get("ph") != "X":
@@ -402,7 +412,7 @@ def _add(events: Events, event: Event) -> None:
 
 
 def _step_at(steps: Mapping[int, tuple[float, float]], when: float) -> int:
-    """The step that contains a moment; -1 for none."""
+    """The number of the step that contains the moment `when`; -1 for none."""
     numbers = sorted(steps, key=lambda number: steps[number])
     place = bisect_right([steps[number][0] for number in numbers], when) - 1
     return numbers[place] if place >= 0 and when < steps[numbers[place]][1] else -1
@@ -410,7 +420,7 @@ def _step_at(steps: Mapping[int, tuple[float, float]], when: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ThreadInterval:
-    """A span of time on a thread of the host, with a name or a number."""
+    """A span of time on a thread of the host; `name` identifies it."""
 
     begin: float
     end: float
@@ -422,7 +432,7 @@ class ThreadInterval:
 def holding(
     intervals: Sequence[ThreadInterval], moments: Sequence[tuple[float, object]]
 ) -> Iterator[tuple[int, tuple[ThreadInterval, ...]]]:
-    """Yield each moment's number with the intervals of its thread that contain it, outermost
+    """Yield for each moment its number and the intervals of its thread that contain it, outermost
     first.
     """
     by_thread = grouped(intervals, lambda interval: interval.thread)
@@ -461,7 +471,8 @@ KERNEL = re.compile(
     r"(?P<broadcast>Broadcast)|(?P<reduce>Reduce)"
 )
 TO_ALL = re.compile(r"all_?to_?all", re.IGNORECASE)
-# Names of data types in kernels and operators; a name comes before the names that it contains.
+# Names of data types in kernels and operators. If one name contains another, the longer one comes
+# first.
 SPELT_TYPES = (
     ("bfloat16", ("bf16", "bfloat16")), ("half", ("f16", "half")), ("double", ("f64", "double")),
     ("float", ("f32", "float")), ("int64", ("i64", "int64_t", "long")),
@@ -475,7 +486,7 @@ BY_SHAPES = "all ranks"
 def calls_from_shapes(
     events: Events, kernels: Sequence[Event], world: int | None
 ) -> dict[int, CallDescription]:
-    """Return by kernel the call that the shapes of the operator around its launch imply."""
+    """By kernel, the call that the shapes of the operator around its launch imply."""
     launches = [events.launch_of(kernel) or (-1.0, None) for kernel in kernels]
     operators = [_interval(place, one) for place, one in enumerate(events.operators)]
     descriptions = {}
@@ -492,13 +503,15 @@ def calls_from_shapes(
 
 
 def _interval(place: int, event: Event) -> ThreadInterval:
-    """An event as an interval with a number."""
+    """An event as an interval whose name is `place`."""
     begin = float(event["ts"])
     return ThreadInterval(begin, begin + float(event["dur"]), event.get("tid"), number=place)
 
 
 def _call_from_shapes(kernel: str, operator: Event, world: int) -> CallDescription | None:
-    """The call of a kernel, given the operator that launched it; None if the shapes do not say."""
+    """The call that a kernel carries out, from the shapes of the operator that launched it; None if
+    they do not say.
+    """
     match = KERNEL.search(kernel)
     collective = match.lastgroup if match else None
     if TO_ALL.search(str(operator.get("name", ""))):
@@ -520,7 +533,9 @@ def _call_from_shapes(kernel: str, operator: Event, world: int) -> CallDescripti
 
 
 def _list_argument(args: Mapping[str, Any], name: str) -> list[Any]:
-    """An argument that is a list, whatever the case of its name."""
+    """The argument `name` of a call if it is a list, in upper or lower case; otherwise an empty
+    list.
+    """
     for key, value in args.items():
         if key.lower() == name.lower() and isinstance(value, list):
             return value
@@ -528,7 +543,7 @@ def _list_argument(args: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _count(dims: object) -> int:
-    """The number of elements of all tensors with these dimensions."""
+    """The number of elements of all tensors together; `dims` are their dimensions."""
     if not isinstance(dims, list) or not dims:
         return 0
     if all(isinstance(one, int) for one in dims):
@@ -537,7 +552,7 @@ def _count(dims: object) -> int:
 
 
 def spelt_dtype(text: str) -> str | None:
-    """Return the data type that a text names as a word; None if it names none."""
+    """The data type that occurs as a word in a text; None if there is none."""
     words = re.split(r"[^a-z0-9]+", text.lower().replace("_t", ""))
     for dtype, names in SPELT_TYPES:
         if any(name.replace("_t", "") in words or (" " in name and name in text) for name in names):
@@ -550,7 +565,9 @@ NO_STEP = -1
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel that is not of NCCL: begin and end in seconds, and the profiler's step."""
+    """A kernel other than NCCL's: begin and end in seconds, and the number of the
+    profiler's step.
+    """
 
     begin: float
     end: float
@@ -574,10 +591,10 @@ class ProfiledCall:
 
 @dataclass(frozen=True)
 class Profile:
-    """What one rank did, in order of time, in seconds since its first kernel.
+    """The kernels and calls of one rank, in order of time, in seconds since its first kernel.
 
-    `unsized` counts kernels of NCCL without known size or peers. `steps` are the steps that the
-    profiler marked.
+    `unsized` counts kernels of NCCL without known size or peers. `steps` are the numbers of the
+    steps that the profiler marked.
     """
 
     rank: int
@@ -591,13 +608,13 @@ class Profile:
 
     @property
     def seconds(self) -> float:
-        """The time from the start of the first kernel to the end of the last."""
+        """The seconds from the start of the first kernel to the end of the last."""
         every: tuple[Kernel | ProfiledCall, ...] = (*self.kernels, *self.calls)
         return max(one.end for one in every) - min(one.begin for one in every)
 
     def busy(self, pause: float = 0.0) -> list[list[float]]:
-        """Return [begin, end] of each time in which kernels ran, with pauses of at most `pause`
-        seconds.
+        """The [begin, end] of each span of time in which kernels ran; pauses of at most `pause`
+        seconds do not end a span.
         """
         busy_spans: list[list[float]] = []
         for kernel in self.kernels:
@@ -608,7 +625,7 @@ class Profile:
         return busy_spans
 
     def of_step(self, step: int) -> "Profile":
-        """Return the kernels and calls of one step."""
+        """The part of the profile that belongs to one step."""
         return replace(
             self,
             kernels=tuple(one for one in self.kernels if one.step == step),
@@ -617,7 +634,7 @@ class Profile:
         )
 
     def usual_step(self) -> int | None:
-        """Return the step of median length; None if no steps are marked."""
+        """The number of the step of median length; None if no steps are marked."""
         lengths = sorted((self.of_step(step).seconds, step) for step in self.steps)
         return lengths[(len(lengths) - 1) // 2][1] if lengths else None
 
@@ -670,7 +687,10 @@ def profile_of(data: Mapping[str, Any], path: Path) -> Profile:
 def _calls(
     events: Events, ours: Sequence[Event], job: ProfiledJob, origin: float
 ) -> tuple[list[ProfiledCall], int]:
-    """Return the calls of the kernels `ours`, and the number of kernels without description."""
+    """The calls that the kernels `ours` carry out, and the number of kernels without description.
+
+    `origin` is the time of the first kernel in microseconds.
+    """
     calls_of_launch: dict[object, list[ProfiledCall]] = {}
     unsized = 0
     described = list(events.calls_of_kernels(ours))
@@ -707,8 +727,8 @@ def _calls(
 
 
 def _merged_calls(calls: Sequence[CallDescription]) -> list[CallDescription]:
-    """Merge the collectives of one kernel with equal ranks and type into one; likewise sends and
-    receives.
+    """The calls with those of one kernel merged: collectives with equal ranks and data type to one
+    call, and sends and receives likewise.
     """
     merged: dict[object, CallDescription] = {}
     for call in calls:
@@ -721,7 +741,7 @@ def _merged_calls(calls: Sequence[CallDescription]) -> list[CallDescription]:
 
 
 def _with_rank(job: ProfiledJob, ours: Sequence[Event]) -> ProfiledJob:
-    """The job with the rank that kernels state, if the header lacks it."""
+    """The job with the rank that its kernels name, if the header lacks it."""
     if job.rank is not None:
         return job
     for event in ours:
@@ -733,7 +753,7 @@ def _with_rank(job: ProfiledJob, ours: Sequence[Event]) -> ProfiledJob:
 
 
 def _of_one_device(events: list[Event], rank: int | None) -> list[Event]:
-    """The events of the GPU of this rank, if the trace has several GPUs."""
+    """The events of this rank's GPU, if the trace has several GPUs."""
     devices = {repr(event.get("pid")) for event in events}
     if len(devices) < 2:
         return events
@@ -753,26 +773,27 @@ def _seconds_of(event: Event, origin: float) -> tuple[float, float]:
 
 
 def _gpu(data: Mapping[str, Any]) -> str:
-    """The name of the GPU."""
+    """The name of the GPU in a trace."""
     devices = data.get("deviceProperties")
     first = devices[0] if isinstance(devices, list) and devices else {}
     return str(first.get("name", "")) if isinstance(first, dict) else ""
 
 
 def _nccl(data: Mapping[str, Any]) -> str:
-    """The version of NCCL."""
+    """The version of NCCL in a trace."""
     info = data.get("distributedInfo")
     return str(info.get("nccl_version", "")) if isinstance(info, dict) else ""
 
 
 class StepNotRecorded(InputError):
-    """The user wants a step that the trace does not have."""
+    """The error for a step that the user asks for and the trace does not have."""
 
 
 def step_of(profile: Profile, wanted_step: int | None) -> tuple[Profile, tuple[str, ...]]:
-    """Return one step of a profile, and notes on what was chosen and left out.
+    """One step of a profile, and notes on what was chosen and left out.
 
-    It is the wanted step, or the one of median length; the complete profile if no steps are marked.
+    It is `wanted_step`, or by default the step of median length; the complete profile if no steps
+    are marked.
     """
     if wanted_step is not None and wanted_step not in profile.steps:
         has = _numbers(profile.steps) if profile.steps else "none that the profiler marked"
@@ -792,7 +813,7 @@ def step_of(profile: Profile, wanted_step: int | None) -> tuple[Profile, tuple[s
 
 
 def _numbers(steps: tuple[int, ...]) -> str:
-    """Numbers of steps as text."""
+    """Numbers of steps as text for a message."""
     if len(steps) > 2 and steps == tuple(range(steps[0], steps[-1] + 1)):
         return f"{steps[0]} to {steps[-1]}"
     return ", ".join(map(str, steps))
@@ -810,7 +831,7 @@ IDLE = 1e-6  # a gap of this many seconds between kernels means that the GPU wai
 
 
 def tape_of(profile: Profile) -> Tape:
-    """Return a tape on which every rank does what the profiled rank did."""
+    """A tape on which every rank does the same as the profiled rank."""
     work = _Replaying(profile)
     calls = [(call.begin, partial(work.call, n)) for n, call in enumerate(profile.calls)]
     blocks = [(begin, partial(work.kernels, begin, end)) for begin, end in _blocks(profile)]
@@ -820,10 +841,10 @@ def tape_of(profile: Profile) -> Tape:
 
 
 class _Replaying:
-    """The tape while it is written, and the state at the current moment of the profile.
+    """Writes the tape of a profile, moment by moment.
 
-    `busy_until` is when the last kernel ended, `running_calls` the calls that have not been waited
-    for.
+    `busy_until` is when the last kernel ended, in seconds; `running_calls` are the calls that have
+    not been waited for.
     """
 
     def __init__(self, profile: Profile) -> None:
@@ -838,14 +859,14 @@ class _Replaying:
         self.busy_until = min(first, default=0.0)
 
     def kernels(self, begin: float, end: float) -> None:
-        """Add a block of kernels after the calls that it waited for."""
+        """Add a block of kernels to the tape, after the calls that it waits for."""
         awaited, gap = self._idle(begin)
         self._compute("kernels", gap + end - begin, awaited)
         self.busy_until = end
 
     def call(self, number: int) -> None:
-        """Add a call, which starts when the kernels before it are done and the host has issued
-        it.
+        """Add a call to the tape; it starts when the kernels before it are done and the host has
+        issued it.
         """
         call = self.profile.calls[number]
         awaited, gap = self._idle(call.begin)
@@ -855,14 +876,14 @@ class _Replaying:
         self.running_calls[number] = _write_call(self.tape, call, self.groups, self.last_kernel)
 
     def _compute(self, name: str, seconds: float, awaited: Deps) -> None:
-        """Add compute time to all ranks."""
+        """Add `seconds` of computing on all ranks, after the calls `awaited`."""
         self.last_kernel = (
             self.tape.compute(name, self.everyone, seconds, (*self.last_kernel, *awaited)),
         )
 
     def _idle(self, begin: float) -> tuple[Deps, float]:
-        """Return the calls that ended in the idle time before a moment, and the idle time after
-        them.
+        """The calls that ended in the idle time before the moment `begin`, and the idle seconds
+        after them.
         """
         calls = self.profile.calls
         self.running_calls = {
@@ -875,7 +896,7 @@ class _Replaying:
 
 
 def _group_key(call: ProfiledCall) -> Key:
-    """Return whether a call is a send or receive, and the ranks of its communicator.
+    """(whether a call is a send or receive, the ranks of its communicator).
 
     `groups_of` derives from this key the groups in which all ranks make the same call.
     """
@@ -901,7 +922,7 @@ def _write_call(tape: Tape, call: ProfiledCall, groups: dict[Key, Ranks], after:
 
 
 def _blocks(profile: Profile) -> list[tuple[float, float]]:
-    """The times of kernels without a pause, cut where a call of NCCL begins."""
+    """The spans in which kernels ran without a pause, divided where a call of NCCL begins."""
     cuts = sorted(call.begin for call in profile.calls)
     blocks = []
     for begin, end in profile.busy(IDLE):
@@ -911,7 +932,7 @@ def _blocks(profile: Profile) -> list[tuple[float, float]]:
 
 
 def groups_of(key: Key, world: int) -> Ranks:
-    """Return the groups of ranks in which a call runs at the same time, one per row.
+    """The groups of ranks that make a call at the same time, one line for each group.
 
     A profile shows one rank; all others are assumed to make the same call in groups of the same
     shape. A send runs between all pairs of ranks at the same distance. If the ranks of a group have
@@ -924,8 +945,10 @@ def groups_of(key: Key, world: int) -> Ranks:
 
 
 def tiled(ranks: tuple[int, ...], world: int) -> Ranks:
-    """Return the group of one rank and its copies at all offsets, which together cover all
-    ranks.
+    """The group of one rank and its copies at all offsets, which together cover all ranks, one line
+    for each group.
+
+    If the ranks have no constant stride, or copies do not cover all ranks, only the group itself.
     """
     group = np.array(sorted(ranks), np.int32)
     if len(np.unique(group)) < len(group) or group.max() >= world:

@@ -34,16 +34,16 @@ Times = dict[str, tuple[float, float]]
 def layer_times(
     path: Path, names: Sequence[str], blocks: Sequence[str], blocks_per_rank: int
 ) -> Times:
-    """Return the seconds forward and backward of one execution of each layer, by name.
+    """By layer, the seconds (forward, backward) of one execution.
 
     Args:
         path: the profile.
         names: all layers of the model.
         blocks: those of `names` that are blocks of a transformer.
-        blocks_per_rank: blocks that one rank runs.
+        blocks_per_rank: number of blocks that one rank runs.
     """
     data = kineto.read_json(path)
-    trace = _Found(data["traceEvents"])
+    trace = _ProfiledOperators(data["traceEvents"])
     spans = trace.annotated(names) or trace.modules(path, blocks, blocks_per_rank)
     times = trace.times(spans, ends=bool(blocks))
     if not any(sum(pair) for pair in times.values()):
@@ -51,18 +51,18 @@ def layer_times(
             f"{path}: no kernel could be assigned to a layer",
             hint="profile CPU and CUDA together, with with_modules or with_stack, without graphs",
         )
-    # Blocks on other ranks take the mean time of the blocks on this rank.
+    # Blocks that run on other ranks get the mean time of the blocks on this rank.
     here = [times[name] for name in blocks if name in times]
     if not here:
         return times
-    ahead, back = (sum(pair[way] for pair in here) / len(here) for way in (0, 1))
+    ahead, back = (sum(pair[direction] for pair in here) / len(here) for direction in (0, 1))
     return {**dict.fromkeys(blocks, (ahead, back)), **times}
 
 
-class _Found:
-    """The operators and annotated spans of a profile, in order of the file.
+class _ProfiledOperators:
+    """The operators and annotated spans of a profile, in the order of the file.
 
-    `forward_thread` holds, by place in `backward_operators`, autograd's number of the thread that
+    `forward_thread` has, by position in `backward_operators`, autograd's number of the thread that
     ran the forward operator.
     """
 
@@ -77,7 +77,7 @@ class _Found:
                 self._add(event)
 
     def _add(self, event: Event) -> None:
-        """Sort one event into the lists."""
+        """Add an event to the list of its kind."""
         kind = str(event.get("cat", ""))
         name = str(event.get("name", ""))
         begin = float(event["ts"])
@@ -107,10 +107,10 @@ class _Found:
     def modules(
         self, path: Path, blocks: Sequence[str], blocks_per_rank: int
     ) -> list[ThreadInterval]:
-        """Return the spans of the modules that are the blocks, named after them.
+        """The spans of those modules that are the blocks, with the names of the blocks.
 
-        Blocks are the modules of a class with the right number of modules; of nested classes, the
-        outermost.
+        Blocks are the modules of a class with the right number of modules; if such classes are
+        nested, of the outermost one.
         """
         kinds: dict[str, dict[int, list[ThreadInterval]]] = defaultdict(lambda: defaultdict(list))
         for interval in self.spans:
@@ -148,8 +148,8 @@ class _Found:
         ]
 
     def times(self, spans: Sequence[ThreadInterval], *, ends: bool) -> Times:
-        """Return the seconds of one execution of every layer; with `ends`, of embedding and head,
-        too.
+        """By layer, the seconds of one execution, (forward, backward); with `ends`, of embedding
+        and head as well.
         """
         spans = self._in_steps(spans)
         within = dict(
@@ -162,8 +162,8 @@ class _Found:
         runs = Counter(interval.name for interval in first)
         passes = max(runs.values(), default=1)
         spent: dict[tuple[str, int], float] = defaultdict(float)
-        for layer, way, seconds in layers.kernels():
-            spent[layer, way] += seconds
+        for layer, direction, seconds in layers.kernels():
+            spent[layer, direction] += seconds
         return {
             layer: (spent[layer, 0] / times, spent[layer, 1] / times)
             for layer in dict.fromkeys(layer for layer, _ in spent)
@@ -171,7 +171,7 @@ class _Found:
         }
 
     def _in_steps(self, spans: Sequence[ThreadInterval]) -> list[ThreadInterval]:
-        """The spans that lie within steps of the profiler; all, if it marked none."""
+        """The spans that lie within steps of the profiler; all spans if it marked no steps."""
         steps = list(self.events.steps.values())
         if not steps:
             return list(spans)
@@ -187,14 +187,14 @@ class _Layers:
 
     Args:
         trace: operators of the profile.
-        spans: spans of layers, forward and (recomputation) backward.
-        first: those of `spans` that are forward.
-        ends: whether kernels around the blocks belong to embedding and head.
+        spans: spans of layers: forward passes, and recomputation during the backward pass.
+        first: those of `spans` that are forward passes.
+        ends: whether kernels before and after the blocks belong to embedding and head.
     """
 
     def __init__(
         self,
-        trace: _Found,
+        trace: _ProfiledOperators,
         spans: Sequence[ThreadInterval],
         first: Sequence[ThreadInterval],
         *,
@@ -206,7 +206,7 @@ class _Layers:
         self.first = sorted(first, key=lambda interval: interval.begin)
         self.begins = [interval.begin for interval in self.first]
         self.backward = sorted(interval.begin for interval in trace.backward_operators)
-        self.of_number = self._numbers()
+        self.of_number = self._layers_of_backward()
 
     def kernels(self) -> list[tuple[str, int, float]]:
         """Return (layer, 0 for forward or 1 for backward, seconds) of every kernel of a layer."""
@@ -226,12 +226,12 @@ class _Layers:
             elif span and not back:
                 layer = span[-1].name
             elif ahead and not back:
-                layer = self._around(ahead[0])
+                layer = self._embedding_or_head(ahead[0])
             if layer:
                 layer_kernels.append((layer, direction, float(kernel["dur"]) * 1e-6))
         return layer_kernels
 
-    def _around(self, operator: ThreadInterval) -> str:
+    def _embedding_or_head(self, operator: ThreadInterval) -> str:
         """Return "embedding" or "head" for an operator outside of all blocks; "" for neither."""
         if not self.ends or not self.first:
             return ""
@@ -247,12 +247,13 @@ class _Layers:
             return AFTER
         return BEFORE if place < len(self.first) else ""
 
-    def _numbers(self) -> dict[ThreadInterval, str]:
-        """Return the layer of each operator of backward: that of the forward operator with its
-        number.
+    def _layers_of_backward(self) -> dict[ThreadInterval, str]:
+        """By operator of the backward pass, the layer of the forward operator with the same
+        sequence number.
 
-        Numbers are counted by thread. Operators without a gradient show the number of the next one
-        with a gradient; that one is therefore the last to begin among operators of a number.
+        Numbers are counted for each thread. An operator without a gradient shows the number of the
+        next operator with a gradient; so of the operators with one number, the last to begin is the
+        one with the gradient.
         """
         forward = self.trace.forward_operators
         backward = self.trace.backward_operators
@@ -263,7 +264,7 @@ class _Layers:
             holding(self.spans, [(operator.begin, operator.thread) for operator in forward])
         )
         layer = {
-            operator: inside[place][-1].name if inside[place] else self._around(operator)
+            operator: inside[place][-1].name if inside[place] else self._embedding_or_head(operator)
             for place, operator in enumerate(forward)
         }
         threads = self._threads({operator.thread for operator in forward}, by_number)
@@ -280,7 +281,7 @@ class _Layers:
     def _threads(
         self, threads: set[object], by_number: Mapping[tuple[object, int], Sequence[ThreadInterval]]
     ) -> dict[int, object]:
-        """The thread behind each number that autograd gives to threads: that with the same
+        """By autograd's number of a thread, the thread of the profile that ran the same
         operators.
         """
         votes: dict[int, Counter[object]] = defaultdict(Counter)
