@@ -3,6 +3,7 @@
 import re
 import shlex
 import shutil
+from math import isfinite
 from pathlib import Path
 
 import pytest
@@ -142,4 +143,7 @@ def test_the_page_on_topologies_names_every_fabric_and_transport() -> None:
         assert not one.latency or f"{one.latency * 1e6:.3g} µs a message" in row
         hop = f"{one.hop * 1e9:.3g} ns" if one.hop < 1e-6 else f"{one.hop * 1e6:.3g} µs"
         assert row.split("|")[2].strip().startswith(hop)
-        assert row.split("|")[-2].strip().startswith(one.routing)
+        usual_routing = row.split("|")[-2].strip()
+        assert usual_routing.startswith(one.routing_for(1e12))
+        if isfinite(one.adaptive_from):
+            assert usual_routing.endswith(f"{one.adaptive_from * 8e-9:.0f} Gb/s and more, static below")

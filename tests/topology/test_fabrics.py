@@ -370,3 +370,24 @@ def test_a_leaf_has_the_oversubscription_that_is_asked_for_or_says_so(kind, each
         assert f"which is {built:.3g}:1" in made.note
     else:
         assert built == pytest.approx(asked)
+
+
+@pytest.mark.parametrize(
+    ("nic", "more", "usual"),
+    [
+        ("100Gbps", "", "static"),
+        ("200Gbps", "", "spray"),
+        ("400Gbps", "", "spray"),
+        ("400Gbps", ", transport: roce", "ecmp"),
+        ("400Gbps", ", delivery: in-order", "static"),  # sprayed packets would overtake others
+        ("400Gbps", ", routing: static", "static"),
+    ],
+)
+def test_infiniband_of_hdr_and_later_sprays_packets_by_default(nic, more, usual):
+    fabric = f"{{kind: leaf-spine, nic: {nic}{more}}}"
+    assert cluster(hosts(8, fabric, "dgx-h100")).routing == usual
+
+
+def test_tori_and_rings_keep_static_paths_by_default():
+    for kind in ("{kind: ring}", "{kind: torus, dims: [2, 4]}"):
+        assert cluster(hosts(8, kind, "dgx-h100")).routing == "static"
