@@ -146,4 +146,6 @@ def test_the_page_on_topologies_names_every_fabric_and_transport() -> None:
         usual_routing = row.split("|")[-2].strip()
         assert usual_routing.startswith(one.routing_for(1e12))
         if isfinite(one.adaptive_from):
-            assert usual_routing.endswith(f"{one.adaptive_from * 8e-9:.0f} Gb/s and more, static below")
+            assert usual_routing.endswith(
+                f"{one.adaptive_from * 8e-9:.0f} Gb/s and more, static below"
+            )
