@@ -1,0 +1,71 @@
+"""python -m tests.bench.nic_rates: how much of their NICs' line rate rings reached, by nodes.
+
+For each healthy run between hosts whose collective was measured at 512 MiB and more, the largest
+size gives the bytes that one NIC sends a second if a ring enters and leaves each host by its NICs:
+the bus bandwidth divided by the NICs of a host. Sends to all cross the network with the fraction of
+data for other hosts. Runs of trees are left out, because their NICs carry other amounts.
+"""
+
+import csv
+from pathlib import Path
+
+from netsim.measured.index import IndexEntry, read_index
+
+INDEX = Path("scenarios/measured/index.yaml")
+LEAST_SIZE = 512 * 2**20
+RINGS = ("all_gather", "reduce_scatter")
+
+
+def largest_time_us(entry: IndexEntry) -> tuple[int, float]:
+    """The largest size of a run in bytes, and its time in microseconds."""
+    path = INDEX.parent / entry.text("file")
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["oop_time_us"]]
+    row = max(rows, key=lambda row: int(row["size_bytes"]))
+    return int(row["size_bytes"]), float(row["oop_time_us"])
+
+
+def nic_rate(entry: IndexEntry, size: int, time_us: float) -> float:
+    """The bytes that one NIC sends a second during a ring, or sends to all."""
+    shape = entry.values["topology"]
+    nodes = shape["nodes"]
+    gpus = shape["gpus_per_node"]
+    ranks = nodes * gpus
+    algorithm_rate = size / time_us * 1e6
+    if entry.text("collective") == "alltoall":
+        sent_by_host = gpus * algorithm_rate * (ranks - gpus) / ranks
+    else:
+        passes = 2 if entry.text("collective") == "all_reduce" else 1
+        sent_by_host = passes * algorithm_rate * (ranks - 1) / ranks
+    return float(sent_by_host / shape["nics_per_node"])
+
+
+def is_counted(entry: IndexEntry) -> bool:
+    """Whether the NICs of a run carry what `nic_rate` assumes."""
+    shape = entry.values["topology"]
+    if shape.get("nodes", 1) < 2 or not entry.healthy or not shape.get("nics_per_node"):
+        return False
+    collective = entry.text("collective")
+    is_ring = collective in RINGS or entry.id.endswith("_ring") or shape["gpus_per_node"] == 1
+    return collective == "alltoall" or (collective != "sendrecv" and is_ring)
+
+
+def main() -> None:
+    """Print one line for each run, in the order of the number of nodes."""
+    print(f"{'run':<40}{'nodes':>6}{'NICs':>6}{'size':>9}{'GB/s':>8}{'of line rate':>14}")
+    entries = [entry for entry in read_index(INDEX) if is_counted(entry)]
+    for entry in sorted(entries, key=lambda entry: entry.values["topology"]["nodes"]):
+        size, time_us = largest_time_us(entry)
+        if size < LEAST_SIZE * 0.99:
+            continue
+        shape = entry.values["topology"]
+        rate = nic_rate(entry, size, time_us)
+        fraction = rate / (shape["nic_gbps"] / 8 * 1e9)
+        print(
+            f"{entry.id:<40}{shape['nodes']:>6}{shape['nics_per_node']:>6}"
+            f"{size / 2**30:>6.3g}GiB{rate * 1e-9:>8.1f}{fraction:>13.0%}"
+        )
+
+
+if __name__ == "__main__":
+    main()
