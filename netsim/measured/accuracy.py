@@ -5,11 +5,10 @@ The same index gives the same points, whatever the number of processes.
 """
 
 import csv
-import fcntl
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, astuple, field, replace
 from functools import lru_cache
 from itertools import combinations
@@ -31,6 +30,7 @@ from netsim.base.processes import Processes
 from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at, worked
 from netsim.base.values import dataclass, grouped
 from netsim.measured import estimate
+from netsim.measured.accuracy_records import AccuracyRecords, point_from
 from netsim.measured.compare import (
     ALL,
     ComparedPoint,
@@ -58,8 +58,6 @@ from netsim.measured.training import (
     run_steps,
 )
 from netsim.results import row as result_rows
-from netsim.results.folder import append, few_of
-from netsim.results.sealed import damaged, sealed, unsealed
 
 CLASS = ("machine", "transport", "collective", "band")
 LARGE = 32  # a run of at least this many ranks is simulated in four parts, each with some sizes
@@ -116,7 +114,7 @@ def run_index(
     *,
     memory: int = 0,
     tell: Tell = silent,
-    journal: "Journal | None" = None,
+    records: AccuracyRecords | None = None,
     figures: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
 ) -> Accuracy:
     """Simulate all runs, or those that are finished when the user presses Ctrl-C.
@@ -127,7 +125,7 @@ def run_index(
         done: called with the number of finished parts and the number of all parts.
         memory: bytes that the workers may use together; 0 is no limit.
         tell: called with a message for each worker that died.
-        journal: answers that are not simulated again; new ones are added to it.
+        records: answers that are not simulated again; new ones are added to them.
         figures: by run, values of calibration that replace the usual ones.
     """
     parts: list[RunPart] = []
@@ -137,7 +135,8 @@ def run_index(
             parts += _parts(entry, figures.get(entry.id, {}))
         except NetsimError as error:
             failed.append(Failed(entry.id, str(error)))
-    records = journal or Journal()
+    if records is None:
+        records = AccuracyRecords()
     answers = {
         number: records.answers[key]
         for number, part in enumerate(parts)
@@ -294,117 +293,6 @@ def _digest_of_files() -> bytes:
     return digest(tuple(file.read_bytes() for file in (constant_table.FILE, *machines)))
 
 
-class Journal:
-    """The answers of earlier runs, and the file to which this run appends its own.
-
-    Without a path nothing is written. `answers` are those of parts, `shown` the log ratios that
-    runs show for constants, `steps` the figures of training steps, all by `key_of`."""
-
-    def __init__(self, path: Path | None = None) -> None:
-        self.path = path
-        self.answers: dict[str, PartAnswer] = {}
-        self.shown: dict[str, Floats] = {}
-        self.steps: dict[str, StepFigures] = {}
-        self.damaged: list[str] = []
-        self.file: int | None = None
-
-    def keep(self, key: str, **values: Any) -> None:
-        """Append an `answer`, a `shown` array or a training `step` to the file at once."""
-        if self.file is None:
-            return
-        try:
-            append(self.file, sealed({"part": key, **values}).encode())
-        except OSError as error:
-            hint = "make room, then --resume continues with what is finished"
-            message = f"{self.path}: cannot be written: {error.strerror}"
-            raise InputError(message, hint=hint) from None
-
-    def finish(self) -> None:
-        """Delete the file: everything is simulated, so there is nothing to resume."""
-        if self.path is not None and self.file is not None:
-            self.path.unlink(missing_ok=True)
-
-    def read(self) -> None:
-        """Read the answers from the file, without damaged lines and a last line that was cut off.
-
-        Complete lines that are damaged are listed in `damaged`."""
-        assert self.path is not None
-        for number, line in enumerate(self.path.read_bytes().splitlines(keepends=True), 1):
-            try:
-                self._read_line(line)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                if line.endswith(b"\n"):
-                    why = error if type(error) is ValueError else ValueError("not of a journal")
-                    self.damaged.append(damaged(self.path, number, why))
-
-    def _read_line(self, line: bytes) -> None:
-        """Read the answer of one line."""
-        values = unsealed(line)
-        key = str(values["part"])
-        if "step" in values:
-            self.steps[key] = _step_figures(values["step"])
-        elif "shown" in values:
-            self.shown[key] = np.array(values["shown"], dtype=float)
-        else:
-            answer_values = values["answer"]
-            points = tuple(map(_point_from, answer_values["points"]))
-            failed = tuple(Failed(**failure) for failure in answer_values["failed"])
-            notes = tuple(map(str, answer_values["notes"]))
-            self.answers[key] = PartAnswer(str(answer_values["run"]), points, failed, notes)
-
-
-# The seconds and the MFU of a training step, twice: with the constants of the table and with
-# changed ones. A text is the reason why the step could not be simulated.
-StepFigures = str | tuple[tuple[float, float], tuple[float, float]]
-
-
-def _step_figures(values: Any) -> StepFigures:
-    """The figures of a training step from their values in a line of the journal."""
-    if isinstance(values, str):
-        return values
-    usual, changed = ((float(seconds), float(mfu)) for seconds, mfu in values)
-    return usual, changed
-
-
-@contextmanager
-def journal_of(index: Path, *, resume: bool, tell: Tell) -> Iterator[Journal]:
-    """Open the journal of an index in the folder `reports`, locked for this process.
-
-    If the file cannot be opened or locked, the journal keeps nothing, or an error is raised when
-    the user asked to resume.
-    """
-    name = index.absolute().parent.name if index.stem == "index" else index.stem
-    journal = Journal(Path("reports") / f"accuracy-{name}.jsonl")
-    path = journal.path
-    assert path is not None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("ab")
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if resume:
-            message = f"{path}: cannot be used: {error.strerror}"
-            raise InputError(message, hint="leave --resume away") from None
-        yield Journal()
-        return
-    with file:
-        if resume:
-            journal.read()
-            for text in few_of([f"{damage}; it is computed again" for damage in journal.damaged]):
-                tell(text)
-            if journal.steps:
-                tell(f"{len(journal.steps)} steps are known from {path}")
-            else:
-                tell(f"{len(journal.answers)} parts of runs are known from {path}")
-            if not path.read_bytes().endswith(b"\n"):
-                file.write(b"\n")  # ends a line that was cut off
-                file.flush()
-        else:
-            file.truncate(0)
-        journal.file = file.fileno()
-        yield journal
-
-
 def _parts(entry: IndexEntry, figures: Mapping[str, float]) -> list[RunPart]:
     """The parts of a run: four for a run of many ranks, so that several processes can share it."""
     rows = entry.rows()
@@ -419,7 +307,7 @@ def leave_out(
     corpus: Sequence[IndexEntry],
     jobs: int | None,
     done: Callable[[int, int], None] | None,
-    journal: "Journal | None",
+    records: AccuracyRecords | None,
     off: Sequence[Without],
 ) -> Accuracy:
     """The result with each run also simulated as if its own system had never been measured.
@@ -431,7 +319,7 @@ def leave_out(
     constants_off = {switched.constant for switched in off}
     estimates = [
         estimated
-        for estimated in _estimates_without(systems, corpus, jobs, journal)
+        for estimated in _estimates_without(systems, corpus, jobs, records)
         if estimated.constant not in constants_off
     ]
     figures_by_run = {}
@@ -441,7 +329,7 @@ def leave_out(
             figures_by_run[entry.id] = figures_without(entry, [*of_system, *off])
     runs = [entry for entry in entries if figures_by_run.get(entry.id)]
     if runs:
-        changed = run_index(runs, jobs, done, journal=journal, figures=figures_by_run)
+        changed = run_index(runs, jobs, done, records=records, figures=figures_by_run)
     else:
         changed = Accuracy(())
     changed_runs = {point.run for point in changed.points}
@@ -462,7 +350,7 @@ def steps_left_out(
     corpus: Sequence[IndexEntry],
     jobs: int | None,
     done: Callable[[int, int], None] | None,
-    journal: "Journal | None" = None,
+    records: AccuracyRecords | None = None,
 ) -> ComparedSteps:
     """Training steps, simulated twice: with the table's constants, and with those that were
     estimated without the steps of the same group of publications."""
@@ -487,7 +375,7 @@ def steps_left_out(
         if changed_values:
             values[run] = changed_values
     words = tuple(map(_words_for_estimate, estimates))
-    return replace(journaled_steps(entries, jobs, done, journal, values), without=words)
+    return replace(journaled_steps(entries, jobs, done, records, values), without=words)
 
 
 def _value_of(estimated: Without) -> float:
@@ -507,19 +395,19 @@ def journaled_steps(
     entries: Sequence[IndexEntry],
     jobs: int | None,
     done: Callable[[int, int], None] | None,
-    journal: "Journal | None" = None,
+    records: AccuracyRecords | None = None,
     values: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
 ) -> ComparedSteps:
-    """Training steps, simulated unless the journal has them; each finished step is added to it.
+    """Training steps, simulated unless the records have them; each finished step is added.
 
     `values` are changed values of constants by step: such a step has two answers, one with the
     table's constants and one with the changed ones."""
-    if journal is None:
+    if records is None:
         return run_steps(entries, jobs, done, values)
     keys = {entry.id: _key_of_step(entry, values.get(entry.id, {})) for entry in entries}
     known_answers: dict[str, StepAnswer] = {}
     for entry in entries:
-        figures = journal.steps.get(keys[entry.id])
+        figures = records.steps.get(keys[entry.id])
         if isinstance(figures, str):
             known_answers[entry.id] = figures
         elif figures is not None:
@@ -529,10 +417,10 @@ def journaled_steps(
 
     def keep(entry: IndexEntry, answer: StepAnswer) -> None:
         if isinstance(answer, str):
-            journal.keep(keys[entry.id], step=answer)
+            records.keep(keys[entry.id], step=answer)
         else:
             figures = [(compared.simulated, compared.mfu) for compared in answer]
-            journal.keep(keys[entry.id], step=figures)
+            records.keep(keys[entry.id], step=figures)
 
     return run_steps(entries, jobs, done, values, known_answers=known_answers, keep=keep)
 
@@ -571,7 +459,7 @@ def _estimates_without(
     systems: Collection[str],
     corpus: Sequence[IndexEntry],
     jobs: int | None,
-    journal: "Journal | None" = None,
+    records: AccuracyRecords | None = None,
 ) -> list[Without]:
     """For each system, the constants that were fitted to it, estimated without its runs."""
     system_of_run = {entry.id: entry.system for entry in corpus}
@@ -581,7 +469,7 @@ def _estimates_without(
         if constant.fitted
         and any(system_of_run.get(run) in systems for run in constant.fitted.runs)
     ]
-    shown = _what_runs_show(constants, corpus, jobs, journal)
+    shown = _what_runs_show(constants, corpus, jobs, records)
     estimates = list[Without]()
     for system in sorted(systems):
         estimates += estimate.without(system, constants, corpus, shown)
@@ -592,7 +480,7 @@ def _what_runs_show(
     constants: Sequence[Constant],
     corpus: Sequence[IndexEntry],
     jobs: int | None,
-    journal: "Journal | None",
+    records: AccuracyRecords | None,
 ) -> Mapping[str, dict[str, Floats]]:
     """By constant and run, what the constant's estimator reads from the run.
 
@@ -604,11 +492,11 @@ def _what_runs_show(
     }
     keys = dict[tuple[str, str], str]()
     shown = dict[tuple[str, str], Floats]()
-    if journal is not None:
+    if records is not None:
         for ids, (constant, run) in pairs.items():
             keys[ids] = key_of(RunPart(run, run.rows()), constant)
-            if keys[ids] in journal.shown:
-                shown[ids] = journal.shown[keys[ids]]
+            if keys[ids] in records.shown:
+                shown[ids] = records.shown[keys[ids]]
     most_ranks_first = sorted(set(pairs) - set(shown), key=lambda ids: -pairs[ids][1].ranks)
     workers = Processes(jobs or os.cpu_count() or 1, _shown)
     tasks = ((pairs[ids], " of ".join(ids), 0, 1) for ids in most_ranks_first)
@@ -618,9 +506,9 @@ def _what_runs_show(
                 raise values
             ids = (constant.id, run.id)
             shown[ids] = values
-            if journal is not None:
-                journal.shown[keys[ids]] = values
-                journal.keep(keys[ids], shown=values.tolist())
+            if records is not None:
+                records.shown[keys[ids]] = values
+                records.keep(keys[ids], shown=values.tolist())
     by_constant: dict[str, dict[str, Floats]] = {constant.id: {} for constant in constants}
     for (constant_id, run_id), values in shown.items():
         by_constant[constant_id][run_id] = values
@@ -783,42 +671,12 @@ def _words_for_intervals(points: Sequence[ComparedPoint], forecast: _Forecast) -
     return f"{within} of {len(with_interval)} healthy points lie within their intervals of 80 %"
 
 
-def _point_from(values: Mapping[str, Any]) -> ComparedPoint:
-    """A point from its values in JSON.
-
-    Raises:
-        ValueError: a value has another type than its field, or is not a finite number above 0.
-    """
-    point = ComparedPoint(**values)
-    for name, value in asdict(point).items():
-        kind = type(getattr(POINT, name))
-        is_number = kind in (int, float) and type(value) in (int, float) and 0 < value < inf
-        is_text = kind in (str, bool) and type(value) is kind
-        if not is_number and not is_text:
-            raise ValueError(f"{name}: {value!r}")
-    return point
-
-
-# A point whose values have the types of the fields.
-POINT = ComparedPoint(
-    run="",
-    machine="",
-    collective="",
-    size_bytes=1,
-    measured_us=1.0,
-    simulated_us=1.0,
-    algorithm="",
-    protocol="",
-    healthy=True,
-)
-
-
 def read_accuracy(path: Path) -> tuple[ComparedPoint, ...]:
     """The points in a file that `netsim accuracy --json` has written."""
     why = "expected an object with points, as written"
     try:
         return tuple(
-            _point_from(point) for point in json.loads(text_of(path, LARGEST_TABLE))["points"]
+            point_from(point) for point in json.loads(text_of(path, LARGEST_TABLE))["points"]
         )
     except (ValueError, RecursionError) as error:
         why = str(error)

@@ -31,8 +31,8 @@ from netsim.engines.engine import FEW
 from netsim.extent.decisions import listening, tell_listener
 from netsim.extent.engine_runs import Progress
 from netsim.results.folder import Folder, Key
+from netsim.results.journal import sealed, unsealed
 from netsim.results.row import Row, row_from
-from netsim.results.sealed import sealed, unsealed
 from netsim.scenario.cells import Cell, Invalid, cell_of, is_textbook, named
 from netsim.tasks.answer import AnyResolved, answer, memory_needed, resolve_any
 from netsim.tasks.row import untimed
