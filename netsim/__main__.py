@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from importlib import import_module
+from collections.abc import Callable
 
 INTERRUPTED = 130
 # What libraries do when they are imported, and what is of no use here: threads for products of
@@ -19,7 +19,7 @@ def main() -> int:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else a shell ignores it
         signal.signal(signal.SIGINT, _leave)
     try:
-        code: object = _command(lambda: import_module("netsim.base.files").listen())
+        code: object = _command(_listen)
     except SystemExit as ended:
         code = ended.code
     finally:  # the interpreter would end by the signal while it cleans up
@@ -32,7 +32,7 @@ def main() -> int:
     sys.exit(code)  # type: ignore[arg-type]
 
 
-def _command(*started: object) -> int:
+def _command(started: Callable[[], object]) -> int:
     for name, value in UNASKED.items():
         os.environ.setdefault(name, value)
     is_output_closed = sys.stdout is None
@@ -42,9 +42,16 @@ def _command(*started: object) -> int:
         setattr(sys, name, stream)
     os.environ["MPLBACKEND"] = "Agg"  # a notebook's own, which its cells hand on, may not be here
     gc.disable()  # what is imported stays; looking through it takes a tenth of a small run
-    closed = {"is_output_closed": True} if is_output_closed else {}
-    code: int = import_module("netsim.cli").main(None, *started, **closed)
-    return code
+    from netsim.cli import main as run_command
+
+    return run_command(None, started, is_output_closed=is_output_closed)
+
+
+def _listen() -> None:
+    """Let Ctrl-C end the command as it does while a command works."""
+    from netsim.base.files import listen
+
+    listen()
 
 
 def _watched() -> bool:

@@ -19,7 +19,7 @@ from netsim.collectives.collective import ROOTED, Collective, CollectiveError
 from netsim.collectives.writing import Ints, Lanes, edges, piece_count
 from netsim.schedule import schedule
 from netsim.schedule.schedule import COPY, IN, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Schedule
-from netsim.topology.graph import Floats, Sides, Topology, flow, scipy_part
+from netsim.topology.graph import Floats, Sides, Topology, flow
 
 # **** Links ****
 
@@ -448,21 +448,23 @@ def _best(links: TreeLinks, supply: Ints, cuts: Sequence[Sides]) -> Floats:
     Rates are relative to the fastest link; the last value is the rate of a root. The solution is a
     corner of the linear program: few connections are used.
     """
+    from scipy import optimize, sparse
+
     ways = len(links.src)
     src = np.array(links.src)
     dst = np.array(links.dst)
     draws = [(link, way, part) for way, over in enumerate(links.over) for link, part in over]
     link, way, part = (np.array(column) for column in zip(*draws, strict=True))
-    sparse = scipy_part("sparse")
     rate = np.array(links.rate) / _fastest(links)
     use = sparse.csr_array((part, (link, way)), shape=(len(rate), ways))
     over = np.array([np.where(cut[src] & ~cut[dst], -1.0, 0.0) for cut in cuts])
     wanted = np.array([[float(supply[cut].sum())] for cut in cuts])
-    table = sparse.bmat([[use, None], [over, wanted]], format="csr")
+    blocks: Any = [[use, None], [over, wanted]]
+    table: Any = sparse.bmat(blocks, format="csr")
     most = np.concatenate([rate, np.zeros(len(cuts))])
     gain = np.r_[np.zeros(ways), -1.0]
-    corner: Floats = scipy_part("optimize").linprog(gain, A_ub=table, b_ub=most).x
-    if not corner[-1] > 0:
+    corner = optimize.linprog(gain, A_ub=table, b_ub=most).x
+    if corner is None or not corner[-1] > 0:
         raise CollectiveError("algorithm", "not all ranks are joined by links")
     return corner
 
@@ -550,6 +552,8 @@ def _by_hosts(links: TreeLinks, supply: Ints) -> list[Group]:
     that the fastest connections join. The result is empty if not all ranks of a host are joined
     like that, or if cuts around ranks and hosts show that more is possible.
     """
+    from scipy.optimize import linprog
+
     roots = np.flatnonzero(supply).tolist()
     seconds = np.array([links.seconds(way) for way in range(len(links.src))])
     slowest = np.lexsort((np.array(links.latency), seconds))[::-1].tolist()
@@ -575,11 +579,9 @@ def _by_hosts(links: TreeLinks, supply: Ints) -> list[Group]:
     kinds = [[([root], 1, star(root, n)) for root in roots] for n in (1, 2, max(map(len, hosts)))]
     lasts = np.array([_seconds_per_byte(links, kind) for kind in kinds]).T
     table = np.c_[lasts / lasts.max(), -np.ones(len(lasts))]
-    mixed = (
-        scipy_part("optimize")
-        .linprog([0, 0, 0, 1], table, np.zeros(len(lasts)), [[1, 1, 1, 0]], [1])
-        .x[:3]
-    )
+    solution = linprog([0, 0, 0, 1], table, np.zeros(len(lasts)), [[1, 1, 1, 0]], [1])
+    assert solution.x is not None  # a mixture of one kind alone meets all conditions
+    mixed = solution.x[:3]
     widths = np.round(np.where(mixed < FEW, 0, mixed) * STARS).astype(int).tolist()
     trees = [
         (r, w, ways) for w, kind in zip(widths, kinds, strict=True) if w for r, _, ways in kind

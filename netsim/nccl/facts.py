@@ -5,7 +5,6 @@ The order decides ties between equal times, so these tuples are facts and not ju
 import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -132,7 +131,8 @@ def _value(entry: Any) -> Any:
 @cache
 def changes() -> tuple[tuple[Version, Mapping[str, Any]], ...]:
     """What each release changed, the oldest first."""
-    tomllib = import_module("tomllib")  # which a run of a textbook algorithm does without
+    import tomllib  # which a run of a textbook algorithm does without
+
     table = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     return tuple((parse_version(since), _value(changed)) for since, changed in table.items())
 

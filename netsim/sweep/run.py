@@ -12,7 +12,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,7 +24,7 @@ from netsim.base.errors import (
     Tell,
     silent,
 )
-from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at, late, memory_limit
+from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at, memory_limit
 from netsim.base.values import dataclass
 from netsim.engines.engine import FEW
 from netsim.extent.decisions import listening, tell_listener
@@ -88,8 +87,9 @@ def finished_row(folder: Folder, task: SizedCell) -> Row:
     )
     if not task.cell.scenario.measured:
         return named
-    beside: Row = late("netsim.measured.compare.overlaid")(named, task.cell)
-    return beside
+    from netsim.measured.compare import overlaid
+
+    return overlaid(named, task.cell)
 
 
 def invalid_row(point: Invalid, scenario: str) -> Row:
@@ -123,7 +123,9 @@ def cache_file() -> Path:
 
 def _sqlite() -> Any:
     """The module sqlite3, which is imported only if the cache is used."""
-    return import_module("sqlite3")
+    import sqlite3
+
+    return sqlite3
 
 
 class Cache:

@@ -3,7 +3,6 @@
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
-from importlib import import_module
 from math import inf
 from statistics import median
 from typing import Any
@@ -418,10 +417,11 @@ class _Sampler:
 def _optuna() -> Any:
     """The module optuna; without it, an error says how to install it."""
     try:
-        return import_module("optuna")
+        import optuna
     except ImportError:
         reason = f"to try some of many choices (--trials, or more than {EXHAUSTIVE}) needs optuna"
         raise InputError(reason, hint="pip install 'netsim[optimize]'") from None
+    return optuna
 
 
 def best_of(trials: Sequence[Trial], objective: str) -> Trial | None:

@@ -6,7 +6,7 @@ the sum on; the result comes down the same tree. Knows links and switches, but n
 import numpy as np
 
 from netsim.base.values import dataclass
-from netsim.topology.graph import NODE_KINDS, Floats, Ints, Topology, TopologyError, scipy_part
+from netsim.topology.graph import NODE_KINDS, Floats, Ints, Topology, TopologyError
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,8 @@ class SwitchReduction:
     """The reduction trees of a topology whose fabric has `sharp: true`."""
 
     def __init__(self, topology: Topology) -> None:
+        from scipy.sparse import csr_array
+
         self.topology = topology
         self._trees: dict[tuple[bytes, str, int], ReductionTree] = {}
         layout = topology.layout
@@ -42,9 +44,7 @@ class SwitchReduction:
         order = np.argsort(key, kind="stable")
         self._link, self._key = usable[order].astype(np.int32), key[order]
         shape = (len(self.switches),) * 2
-        steps = scipy_part("sparse").csr_array(
-            (np.ones(len(usable)), (tail[usable], head[usable])), shape=shape
-        )
+        steps = csr_array((np.ones(len(usable)), (tail[usable], head[usable])), shape=shape)
         self._joined = steps.multiply(steps.T).tocsr()  # what is alive in both directions
 
     def links(
@@ -127,7 +127,8 @@ class SwitchReduction:
     def _rooted(self, leaves: Ints, channel: int) -> tuple[int, Ints, int]:
         """The nearest switch above all leaves, what each switch has above it on the way there, and
         how often the roots have been gone through."""
-        dijkstra = scipy_part("sparse.csgraph").dijkstra
+        from scipy.sparse.csgraph import dijkstra
+
         hops = dijkstra(self._joined, indices=leaves, unweighted=True)
         farthest = hops.max(axis=0)
         total = hops.sum(axis=0)

@@ -6,7 +6,6 @@ in the plane; in depth they are left out.
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from importlib import import_module
 from itertools import product
 from math import cos, pi, prod, sin
 
@@ -185,8 +184,9 @@ def _rows(topology: Topology) -> list[tuple[str, list[str]]]:
 def _distances(topology: Topology) -> dict[Hashable, int]:
     """The number of links from each node to the nearest GPU or NIC, for nodes that are connected
     to one."""
+    import networkx as nx
+
     kinds = zip(topology.nodes, topology.node_kinds.tolist(), strict=True)
     ends = [node for node, kind in kinds if NODE_KINDS[kind] in ("gpu", "nic")]
-    search = import_module("networkx").multi_source_dijkstra_path_length
-    distances: dict[Hashable, int] = search(topology.graph, ends, weight=None)
-    return distances
+    distances = nx.multi_source_dijkstra_path_length(topology.graph, ends, weight=None)
+    return {node: int(distance) for node, distance in distances.items()}

@@ -30,7 +30,7 @@ REDUCING = "-reducing"  # suffix of the types of switches that add up data that 
 def package() -> Any:
     """Import InfraGraph's package."""
     try:
-        import infragraph  # noqa: PLC0415 - an extra, which takes half a second to import
+        import infragraph
     except ImportError:
         raise InputError(
             "InfraGraph files need the package infragraph", hint="pip install 'netsim[infragraph]'"
@@ -42,7 +42,7 @@ def graph_of(text: str, name: str) -> "nx.Graph[Any]":
     """Return the graph of a file as InfraGraph expands it, after a check of its size."""
     data = parse_source(text, name).data
     package()
-    from infragraph.infragraph_service import InfraGraphService  # noqa: PLC0415 - as above
+    from infragraph.infragraph_service import InfraGraphService
 
     if not data.get("instances"):  # a device alone, as `infragraph translate` writes it
         names = [item.get("name") for item in data.get("devices") or [] if isinstance(item, dict)]
