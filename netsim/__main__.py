@@ -5,12 +5,13 @@ import gc
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 INTERRUPTED = 130
-# What libraries do when they are imported, and what is of no use here: threads for products of
-# large matrices, which wait for work busily; a search for plugins through all installed packages.
+# Switches off what libraries do when they are imported and what is of no use here: threads for
+# products of large matrices, which wait for work busily; a search for plugins through all installed
+# packages. Saves 0.05 s of the 0.54 s of processor time of `expect dgx-h100 all_reduce --sizes 1M`.
 UNASKED = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "__all__"}
 
 
@@ -25,10 +26,8 @@ def main() -> int:
     finally:  # the interpreter would end by the signal while it cleans up
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-    # After Ctrl-C the interpreter must not clean up: that may give a signal its usual meaning back,
-    # and a second Ctrl-C would then end the process without its exit code.
-    if code == INTERRUPTED or not _watched():
-        _end(0 if code is None else code)
+    if code == INTERRUPTED:
+        _end_interrupted()
     sys.exit(code)  # type: ignore[arg-type]
 
 
@@ -41,7 +40,7 @@ def _command(started: Callable[[], object]) -> int:
         stream.reconfigure(errors="replace")  # what a terminal cannot show
         setattr(sys, name, stream)
     os.environ["MPLBACKEND"] = "Agg"  # a notebook's own, which its cells hand on, may not be here
-    gc.disable()  # what is imported stays; looking through it takes a tenth of a small run
+    gc.disable()  # netsim/cli/__init__.py enables it again when all is imported
     from netsim.cli import main as run_command
 
     return run_command(None, started, is_output_closed=is_output_closed)
@@ -54,26 +53,16 @@ def _listen() -> None:
     listen()
 
 
-def _watched() -> bool:
-    """Whether somebody waits for the interpreter's own end: threads, helpers, a profiler."""
-    others = threading.active_count() > 1 or "multiprocessing" in sys.modules
-    looking = getattr(sys, "monitoring", None)  # from Python 3.12 on
-    tools = looking and any(map(looking.get_tool, range(looking.OPTIMIZER_ID + 1)))
-    return bool(others or tools or sys.getprofile() or sys.gettrace() or sys.flags.inspect)
+def _end_interrupted() -> None:
+    """End with the exit code of an interrupt without the clean-up of the interpreter.
 
-
-def _end(code: object) -> None:
-    """End as the interpreter does, but for taking every object apart, which takes a tenth of a
-    small run. What cannot be written is left to it, to tell that and its exit code."""
+    That clean-up may give a signal its usual meaning back, and a second Ctrl-C would then end the
+    process by the signal."""
     atexit._run_exitfuncs()
-    try:
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
-                stream.flush()
-    except (OSError, ValueError):
-        return
-    if isinstance(code, int):
-        os._exit(code & 0xFF)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(INTERRUPTED)
 
 
 def _leave(*_: object) -> None:
