@@ -38,7 +38,8 @@ def process_use(
     """Processor seconds and most memory (MB) of a process that runs a command in a folder.
 
     Raises a CalledProcessError if it fails; what it prints is not shown. Byte code is written and
-    read, as where netsim is installed: without it, half the time of a small command is compiling."""
+    read, as where netsim is installed: half of the time of a small command would be compiling.
+    """
     variables = {**(os.environ if environment is None else environment)}
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
     process = subprocess.Popen(
