@@ -180,7 +180,7 @@ def _answers(
     parts: Sequence[RunPart], order: list[int], workers: Processes
 ) -> Iterator[tuple[int, PartAnswer | LostError]]:
     """Simulate parts in an order; yield the number of each with its answer, as they finish."""
-    if workers.count == 1:
+    if workers.worker_count == 1:
         for number in order:
             try:
                 yield number, answer(parts[number])

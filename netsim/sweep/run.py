@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from netsim.base.errors import (
     InputError,
@@ -26,6 +26,7 @@ from netsim.base.errors import (
 )
 from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at, memory_limit
 from netsim.base.values import dataclass
+from netsim.base.worker_pool import Job, WorkerPool
 from netsim.engines.engine import FEW
 from netsim.extent.decisions import listening, tell_listener
 from netsim.extent.engine_runs import Progress
@@ -36,9 +37,6 @@ from netsim.scenario.cells import Cell, Invalid, cell_of, is_textbook, named
 from netsim.tasks.answer import AnyResolved, answer, memory_needed, resolve_any
 from netsim.tasks.row import untimed
 from netsim.yamlio.read import Source
-
-if TYPE_CHECKING:
-    from netsim.base.processes import Processes
 
 MANY = 64  # for this many rows the compiled engine is worth its start-up, however small they are
 
@@ -263,11 +261,6 @@ def fulfil(order: Order) -> Iterator[SizeAnswer]:
     yield from answers(resolved, order.sizes, order.engine)
 
 
-def fulfilled(order: Order) -> list[SizeAnswer]:
-    """All answers of an order as a list."""
-    return list(fulfil(order))
-
-
 def misfit(size: int, error: NetsimError) -> SizeAnswer:
     """The answer for a cell that is contradictory, or that does not fit into the memory."""
     code = LostError.exit_code if isinstance(error, NoRoomError) else error.exit_code
@@ -357,43 +350,33 @@ class CellError(NetsimError):
 Fulfilled = Generator[tuple[Order, list[SizeAnswer]], None, None]
 
 
-class Workers(Protocol):
-    """Workers that fulfil orders, in any sequence."""
+class Workers:
+    """Workers that fulfil orders in any sequence: processes here, or those of a Dask cluster."""
 
-    def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
-        """Yield every order with its answers as they finish; an order may come several times."""
-        ...
-
-
-class Local:
-    """Worker processes on this machine (`base/processes.py`)."""
-
-    def __init__(self, processes: Processes, cells: Sequence[Cell]) -> None:
-        self.processes = processes
+    def __init__(self, pool: WorkerPool, cells: Sequence[Cell]) -> None:
+        self.pool = pool
         self.cells = {cell.id: cell for cell in cells}
 
     def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
-        """Yield every order with its answers. Orders that ended their worker twice have errors
-        as answers."""
-        jobs = (
-            (
-                order,
-                titled(order),
-                memory_needed(self.cells[order.cell], order.sizes),
-                len(order.sizes),
-            )
-            for order in _shared_out(orders, self.processes.count)
-        )
-        with closing(self.processes.results(jobs)) as results:
-            STAGE.others = self.processes.memory
+        """Yield every order with its answers as they finish; an order may come several times.
+
+        An order whose workers died has errors as answers."""
+        jobs = map(self._job, _shared_out(orders, self.pool.worker_count))
+        with closing(self.pool.results(jobs)) as results:
+            STAGE.others = self.pool.memory
             total = sum(len(order.sizes) for order in orders)
-            at(", ".join(self.processes.names()), 0, total)
+            at(", ".join(self.pool.names()), 0, total)
             for done, (order, answer) in enumerate(results, 1):
-                at(", ".join(self.processes.names()), done, total)
+                at(", ".join(self.pool.names()), done, total)
                 if isinstance(answer, LostError):
                     yield order, [misfit(size, answer) for size in order.sizes]
                 else:
                     yield order, [answer]
+
+    def _job(self, order: Order) -> Job:
+        """The job of an order, with its memory if the pool has a limit."""
+        memory = memory_needed(self.cells[order.cell], order.sizes) if self.pool.limit else 0
+        return Job(order, titled(order), memory, len(order.sizes))
 
 
 def left_of(order: Order, answered: int) -> Order:
@@ -416,7 +399,8 @@ def titled(cell_or_order: Order | Cell) -> str:
 
 
 def _shared_out(orders: Sequence[Order], count: int) -> list[Order]:
-    """Orders that are small enough for every process to have some; the largest sizes come first."""
+    """Orders that are small enough for each of `count` workers to have some; if they are divided,
+    the largest sizes come first."""
     if len(orders) >= 2 * count:
         return list(orders)
     parts = [(size, order) for order in orders for size in order.sizes]

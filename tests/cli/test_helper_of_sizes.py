@@ -136,8 +136,8 @@ def test_what_may_not_fit_is_answered_apart_and_its_death_is_its_own(
     assert [row.status for row in rows[-2:]] == ["error", "error"]
     assert [str(one) for one in failures] == [
         "not that one",
-        "256 B: the process that worked at it was ended; it may need up to 1e+02 GB of memory,"
-        " 0.5 GB were free",
+        "256 B: its worker was killed (SIGKILL: by somebody, or out of memory); it may need up to"
+        " 1e+02 GB of memory, 0.5 GB were free",
     ]
     assert [one.exit_code for one in failures] == [2, 1]
 
