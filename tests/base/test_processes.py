@@ -245,14 +245,15 @@ def test_canceled_jobs_end_and_the_pool_takes_others(tmp_path: Path, is_forked: 
 
 @pytest.mark.slow
 def test_a_fork_has_what_this_process_has_and_need_not_be_sent_it() -> None:
-    values = {"key": lambda: os.getpid()}  # a function of this kind cannot be pickled
+    begun_in = os.getpid()
 
-    def call_with(request: str) -> Iterator[int]:
-        yield values[request]()
+    def call_with(request: str) -> Iterator[tuple[str, int, int]]:  # cannot be pickled
+        yield request, begun_in, os.getpid()
 
     with Processes(1, call_with, is_forked=True) as workers:
-        ((_, process),) = workers.results([Job("key", "job")])
-    assert process != os.getpid()
+        ((_, (request, parent, process)),) = workers.results([Job("request", "job")])
+    assert (request, parent) == ("request", os.getpid())
+    assert process != parent
 
 
 @pytest.mark.slow
@@ -276,12 +277,12 @@ def test_a_bug_in_a_worker_is_raised_with_the_trace_of_the_worker(tmp_path: Path
 @pytest.mark.slow
 def test_ctrl_c_ends_a_pool_and_its_workers_at_once(tmp_path: Path) -> None:
     """The signal comes while a job runs, and is raised where its answer is waited for."""
-    workers = Processes(1, call, begun=(tmp_path,))
-    with pytest.raises(KeyboardInterrupt), workers:
+    with Processes(1, call, begun=(tmp_path,)) as workers:
         answers = workers.results([(("one", "slow1"), "job one", 0, 2)])
         assert next(answers)[1] == "ONE"
         os.kill(os.getpid(), signal.SIGINT)
-        list(answers)
+        with pytest.raises(KeyboardInterrupt):
+            list(answers)
     (process,) = {int(file.read_text()) for file in tmp_path.glob("one.*")}
     assert not Path(f"/proc/{process}/exe").exists()
     assert not (tmp_path / "end-slow1").exists()
