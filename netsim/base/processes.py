@@ -1,4 +1,4 @@
-"""Worker processes on this machine, which calculate the results of jobs.
+"""Worker processes on this machine: the local pool behind `base/worker_pool.py`.
 
 Workers end if this process ends. If a worker dies, only its own job is lost: each worker has one
 job at a time, so that the job during which it died can be named. Such a job is tried once more,
@@ -10,16 +10,18 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
 from multiprocessing import connection, forkserver, resource_tracker
-from typing import Any, NamedTuple, Self
+from traceback import format_exc
+from typing import Any
 
-from netsim.base.errors import LostError, Tell, silent
-from netsim.base.files import Held, deaf, held
+from netsim.base.errors import LostError, NetsimError, Tell, silent
+from netsim.base.files import SIGNALS, Held, deaf
 from netsim.base.startup import STAGE, limit_memory, resident, tell_share
+from netsim.base.worker_pool import Answered, Job, WorkerPool
 
 LEAVE = 5.0  # seconds that a worker has to end after it was signaled to
 LISTEN = 0.1  # seconds between two checks for an interrupt
@@ -31,37 +33,21 @@ VANISHED = 255
 CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")
 
 
-class Job(NamedTuple):
-    """One job of a worker.
-
-    - `request`: the argument of the function that the workers call.
-    - `name`: how messages call the job.
-    - `memory`: the bytes that it needs at most.
-    - `answers`: how many answers the worker sends.
-    """
-
-    request: Any
-    name: str
-    memory: int = 0
-    answers: int = 1
-
-
-JobTuple = tuple[Any, str, int, int]  # the fields of a Job, from callers that do not import it
-Results = Generator[tuple[Any, Any], None, None]  # pairs of a request and an answer
-
-
 def _work(
     pipe: connection.Connection,
     call: Callable[..., Any],
     begun: Sequence[Any],
     memory: int,
     share: Any,
+    is_forked: bool,
 ) -> None:
     """Receive jobs and send their answers until the parent ends or closes the pipe.
 
     `call(request, *begun)` yields the answers. `memory` is the limit of this process in bytes (0:
     none). `share` is memory shared with the parent: the fraction of the current job that is done.
     """
+    if is_forked:
+        _leave_parent()
 
     def tell_parent(done: float) -> None:
         share.value = done
@@ -83,6 +69,16 @@ def _work(
                 pipe.send(_Raised(error))
 
 
+def _leave_parent() -> None:
+    """In a fork of the parent: use streams and signals as a new process does.
+
+    The display of progress in the parent may hold the locks of its streams."""
+    sys.stdout = sys.__stdout__
+    sys.stderr = sys.__stderr__
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+
+
 def _end_with(sentinel: int) -> None:
     """End this process as soon as its parent, whose `sentinel` it waits for, has ended."""
     connection.wait([sentinel])
@@ -94,6 +90,8 @@ class _Raised:
 
     def __init__(self, error: Exception) -> None:
         self.error = error
+        if not isinstance(error, NetsimError):  # a bug: the trace says where
+            error.add_note(format_exc())
         try:
             pickle.loads(pickle.dumps(error))
         except Exception:  # it cannot be sent, so its text is
@@ -103,13 +101,15 @@ class _Raised:
 class _Worker:
     """A worker process, its current job, and the number of answers to it that have arrived."""
 
-    def __init__(self, call: Callable[..., Any], begun: Sequence[Any], memory: int) -> None:
-        context = multiprocessing.get_context("forkserver")
+    def __init__(
+        self, call: Callable[..., Any], begun: Sequence[Any], memory: int, *, is_forked: bool
+    ) -> None:
+        # multiprocessing states no type that the contexts have in common
+        context: Any = multiprocessing.get_context("fork" if is_forked else "forkserver")
         self.pipe, theirs = context.Pipe()
         self.share = context.Value("d", 0.0, lock=False)
-        self.process = context.Process(
-            target=_work, args=(theirs, call, begun, memory, self.share), daemon=True
-        )
+        arguments = (theirs, call, begun, memory, self.share, is_forked)
+        self.process = context.Process(target=_work, args=arguments, daemon=True)
         self.process.start()
         theirs.close()
         self.job: Job | None = None
@@ -177,12 +177,15 @@ def cause_of(code: int | None, memory: int, short: bool) -> str:
     return f"ended by itself (exit code {code}{had})"
 
 
-class Processes:
+class Processes(WorkerPool):
     """Up to `count` worker processes, which call `call(request, *begun)`, a generator of answers.
 
     - `memory`: the bytes that all of them may have together (0: any number).
     - `tell`: is called with a message if a worker dies.
     - `rest`: `rest(request, n)` returns the request for the answers after the first n.
+    - `attempts`: how often a job is tried whose worker dies.
+    - `is_forked`: workers are forks of this process. They begin at once with everything that it
+      has, `begun` included, which need not be sent; but it must have no thread that does work.
 
     with Processes(2, call) as workers:
         for request, answer in workers.results([(1, "one", 0, 1)]): ...
@@ -197,23 +200,22 @@ class Processes:
         memory: int = 0,
         tell: Tell = silent,
         rest: Callable[[Any, int], Any] = lambda request, n: request,
+        attempts: int = 2,
+        is_forked: bool = False,
     ) -> None:
-        self.count = count
+        self.worker_count = count
         self.call = call
         self.begun = begun
         self.limit = memory
         self.tell = tell
         self.rest = rest
+        self.attempts = attempts
+        self.is_forked = is_forked
         self.workers: list[_Worker] = []
+        self._waiting: list[Job] = []
         self._lost: list[Job] = []  # jobs whose worker died, to be tried again while no other runs
         self._alone: Job | None = None
         self._killed_count = killed_for_memory()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._end(self.workers)
 
     @property
     def busy(self) -> list[_Worker]:
@@ -228,27 +230,47 @@ class Processes:
         """Return the bytes that all workers have together."""
         return sum(worker.memory() for worker in self.workers)
 
-    def results(self, jobs: Iterable[JobTuple]) -> Results:
-        """Yield the request and the answer for every answer, in the order of arrival.
+    def room(self) -> int:
+        """Return how many more jobs it takes: two for each worker may wait."""
+        return 2 * self.worker_count - len(self._waiting)
 
-        The answer of a job during which a worker died twice is a `LostError`.
-        """
-        waiting_jobs = (Job(*job) for job in jobs)
-        window: list[Job] = []
-        with held() as interrupt:
-            try:
-                while True:
-                    window += islice(waiting_jobs, 2 * self.count - len(window))
-                    self._share_out(window)
-                    if not self.busy:
-                        return
-                    yield from self._receive(interrupt)
-            finally:
-                self._end(self.busy)
-                self._lost = []
-                self._alone = None
+    def is_idle(self) -> bool:
+        """Return whether every job that was submitted is answered."""
+        return not (self._waiting or self._lost or self.busy)
 
-    def _share_out(self, window: list[Job]) -> None:
+    def submit(self, job: Job) -> None:
+        """Begin a job if there is a worker and memory for it, or else let it wait."""
+        self._waiting.append(job)
+        self._share_out()
+
+    def receive(self, interrupt: Held) -> Iterator[Answered]:
+        """Wait up to `LISTEN` seconds for answers, or for the end of a worker; yield answers."""
+        self._share_out()
+        sources: dict[Any, _Worker] = {}
+        for worker in self.workers:
+            sources[worker.pipe] = worker
+            sources[worker.process.sentinel] = worker
+        ready = connection.wait(list(sources), LISTEN)
+        interrupt.check()
+        if not ready:
+            self.memory()
+            STAGE.activity = ", ".join(self.names())
+        for worker in dict.fromkeys(sources[source] for source in ready):
+            yield from self._answers(worker)
+
+    def cancel(self) -> None:
+        """Forget the jobs that wait, and end the workers that have one."""
+        self._waiting = []
+        self._lost = []
+        self._alone = None
+        self._end(self.busy)
+
+    def close(self) -> None:
+        """End all workers."""
+        self.cancel()
+        self._end(self.workers)
+
+    def _share_out(self) -> None:
         """Give jobs to workers as long as there is memory.
 
         A job whose worker died runs again only while no other job runs.
@@ -260,11 +282,11 @@ class Processes:
                 self._alone = self._lost.pop(0)
                 self._give(self._alone)
             return
-        while window and len(self.busy) < self.count:
-            place = next((n for n, job in enumerate(window) if self._has_room(job)), None)
+        while self._waiting and len(self.busy) < self.worker_count:
+            place = next((n for n, job in enumerate(self._waiting) if self._has_room(job)), None)
             if place is None:
                 return
-            self._give(window.pop(place))
+            self._give(self._waiting.pop(place))
 
     def _has_room(self, job: Job) -> bool:
         """Return whether there is memory for a job now; if no other job runs, there always is."""
@@ -291,37 +313,30 @@ class Processes:
 
     def _start(self) -> _Worker:
         """Start a worker, with a new fork server if that was killed."""
+        if self.is_forked:
+            with deaf():
+                worker = self._new_worker()
+        else:
+            worker = self._served_worker()
+        self.workers.append(worker)
+        return worker
+
+    def _new_worker(self) -> _Worker:
+        return _Worker(self.call, self.begun, self.limit, is_forked=self.is_forked)
+
+    def _served_worker(self) -> _Worker:
+        """Start a worker by the fork server, which has imported what the workers need."""
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([QUIET, self.call.__module__])
         resource_tracker.ensure_running()  # before `deaf`, because it unblocks interrupts
         with deaf():
             for _ in range(2):
-                try:
+                with suppress(EOFError, ConnectionError):  # the fork server was killed
                     forkserver.ensure_running()
-                    worker = _Worker(self.call, self.begun, self.limit)
-                    break
-                except (EOFError, ConnectionError):  # the fork server was killed
-                    continue
-            else:
-                raise LostError("no worker can be started")
-        self.workers.append(worker)
-        return worker
+                    return self._new_worker()
+        raise LostError("no worker can be started")
 
-    def _receive(self, interrupt: Held) -> Results:
-        """Wait up to `LISTEN` seconds for answers, or for the end of a worker, and yield them."""
-        sources: dict[Any, _Worker] = {}
-        for worker in self.workers:
-            sources[worker.pipe] = worker
-            sources[worker.process.sentinel] = worker
-        ready = connection.wait(list(sources), LISTEN)
-        interrupt.check()
-        if not ready:
-            self.memory()
-            STAGE.activity = ", ".join(self.names())
-        for worker in dict.fromkeys(sources[source] for source in ready):
-            yield from self._answers(worker)
-
-    def _answers(self, worker: _Worker) -> Results:
+    def _answers(self, worker: _Worker) -> Iterator[Answered]:
         """Yield the answers of a worker that have arrived; if it has died, retry its job."""
         try:
             while worker.pipe.poll():
@@ -347,7 +362,7 @@ class Processes:
         code = worker.process.exitcode
         yield from self._died(worker, cause_of(code, worker.most_bytes, short))
 
-    def _died(self, worker: _Worker, cause: str) -> Results:
+    def _died(self, worker: _Worker, cause: str) -> Iterator[Answered]:
         """Remove a dead worker; retry its job, or yield a `LostError` if this was the retry."""
         job = worker.job
         answer_count = worker.answer_count
@@ -356,9 +371,10 @@ class Processes:
         self._end([worker])
         if job is None:
             return
-        if job is self._alone:
+        if job is self._alone or self.attempts == 1:
             self._alone = None
-            why = f"{job.name}: its worker {cause}, also when it was tried alone"
+            again = ", also when it was tried alone" if self.attempts > 1 else ""
+            why = f"{job.name}: its worker {cause}{again}"
             yield self.rest(job.request, answer_count), LostError(why)
             return
         if code != VANISHED:  # otherwise the fork server ended, which is not the fault of the job

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partialmethod
-from importlib import import_module
 from typing import Any, TextIO, cast
 
 from netsim.base.values import dataclass
@@ -18,19 +17,10 @@ __version__ = "0.9.0"
 MODEL_VERSION = "8"
 
 
-def late(name: str) -> Any:
-    """Import a function by its dotted name now, instead of at start-up, and return it.
-
-    Only modules that take a tenth of a second and more are imported this way;
-    `tests/core/test_house.py` lists them.
-    """
-    module, _, function = name.rpartition(".")
-    return getattr(import_module(module), function)
-
-
 def version_of(package: str) -> str:
     """The version of an installed package; faster than `importlib.metadata.version`."""
-    metadata = import_module("importlib.metadata")  # which not every command needs
+    from importlib import metadata  # which not every command needs
+
     metadata_text = metadata.distribution(package).read_text("METADATA") or ""
     words = (line.partition(": ") for line in metadata_text.splitlines())
     versions = (value for key, _, value in words if key == "Version")
@@ -48,9 +38,10 @@ def resident(pid: int | None = None) -> int:
 
 def memory_limit() -> int:
     """The limit on the memory of this process in bytes; 0 without a limit."""
-    limits = import_module("resource")  # which not every system has
-    soft, _ = limits.getrlimit(limits.RLIMIT_DATA)
-    return 0 if soft == limits.RLIM_INFINITY else int(soft)
+    import resource  # which not every system has
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    return 0 if soft == resource.RLIM_INFINITY else int(soft)
 
 
 def limit_memory(most: int) -> None:
@@ -58,11 +49,12 @@ def limit_memory(most: int) -> None:
 
     An allocation beyond the limit fails with an error, instead of exhausting the system.
     """
-    limits = import_module("resource")
-    _, hard = limits.getrlimit(limits.RLIMIT_DATA)
-    most = most if hard == limits.RLIM_INFINITY else min(most, hard)
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     with suppress(OSError, ValueError):
-        limits.setrlimit(limits.RLIMIT_DATA, (most, hard))
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
 
 @dataclass

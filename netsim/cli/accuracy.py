@@ -18,6 +18,7 @@ from netsim.cli.options import BaselineName
 from netsim.cli.output import INTERRUPTED, check_outputs, print_lines, refuse_output_as_input, tell
 from netsim.cli.workers import memory_of
 from netsim.measured import accuracy, novelty
+from netsim.measured.accuracy_records import AccuracyRecords, open_records
 from netsim.measured.compare import ALL, ComparedPoint, by_band
 from netsim.measured.estimate import switched_off
 from netsim.measured.healthy import healthy_points, margins_text
@@ -159,28 +160,28 @@ def _simulated(
         raise InputError("--without: goes without --page, which is of all constants")
     off = [switched_off(one) for one in options.without or ()]
     figures = accuracy.figures_off(entries, off)
-    with accuracy.journal_of(index, resume=options.resume, tell=tell) as journal:
+    with open_records(index, resume=options.resume, tell=tell) as records:
         results = accuracy.run_index(
             entries,
             options.jobs,
             memory=memory_of(options.memory),
             tell=tell,
-            journal=journal,
+            records=records,
             figures=figures,
         )
         if options.leave and not results.missing:
             on("runs left out")
-            results = accuracy.leave_out(results, entries, corpus, options.jobs, None, journal, off)
+            results = accuracy.leave_out(results, entries, corpus, options.jobs, None, records, off)
         errors: list[novelty.NoveltyError] = []
         if options.novelty and not results.missing:
-            errors = _novelty_errors(results, entries, corpus, options, journal)
+            errors = _novelty_errors(results, entries, corpus, options, records)
         if options.predict is not None:
             write_text(options.predict, accuracy.forecast_text(results, entries))
         else:
             classes = None if options.only else accuracy.results_path(index)
             _write(results, entries, options, classes, before, errors)
         if not (results.missing or results.lost):
-            journal.finish()
+            records.finish()
     return results
 
 
@@ -189,7 +190,7 @@ def _novelty_errors(
     entries: Sequence[IndexEntry],
     corpus: Sequence[IndexEntry],
     options: AccuracyOptions,
-    journal: accuracy.Journal,
+    records: AccuracyRecords,
 ) -> list[novelty.NoveltyError]:
     """The errors by how much of a system was measured elsewhere (`netsim/measured/novelty.py`).
 
@@ -200,7 +201,7 @@ def _novelty_errors(
     for level in (novelty.TRANSPORT, novelty.KIND):
         on(f"runs left out by {level}")
         points[level] = novelty.left_out_by(
-            level, results, entries, corpus, options.jobs, None, journal
+            level, results, entries, corpus, options.jobs, None, records
         )
     healthy = [point for point in results.left_out if point.healthy]
     is_within = accuracy.points_within(healthy, entries)
@@ -286,14 +287,14 @@ def _steps(index: Path, options: AccuracyOptions) -> None:
     """
     corpus = read_index(index, ())
     entries = accuracy.chosen(corpus, options.only or ())
-    with accuracy.journal_of(index, resume=options.resume, tell=tell) as journal:
+    with open_records(index, resume=options.resume, tell=tell) as records:
         if options.leave:
-            steps = accuracy.steps_left_out(entries, corpus, options.jobs, None, journal)
+            steps = accuracy.steps_left_out(entries, corpus, options.jobs, None, records)
         else:
-            steps = accuracy.journaled_steps(entries, options.jobs, None, journal)
+            steps = accuracy.journaled_steps(entries, options.jobs, None, records)
         _write_steps(steps, entries, options)
         if not steps.missing:
-            journal.finish()
+            records.finish()
     if not options.quiet:
         for note, ids in by_note(steps.compared).items():
             typer.echo(f"assumed: {note}: {len(ids)} steps", err=True)

@@ -3,25 +3,20 @@
 Errors about an option name the option; those about a topology file its line."""
 
 import os
-import pickle
-import signal
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import process_time
-from traceback import format_exc
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from netsim.base.errors import InputError, LostError, NetsimError, NoRoomError
-from netsim.base.files import SIGNALS, SUFFIXES, Preset, find_preset, is_path
-from netsim.base.startup import STAGE, at, engine_progress, on, resident
+from netsim.base.files import SUFFIXES, Preset, find_preset, is_path
+from netsim.base.startup import STAGE, at, engine_progress, on
 from netsim.base.units import format_size, parse_cli_sizes
 from netsim.base.values import dataclass
+from netsim.base.worker_pool import Job
 from netsim.cli.options import Engine
 from netsim.cli.output import parsed
 from netsim.cli.shown import MANY_SIZES
@@ -241,7 +236,8 @@ def cell_of(subject: str, options: QuestionOptions) -> tuple[Cell, list[str]]:
     return cells[0], notes
 
 
-LONG = 0.7  # processor seconds from which on another core helps
+LONG = 0.7  # processor seconds from which another process helps
+LOCK_TIMEOUT = 1.0  # seconds; a process has the lock for microseconds
 
 
 def simulated(resolved: ResolvedCell, engine: Engine, failures: list[NetsimError]) -> Iterator[Row]:
@@ -253,26 +249,22 @@ def simulated(resolved: ResolvedCell, engine: Engine, failures: list[NetsimError
     engine_here = at_hand(engine, many=len(sizes) >= MANY_SIZES)
     usual = partial(answer.answer, resolved, engine=engine_here, progress=engine_progress())
     row_of = partial(_survived, resolved, usual)
-    helper: _Helper | None = None
+    is_shared = False
     finished: dict[int, Row] = {}
     begun = process_time()
-    try:
-        for number, size in enumerate(sizes):
-            at(format_size(size), number, len(sizes))
-            try:
-                yield row_of(size) if size not in finished else finished[size]
-            except (NetsimError, MemoryError) as caught:
-                error = caught if isinstance(caught, NetsimError) else NoRoomError("out of memory")
-                failures.append(error)
-                yield replace(question_row(resolved, size), status="error", error=str(error))
-            if helper is None and process_time() - begun > LONG:
-                left = sorted(sizes[number + 1 :], key=lambda n: (-resolved.memory_needed(n), -n))
-                if _may_help(resolved, left):
-                    helper = _Helper(left, row_of)
-                    finished = helper.rows()
-    finally:
-        if helper is not None:
-            helper.end()
+    for number, size in enumerate(sizes):
+        at(format_size(size), number, len(sizes))
+        try:
+            yield row_of(size) if size not in finished else finished[size]
+        except (NetsimError, MemoryError) as caught:
+            error = caught if isinstance(caught, NetsimError) else NoRoomError("out of memory")
+            failures.append(error)
+            yield replace(question_row(resolved, size), status="error", error=str(error))
+        if not is_shared and process_time() - begun > LONG:
+            left = sorted(sizes[number + 1 :], key=lambda n: (-resolved.memory_needed(n), -n))
+            if _may_help(resolved, left):
+                is_shared = True
+                finished = _shared_rows(left, row_of)
 
 
 def _survived(resolved: ResolvedCell, row_of: Callable[[int], Row], size: int) -> Row:
@@ -286,59 +278,22 @@ def _survived(resolved: ResolvedCell, row_of: Callable[[int], Row], size: int) -
     free = available_memory()
     if most <= free:
         return row_of(size)
-    child, rows = _forked(partial(_row_or_error, row_of, size))
-    try:
-        with open(rows, "rb") as file:
-            outcome: Row | Exception = pickle.load(file)
-    except (EOFError, pickle.UnpicklingError):
+    from netsim.base.processes import Processes
+
+    job = Job(size, format_size(size))
+    with Processes(1, _one_row, begun=(row_of,), attempts=1, is_forked=True) as workers:
+        STAGE.others = workers.memory
+        ((_, outcome),) = workers.results([job])
+    if isinstance(outcome, LostError):
         why = f"it may need up to {most / 1e9:.2g} GB of memory, {free / 1e9:.2g} GB were free"
-        message = f"{format_size(size)}: the process that worked at it was ended; {why}"
-        raise LostError(message) from None
-    finally:
-        _let_go(child)
-    if isinstance(outcome, Exception):
-        raise outcome
-    return outcome
+        raise LostError(f"{outcome}; {why}")
+    row: Row = outcome
+    return row
 
 
-def _row_or_error(row_of: Callable[[int], Row], size: int) -> Row | Exception:
-    """The row of a size, or the error that it ends with."""
-    try:
-        return row_of(size)
-    except NetsimError as error:
-        return error
-    except Exception as error:  # the process that asked raises it
-        error.add_note(format_exc())
-        return error
-
-
-def _forked(question: Callable[[], object]) -> tuple[int, int]:
-    """Start another process that writes the result of `question()` into a pipe and ends.
-
-    Returns the process and the end of the pipe to read from."""
-    rows, tell = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            # The display of progress in the parent may hold the locks of its streams.
-            sys.stdout = sys.__stdout__
-            sys.stderr = sys.__stderr__
-            for number in SIGNALS:
-                signal.signal(number, signal.SIG_DFL)
-            result = question()
-            with open(tell, "wb") as file:
-                pickle.dump(result, file)
-        finally:
-            os._exit(0)
-    os.close(tell)
-    STAGE.others = partial(resident, child)
-    return child, rows
-
-
-def _let_go(process: int) -> None:
-    """End a process, whatever it is doing."""
-    os.kill(process, signal.SIGKILL)
-    os.waitpid(process, 0)
+def _one_row(size: int, row_of: Callable[[int], Row]) -> Iterator[Row]:
+    """Yield the row of a size: the function that a process calls."""
+    yield row_of(size)
 
 
 def _may_help(resolved: ResolvedCell, sizes: Sequence[int]) -> bool:
@@ -348,34 +303,44 @@ def _may_help(resolved: ResolvedCell, sizes: Sequence[int]) -> bool:
     return sum(map(resolved.memory_needed, sizes[:2])) <= available_memory()
 
 
-class _Helper:
-    """Another process, which shares sizes with this one; it leaves out those that fail."""
+def _shared_rows(sizes: Sequence[int], row_of: Callable[[int], Row]) -> dict[int, Row]:
+    """The rows of sizes, by size, which this process and a fork of it divide among them.
 
-    def __init__(self, sizes: Sequence[int], row_of: Callable[[int], Row]) -> None:
-        self._sizes = sizes
-        self._row_of = row_of
-        self._left, begin = os.pipe()  # the places of those that nobody has begun
-        os.write(begin, np.arange(len(sizes), dtype=np.uint16).tobytes())
-        os.close(begin)
-        self._process, self._rows = _forked(self._own_rows)
+    Sizes that fail, and those that the other process had if it was killed, are left out."""
+    from multiprocessing import get_context
 
-    def rows(self) -> dict[int, Row]:
-        """The rows of both processes, by size."""
-        rows = self._own_rows()
-        with open(self._rows, "rb") as file, suppress(EOFError, pickle.UnpicklingError):
-            rows.update(pickle.load(file))
-        return rows
+    from netsim.base.processes import Processes
 
-    def _own_rows(self) -> dict[int, Row]:
-        """The rows that this process is the first to begin."""
-        rows = dict[int, Row]()
-        while place := os.read(self._left, 2):
-            number = int.from_bytes(place, sys.byteorder)
-            at(format_size(self._sizes[number]), number, len(self._sizes))
-            with suppress(NetsimError):
-                rows[self._sizes[number]] = self._row_of(self._sizes[number])
-        return rows
+    next_place = get_context("fork").Value("i", 0)
+    rows_of = partial(_rows_begun_first, sizes, row_of, next_place)
+    with Processes(1, rows_of, attempts=1, is_forked=True) as workers:
+        STAGE.others = workers.memory
+        workers.submit(Job(None, "other sizes"))
+        (rows,) = rows_of(None)
+        for _, outcome in workers.results([]):
+            if not isinstance(outcome, LostError):
+                rows.update(outcome)
+    return rows
 
-    def end(self) -> None:
-        """End the process."""
-        _let_go(self._process)
+
+def _rows_begun_first(
+    sizes: Sequence[int], row_of: Callable[[int], Row], next_place: Any, request: None
+) -> Iterator[dict[int, Row]]:
+    """Yield the rows of those sizes that this process is the first to begin.
+
+    `next_place`, in memory that both processes share, is the place of the next size to begin."""
+    rows: dict[int, Row] = {}
+    while True:
+        # If the other process was killed while it had the lock, this one goes on without it.
+        has_lock = next_place.get_lock().acquire(timeout=LOCK_TIMEOUT)
+        number = next_place.value
+        next_place.value = number + 1
+        if has_lock:
+            next_place.get_lock().release()
+        if number >= len(sizes):
+            break
+        size = sizes[number]
+        at(format_size(size), number, len(sizes))
+        with suppress(NetsimError):
+            rows[size] = row_of(size)
+    yield rows

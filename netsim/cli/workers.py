@@ -60,14 +60,14 @@ def helpers_of(
     """
     if dask is None:
         with workers(jobs, run.fulfil, memory, rest=run.left_of) as processes:
-            yield None if processes is None else run.Local(processes, cells)
+            yield None if processes is None else run.Workers(processes, cells)
         return
     if memory is not None:
         raise InputError("--memory: a Dask cluster knows what its workers have")
-    from netsim.sweep.cluster import DaskWorkers
+    from netsim.sweep.cluster import DaskPool
 
-    with closing(DaskWorkers(dask, jobs, tell)) as cluster:
-        yield cluster
+    with DaskPool(dask, run.fulfil, jobs, tell) as pool:
+        yield run.Workers(pool, cells)
 
 
 @contextmanager

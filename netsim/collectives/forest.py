@@ -20,7 +20,7 @@ from netsim.collectives.collective import ROOTED, Collective, CollectiveError
 from netsim.collectives.writing import Ints, Lanes, edges, piece_count
 from netsim.schedule import schedule
 from netsim.schedule.schedule import COPY, IN, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Schedule
-from netsim.topology.graph import Floats, Sides, Topology, flow, scipy_part
+from netsim.topology.graph import Floats, Sides, Topology, flow
 
 # **** Connections between ranks ****
 
@@ -499,6 +499,8 @@ def _highest_rates(links: TreeLinks, supply: Ints, cuts: Sequence[Sides]) -> Flo
     Rates are relative to the fastest link; the last entry of the result is the rate of a root. The
     solution is a corner of the linear program, so few connections are used.
     """
+    from scipy import optimize, sparse
+
     connections = len(links.src)
     src = np.array(links.src)
     dst = np.array(links.dst)
@@ -508,16 +510,16 @@ def _highest_rates(links: TreeLinks, supply: Ints, cuts: Sequence[Sides]) -> Flo
         for link, part in over
     ]
     link, connection, part = (np.array(column) for column in zip(*draws, strict=True))
-    sparse = scipy_part("sparse")
     rate = np.array(links.rate) / _fastest(links)
     use = sparse.csr_array((part, (link, connection)), shape=(len(rate), connections))
     over = np.array([np.where(cut[src] & ~cut[dst], -1.0, 0.0) for cut in cuts])
     wanted = np.array([[float(supply[cut].sum())] for cut in cuts])
-    table = sparse.bmat([[use, None], [over, wanted]], format="csr")
+    blocks: Any = [[use, None], [over, wanted]]
+    table: Any = sparse.bmat(blocks, format="csr")
     most = np.concatenate([rate, np.zeros(len(cuts))])
     gain = np.r_[np.zeros(connections), -1.0]
-    corner: Floats = scipy_part("optimize").linprog(gain, A_ub=table, b_ub=most).x
-    if not corner[-1] > 0:
+    corner = optimize.linprog(gain, A_ub=table, b_ub=most).x
+    if corner is None or not corner[-1] > 0:
         raise CollectiveError("algorithm", "not all ranks are joined by links")
     return corner
 
@@ -613,6 +615,8 @@ def _two_level_trees(links: TreeLinks, supply: Ints) -> list[Group]:
     host is a set of ranks that the fastest connections join. The result is empty if the hosts do
     not form a partition of the ranks, or if the cuts around ranks and hosts allow a higher rate.
     """
+    from scipy.optimize import linprog
+
     roots = np.flatnonzero(supply).tolist()
     seconds = np.array([links.seconds(connection) for connection in range(len(links.src))])
     slowest = np.lexsort((np.array(links.latency), seconds))[::-1].tolist()
@@ -641,11 +645,9 @@ def _two_level_trees(links: TreeLinks, supply: Ints) -> list[Group]:
     kinds = [[([root], 1, star(root, n)) for root in roots] for n in (1, 2, max(map(len, hosts)))]
     lasts = np.array([_seconds_per_byte(links, kind) for kind in kinds]).T
     table = np.c_[lasts / lasts.max(), -np.ones(len(lasts))]
-    mixed = (
-        scipy_part("optimize")
-        .linprog([0, 0, 0, 1], table, np.zeros(len(lasts)), [[1, 1, 1, 0]], [1])
-        .x[:3]
-    )
+    solution = linprog([0, 0, 0, 1], table, np.zeros(len(lasts)), [[1, 1, 1, 0]], [1])
+    assert solution.x is not None  # a mixture of one kind alone meets all conditions
+    mixed = solution.x[:3]
     widths = np.round(np.where(mixed < FEW, 0, mixed) * STARS).astype(int).tolist()
     trees = [
         (r, w, connections)

@@ -18,7 +18,6 @@ from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
 from netsim.base.errors import InputError, LostError, suggest
-from netsim.base.startup import late
 from netsim.base.values import dataclass
 from netsim.collectives import direct, forest, halving, hierarchical, ring
 from netsim.collectives.collective import (
@@ -297,7 +296,9 @@ def own_algorithm_key(name: str, text: str) -> str:
     file, _, wanted = name.partition(":")
     key = f"{name}#{sha256(text.encode()).hexdigest()[:8]}"
     if key not in _OWN and file.endswith(OTHERS):
-        _OWN[key] = Own(file, late("netsim.collectives.msccl.algorithm")(file, text))
+        from netsim.collectives import msccl  # with a reader of XML
+
+        _OWN[key] = Own(file, msccl.algorithm(file, text))
     elif key not in _OWN:
         names = _run(file, text)
         defined_names = [

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.startup import late
 from netsim.base.values import dataclass
 from netsim.program.program import Operations, Program, Timeline, released
 
@@ -78,7 +77,9 @@ def _compiling_pays(rows: int) -> bool:
     """
     if rows >= ONE_TOO_LONG or _by_simpy.rows + rows >= COMPILING_FROM:
         return True
-    return bool(late("netsim.engines.compiled.engine.is_ready")())
+    from netsim.engines.compiled.engine import is_ready
+
+    return is_ready()
 
 
 def give_back_memory() -> None:

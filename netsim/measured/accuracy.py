@@ -6,11 +6,10 @@ measured and simulated times), whatever the number of processes.
 """
 
 import csv
-import fcntl
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, astuple, field, replace
 from functools import lru_cache
 from itertools import combinations
@@ -32,6 +31,7 @@ from netsim.base.processes import Processes
 from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at, worked
 from netsim.base.values import dataclass, grouped
 from netsim.measured import estimate
+from netsim.measured.accuracy_records import AccuracyRecords, point_from
 from netsim.measured.compare import (
     ALL,
     ComparedPoint,
@@ -59,8 +59,6 @@ from netsim.measured.training import (
     run_steps,
 )
 from netsim.results import row as result_rows
-from netsim.results.folder import append, few_of
-from netsim.results.sealed import damaged, sealed, unsealed
 
 CLASS = ("machine", "transport", "collective", "band")
 LARGE = 32  # a run of at least this many ranks is simulated in four parts, each with some sizes
@@ -128,7 +126,7 @@ def run_index(
     *,
     memory: int = 0,
     tell: Tell = silent,
-    journal: "Journal | None" = None,
+    records: AccuracyRecords | None = None,
     figures: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
 ) -> Accuracy:
     """Simulate all runs. If the user presses Ctrl-C, the result has the runs that were finished.
@@ -139,7 +137,7 @@ def run_index(
         done: called with the number of finished parts and the number of all parts.
         memory: bytes that the workers may use together; 0 is no limit.
         tell: called with a message for each worker that died.
-        journal: answers that are not simulated again; new ones are added to it.
+        records: answers that are not simulated again; new ones are added to them.
         figures: calibration values that replace the usual ones, by the id of the run and the name
             of the value.
     """
@@ -150,7 +148,8 @@ def run_index(
             parts += _parts(entry, figures.get(entry.id, {}))
         except NetsimError as error:
             failed.append(Failed(entry.id, str(error)))
-    records = journal or Journal()
+    if records is None:
+        records = AccuracyRecords()
     answers = {
         number: records.answers[key]
         for number, part in enumerate(parts)
@@ -196,7 +195,7 @@ def _answers(
     """Simulate parts of runs in the order `order` (their numbers); yield the number of each with
     its answer, as they finish.
     """
-    if workers.count == 1:
+    if workers.worker_count == 1:
         for number in order:
             try:
                 yield number, answer(parts[number])
@@ -317,128 +316,6 @@ def _digest_of_files() -> bytes:
     return digest(tuple(file.read_bytes() for file in (constant_table.FILE, *machines)))
 
 
-class Journal:
-    """The results of earlier calls of `netsim accuracy`, and the file to which this call appends
-    its own.
-
-    Without a path nothing is written. All results are stored by the digest of what they depend on
-    (`key_of`).
-
-    Args:
-        answers: answers of parts of runs.
-        shown: for constants, the log ratios that their estimators read from a run (`shown_by`).
-        steps: seconds and MFU of training steps.
-    """
-
-    def __init__(self, path: Path | None = None) -> None:
-        self.path = path
-        self.answers: dict[str, PartAnswer] = {}
-        self.shown: dict[str, Floats] = {}
-        self.steps: dict[str, StepFigures] = {}
-        self.damaged: list[str] = []
-        self.file: int | None = None
-
-    def keep(self, key: str, **values: Any) -> None:
-        """Append a result to the file at once: an `answer`, a `shown` array or a training `step`,
-        with the digest `key` of what it depends on.
-        """
-        if self.file is None:
-            return
-        try:
-            append(self.file, sealed({"part": key, **values}).encode())
-        except OSError as error:
-            hint = "make room, then --resume continues with what is finished"
-            message = f"{self.path}: cannot be written: {error.strerror}"
-            raise InputError(message, hint=hint) from None
-
-    def finish(self) -> None:
-        """Delete the file: everything is simulated, so there is nothing to resume."""
-        if self.path is not None and self.file is not None:
-            self.path.unlink(missing_ok=True)
-
-    def read(self) -> None:
-        """Read the results from the file. Damaged lines are skipped, and so is a last line that was
-        cut off.
-
-        Messages on complete lines that are damaged are added to `damaged`.
-        """
-        assert self.path is not None
-        for number, line in enumerate(self.path.read_bytes().splitlines(keepends=True), 1):
-            try:
-                self._read_line(line)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                if line.endswith(b"\n"):
-                    why = error if type(error) is ValueError else ValueError("not of a journal")
-                    self.damaged.append(damaged(self.path, number, why))
-
-    def _read_line(self, line: bytes) -> None:
-        """Read the result in one line."""
-        values = unsealed(line)
-        key = str(values["part"])
-        if "step" in values:
-            self.steps[key] = _step_figures(values["step"])
-        elif "shown" in values:
-            self.shown[key] = np.array(values["shown"], dtype=float)
-        else:
-            answer_values = values["answer"]
-            points = tuple(map(_point_from, answer_values["points"]))
-            failed = tuple(Failed(**failure) for failure in answer_values["failed"])
-            notes = tuple(map(str, answer_values["notes"]))
-            self.answers[key] = PartAnswer(str(answer_values["run"]), points, failed, notes)
-
-
-# Seconds and MFU of a training step, twice: with the constants of the table and with changed ones.
-# A text is the reason why the step could not be simulated.
-StepFigures = str | tuple[tuple[float, float], tuple[float, float]]
-
-
-def _step_figures(values: Any) -> StepFigures:
-    """Return seconds and MFU of a training step, given their values in a line of the journal."""
-    if isinstance(values, str):
-        return values
-    usual, changed = ((float(seconds), float(mfu)) for seconds, mfu in values)
-    return usual, changed
-
-
-@contextmanager
-def journal_of(index: Path, *, resume: bool, tell: Tell) -> Iterator[Journal]:
-    """Open the journal of an index in the folder `reports`, locked for this process.
-
-    If the file cannot be opened or locked, the journal writes nothing; if the user asked to resume,
-    an error is raised instead.
-    """
-    name = index.absolute().parent.name if index.stem == "index" else index.stem
-    journal = Journal(Path("reports") / f"accuracy-{name}.jsonl")
-    path = journal.path
-    assert path is not None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("ab")
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if resume:
-            message = f"{path}: cannot be used: {error.strerror}"
-            raise InputError(message, hint="leave --resume away") from None
-        yield Journal()
-        return
-    with file:
-        if resume:
-            journal.read()
-            for text in few_of([f"{damage}; it is computed again" for damage in journal.damaged]):
-                tell(text)
-            if journal.steps:
-                tell(f"{len(journal.steps)} steps are known from {path}")
-            else:
-                tell(f"{len(journal.answers)} parts of runs are known from {path}")
-            if not path.read_bytes().endswith(b"\n"):
-                file.write(b"\n")  # ends a line that was cut off
-                file.flush()
-        else:
-            file.truncate(0)
-        journal.file = file.fileno()
-        yield journal
-
-
 def _parts(entry: IndexEntry, figures: Mapping[str, float]) -> list[RunPart]:
     """Return the parts of a run: four for a run of many ranks, so that several processes can share
     it. `figures` are calibration values by name.
@@ -455,7 +332,7 @@ def leave_out(
     corpus: Sequence[IndexEntry],
     jobs: int | None,
     done: Callable[[int, int], None] | None,
-    journal: "Journal | None",
+    records: AccuracyRecords | None,
     off: Sequence[Without],
 ) -> Accuracy:
     """Return the result with each run also simulated as if its own system had never been measured.
@@ -466,7 +343,7 @@ def leave_out(
         corpus: all runs from which constants may be estimated.
         jobs: the number of worker processes; None is one per processor.
         done: called with the number of finished parts and the number of all parts.
-        journal: results that are not computed again.
+        records: results that are not computed again.
         off: constants that are switched off and therefore not estimated.
 
     Every other constant that was fitted to a system is estimated from the other systems of the
@@ -476,7 +353,7 @@ def leave_out(
     constants_off = {switched.constant for switched in off}
     estimates = [
         estimated
-        for estimated in _estimates_without(systems, corpus, jobs, journal)
+        for estimated in _estimates_without(systems, corpus, jobs, records)
         if estimated.constant not in constants_off
     ]
     figures_by_run = {}
@@ -486,7 +363,7 @@ def leave_out(
             figures_by_run[entry.id] = figures_without(entry, [*of_system, *off])
     runs = [entry for entry in entries if figures_by_run.get(entry.id)]
     if runs:
-        changed = run_index(runs, jobs, done, journal=journal, figures=figures_by_run)
+        changed = run_index(runs, jobs, done, records=records, figures=figures_by_run)
     else:
         changed = Accuracy(())
     changed_runs = {point.run for point in changed.points}
@@ -507,7 +384,7 @@ def steps_left_out(
     corpus: Sequence[IndexEntry],
     jobs: int | None,
     done: Callable[[int, int], None] | None,
-    journal: "Journal | None" = None,
+    records: AccuracyRecords | None = None,
 ) -> ComparedSteps:
     """Return training steps, each simulated twice: with the constants of the table, and with
     constants that were estimated without the steps of its own group (framework and GPU generation).
@@ -536,7 +413,7 @@ def steps_left_out(
         if changed_values:
             values[run] = changed_values
     words = tuple(map(_words_for_estimate, estimates))
-    return replace(journaled_steps(entries, jobs, done, journal, values), without=words)
+    return replace(journaled_steps(entries, jobs, done, records, values), without=words)
 
 
 def _value_of(estimated: Without) -> float:
@@ -558,20 +435,20 @@ def journaled_steps(
     entries: Sequence[IndexEntry],
     jobs: int | None,
     done: Callable[[int, int], None] | None,
-    journal: "Journal | None" = None,
+    records: AccuracyRecords | None = None,
     values: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
 ) -> ComparedSteps:
-    """Return training steps; those that the journal lacks are simulated and added to it.
+    """Return training steps; those that the records lack are simulated and added to them.
 
     `values` are changed values of constants by the id of the step: such a step is simulated with
     the constants of the table and also with the changed ones.
     """
-    if journal is None:
+    if records is None:
         return run_steps(entries, jobs, done, values)
     keys = {entry.id: _key_of_step(entry, values.get(entry.id, {})) for entry in entries}
     known_answers: dict[str, StepAnswer] = {}
     for entry in entries:
-        figures = journal.steps.get(keys[entry.id])
+        figures = records.steps.get(keys[entry.id])
         if isinstance(figures, str):
             known_answers[entry.id] = figures
         elif figures is not None:
@@ -581,10 +458,10 @@ def journaled_steps(
 
     def keep(entry: IndexEntry, answer: StepAnswer) -> None:
         if isinstance(answer, str):
-            journal.keep(keys[entry.id], step=answer)
+            records.keep(keys[entry.id], step=answer)
         else:
             figures = [(compared.simulated, compared.mfu) for compared in answer]
-            journal.keep(keys[entry.id], step=figures)
+            records.keep(keys[entry.id], step=figures)
 
     return run_steps(entries, jobs, done, values, known_answers=known_answers, keep=keep)
 
@@ -626,7 +503,7 @@ def _estimates_without(
     systems: Collection[str],
     corpus: Sequence[IndexEntry],
     jobs: int | None,
-    journal: "Journal | None" = None,
+    records: AccuracyRecords | None = None,
 ) -> list[Without]:
     """For each system, estimate the constants that were fitted to it from the runs of the other
     systems.
@@ -638,7 +515,7 @@ def _estimates_without(
         if constant.fitted
         and any(system_of_run.get(run) in systems for run in constant.fitted.runs)
     ]
-    shown = _what_runs_show(constants, corpus, jobs, journal)
+    shown = _what_runs_show(constants, corpus, jobs, records)
     estimates = list[Without]()
     for system in sorted(systems):
         estimates += estimate.without(system, constants, corpus, shown)
@@ -649,7 +526,7 @@ def _what_runs_show(
     constants: Sequence[Constant],
     corpus: Sequence[IndexEntry],
     jobs: int | None,
-    journal: "Journal | None",
+    records: AccuracyRecords | None,
 ) -> Mapping[str, dict[str, Floats]]:
     """Return what the estimator of each constant reads from each run (`shown_by`), by constant id
     and run id.
@@ -663,11 +540,11 @@ def _what_runs_show(
     }
     keys = dict[tuple[str, str], str]()
     shown = dict[tuple[str, str], Floats]()
-    if journal is not None:
+    if records is not None:
         for ids, (constant, run) in pairs.items():
             keys[ids] = key_of(RunPart(run, run.rows()), constant)
-            if keys[ids] in journal.shown:
-                shown[ids] = journal.shown[keys[ids]]
+            if keys[ids] in records.shown:
+                shown[ids] = records.shown[keys[ids]]
     most_ranks_first = sorted(set(pairs) - set(shown), key=lambda ids: -pairs[ids][1].ranks)
     workers = Processes(jobs or os.cpu_count() or 1, _shown)
     tasks = ((pairs[ids], " of ".join(ids), 0, 1) for ids in most_ranks_first)
@@ -677,9 +554,9 @@ def _what_runs_show(
                 raise values
             ids = (constant.id, run.id)
             shown[ids] = values
-            if journal is not None:
-                journal.shown[keys[ids]] = values
-                journal.keep(keys[ids], shown=values.tolist())
+            if records is not None:
+                records.shown[keys[ids]] = values
+                records.keep(keys[ids], shown=values.tolist())
     by_constant: dict[str, dict[str, Floats]] = {constant.id: {} for constant in constants}
     for (constant_id, run_id), values in shown.items():
         by_constant[constant_id][run_id] = values
@@ -853,42 +730,12 @@ def _words_for_intervals(points: Sequence[ComparedPoint], forecast: _Forecast) -
     return f"{within} of {len(with_interval)} healthy points lie within their intervals of 80 %"
 
 
-def _point_from(values: Mapping[str, Any]) -> ComparedPoint:
-    """Return a point, given its values in JSON.
-
-    Raises:
-        ValueError: a value has another type than its field, or is not a finite number above 0.
-    """
-    point = ComparedPoint(**values)
-    for name, value in asdict(point).items():
-        kind = type(getattr(POINT, name))
-        is_number = kind in (int, float) and type(value) in (int, float) and 0 < value < inf
-        is_text = kind in (str, bool) and type(value) is kind
-        if not is_number and not is_text:
-            raise ValueError(f"{name}: {value!r}")
-    return point
-
-
-# An example of a point, from which `_point_from` takes the types of the fields.
-POINT = ComparedPoint(
-    run="",
-    machine="",
-    collective="",
-    size_bytes=1,
-    measured_us=1.0,
-    simulated_us=1.0,
-    algorithm="",
-    protocol="",
-    healthy=True,
-)
-
-
 def read_accuracy(path: Path) -> tuple[ComparedPoint, ...]:
     """Read the points in a file that `netsim accuracy --json` has written."""
     why = "expected an object with points, as written"
     try:
         return tuple(
-            _point_from(point) for point in json.loads(text_of(path, LARGEST_TABLE))["points"]
+            point_from(point) for point in json.loads(text_of(path, LARGEST_TABLE))["points"]
         )
     except (ValueError, RecursionError) as error:
         why = str(error)

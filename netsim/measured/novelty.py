@@ -17,7 +17,8 @@ import numpy as np
 from netsim.base.errors import NetsimError
 from netsim.base.files import csv_of
 from netsim.base.values import dataclass, grouped
-from netsim.measured.accuracy import Accuracy, Journal, intervals_from, leave_out
+from netsim.measured.accuracy import Accuracy, intervals_from, leave_out
+from netsim.measured.accuracy_records import AccuracyRecords
 from netsim.measured.compare import ComparedPoint, Error, error_of, weights_of
 from netsim.measured.index import IndexEntry, version_of
 from netsim.results import row as result_rows
@@ -80,7 +81,7 @@ def left_out_by(
     corpus: Sequence[IndexEntry],
     jobs: int | None = None,
     done: Callable[[int, int], None] | None = None,
-    journal: Journal | None = None,
+    records: AccuracyRecords | None = None,
 ) -> tuple[ComparedPoint, ...]:
     """Return the points of some runs, each simulated with constants that were estimated without its
     group at a level.
@@ -101,7 +102,7 @@ def left_out_by(
         [regrouped(entry, level) for entry in corpus],
         jobs,
         done,
-        journal,
+        records,
         (),
     )
     return tuple(replace(point, system=systems[point.run]) for point in left_out.left_out)

@@ -772,7 +772,7 @@ def _answers(
     """Simulate steps in the order `order` (their numbers); yield the number of each with its
     answer, as they finish.
     """
-    if workers.count == 1 or len(order) == 1:
+    if workers.worker_count == 1 or len(order) == 1:
         yield from ((number, _answer(*questions[number])) for number in order)
         return
     jobs = ((questions[number], questions[number][0].id, 0, 1) for number in order)

@@ -6,6 +6,7 @@ bound on the time of any algorithm on a topology.
 
 from collections.abc import Callable, Mapping
 from math import inf
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,6 @@ from netsim.topology.graph import (
     TopologyError,
     flow,
     least_and_most,
-    scipy_part,
 )
 
 _EQUAL = 1e-9  # rates with a smaller relative difference are equal
@@ -442,13 +442,13 @@ class _Cuts:
 
     def distance(self) -> float:
         """The latency in seconds between the two ranks that are farthest apart."""
+        from scipy.sparse import csgraph, csr_array
+
         shape = (self.nodes,) * 2
         # A latency of 0 would mean to scipy that there is no link.
         least = np.maximum(self.latency, 1e-15)
-        graph = scipy_part("sparse").csr_array((least, (self.tail, self.head)), shape=shape)
-        far = scipy_part("sparse.csgraph").dijkstra(graph, indices=self.ranks[self.sinks()])[
-            :, self.ranks
-        ]
+        graph = csr_array((least, (self.tail, self.head)), shape=shape)
+        far = csgraph.dijkstra(graph, indices=self.ranks[self.sinks()])[:, self.ranks]
         return float(far.max())
 
     def tightest(
@@ -543,12 +543,13 @@ class _Cuts:
         """The seconds of the optimal flows for the demand, by a linear program; flows of one source
         are combined.
         """
+        from scipy import optimize, sparse
+
         ranks = len(self.ranks)
         edges = len(self.tail)
         unit = float(demand.max())
         rate = np.minimum(self.rate, self.rate[self.rate < np.inf].sum())
         speed = float(rate.max())
-        sparse = scipy_part("sparse")
         at = np.concatenate([self.tail, self.head])
         signs = np.repeat([-1.0, 1.0], edges)
         balance = sparse.coo_array((signs, (at, np.tile(np.arange(edges), 2))), (self.nodes, edges))
@@ -558,15 +559,20 @@ class _Cuts:
         wanted[np.arange(ranks), self.ranks] -= demand.sum(axis=1) / unit
         nothing = sparse.coo_array((ranks * self.nodes, 1))
         over = sparse.kron(np.ones((1, ranks)), sparse.eye_array(edges))
-        solution = scipy_part("optimize").linprog(
+        # scipy takes sparse matrices here, but its type stubs only know dense ones.
+        limits: Any = sparse.hstack([over, sparse.coo_array(-rate[:, None] / speed)])
+        balances: Any = sparse.hstack([flows, nothing])
+        solution = optimize.linprog(
             np.r_[np.zeros(ranks * edges), 1.0],
-            A_ub=sparse.hstack([over, sparse.coo_array(-rate[:, None] / speed)]).tocsr(),
+            A_ub=limits.tocsr(),
             b_ub=np.zeros(edges),
-            A_eq=sparse.hstack([flows, nothing]).tocsr(),
+            A_eq=balances.tocsr(),
             b_eq=wanted.reshape(-1),
             method="highs-ipm",  # 0.6 s on a torus of 8 x 8, where a simplex takes 11
         )
-        return float(solution.fun) * unit / speed if solution.status == 0 else 0.0
+        if solution.fun is None or solution.status != 0:
+            return 0.0
+        return float(solution.fun) * unit / speed
 
     def words(self, side: NDArray[np.bool_]) -> str:
         """A cut in words: its links by kind, their bandwidth, and the ranks on both sides."""

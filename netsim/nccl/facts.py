@@ -6,7 +6,6 @@ The order decides between equal times, so these tuples are facts and not just li
 import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -140,7 +139,8 @@ def changes() -> tuple[tuple[Version, Mapping[str, Any]], ...]:
     """Return the releases that changed a fact, the oldest first: pairs of a version and the new
     facts.
     """
-    tomllib = import_module("tomllib")  # which a run of a textbook algorithm does without
+    import tomllib  # which a run of a textbook algorithm does without
+
     table = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     return tuple((parse_version(since), _value(changed)) for since, changed in table.items())
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from netsim.base.errors import InputError, StalledError, shown
-from netsim.base.startup import late
 from netsim.results.row import Row, csv_text
 from netsim.scenario.cells import Cell, Expansion, with_settings
 from netsim.sweep.run import invalid_row
@@ -44,10 +43,9 @@ class Rows(list[Row]):
 
         A column `axis:NAME` for each axis of a sweep follows; an empty number is NaN and an empty
         text the empty string, as in a file that is read again."""
-        frame: pd.DataFrame = late("netsim.plots.sizes.frame_of")(
-            io.StringIO(csv_text(self, self._axes()))
-        )
-        return frame
+        from netsim.plots.sizes import frame_of
+
+        return frame_of(io.StringIO(csv_text(self, self._axes())))
 
     def plot(self) -> Figure:
         """A matplotlib figure of the rows: bus bandwidth and time by size, or bars.
@@ -55,8 +53,9 @@ class Rows(list[Row]):
         If there is one size, each cell has a bar; training steps have bars of their times. If some
         rows have a size and some have none, those with a size are drawn. Raises an InputError if no
         row has a time. `figure.savefig("rows.png")` writes the figure."""
-        figure: Figure = late("netsim.plots.results.figure_of_table")(self.to_frame())
-        return figure
+        from netsim.plots.results import figure_of_table
+
+        return figure_of_table(self.to_frame())
 
     def _axes(self) -> list[str]:
         """The names of the axes of the sweep."""

@@ -6,7 +6,6 @@ the earlier run (`results/workspace.py`). So an interrupted run does not change 
 and a run that is resumed ends with the same bytes as one that was never interrupted.
 """
 
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,13 +13,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, field, replace
 from itertools import count
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from netsim.base.errors import InputError, NetsimError, Tell, silent
 from netsim.base.files import csv_of, made_folder, write_bytes, write_text
 from netsim.base.values import dataclass
+from netsim.results.journal import JOURNAL_HINT, Journal, few_of, line_count, sealed, unsealed
 from netsim.results.row import Row, csv_text, details_text, row_from
-from netsim.results.sealed import damaged, sealed, unsealed
 from netsim.results.workspace import (
     ELSEWHERE,
     JOURNAL,
@@ -44,17 +43,8 @@ INTERFERENCE = "interference.csv"
 COSTS = "costs.csv"
 
 SYNC_EVERY = 0.2  # seconds between syncs to disk; rows in between survive the end of the process
-ROOM = "what was finished is kept; make room, then --resume continues"
-MOST_NAMED = 10  # damaged lines
 
 Key = tuple[str, int]  # cell, size
-
-
-def few_of(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the first lines, and the number of the others."""
-    yield from lines[:MOST_NAMED]
-    if len(lines) > MOST_NAMED:
-        yield f"... and {len(lines) - MOST_NAMED} more"
 
 
 @dataclass
@@ -66,14 +56,12 @@ class Folder:
 
     path: Path
     place: Path
-    journal: IO[bytes]
-    journal_file: Path  # where its lines were read, as messages name it
+    journal: Journal
     workspace: Workspace | None = None
     finished: dict[Key, Row] = field(default_factory=dict)
     timings: dict[Key, dict[str, Any]] = field(default_factory=dict)
     failed: int = 0  # rows of the journal with errors, which are not taken up
     discarded: int = 0  # rows of an unfinished run that is not resumed
-    damaged: list[str] = field(default_factory=list)  # lines of the journal that cannot be used
     manifest: dict[str, Any] = field(default_factory=dict)
     tell: Tell = silent
     is_withheld: bool = False  # the earlier results stay, and the new ones in `place`
@@ -84,23 +72,21 @@ class Folder:
         """Append one finished row to the journal at once."""
         self.finished[key] = row
         self.timings[key] = timing
-        if self._is_gone():
+        if self.journal.is_gone():
             self._begin_again()
             return
-        with self._errors_named():
-            append(self.journal.fileno(), self._line(key))
+        self.journal.append(self._line(key))
         if time.monotonic() - self._synced >= SYNC_EVERY:
             self.sync()
 
-    def _line(self, key: Key) -> bytes:
+    def _line(self, key: Key) -> dict[str, Any]:
         """The line of the journal for a finished row."""
-        values = {"cell": key[0], "size": key[1], "row": asdict(self.finished[key])}
-        return sealed({**values, "timing": self.timings[key]}).encode()
+        row = asdict(self.finished[key])
+        return {"cell": key[0], "size": key[1], "row": row, "timing": self.timings[key]}
 
     def sync(self) -> None:
         """Write everything that was recorded to disk, so that it survives a loss of power."""
-        with self._errors_named():
-            os.fsync(self.journal.fileno())
+        self.journal.sync()
         self._synced = time.monotonic()
 
     def final_name(self, text: str) -> str:
@@ -117,15 +103,6 @@ class Folder:
         except InputError:
             return True  # results without a journal: nobody knows
         return all(row.status == "ok" for row in done.values())
-
-    def _is_gone(self) -> bool:
-        """Whether another process has deleted or replaced the journal."""
-        try:
-            return not os.path.samestat(
-                os.stat(self.place / JOURNAL), os.fstat(self.journal.fileno())
-            )
-        except OSError:
-            return True
 
     def _begin_again(self) -> None:
         """Write everything in memory into the folder again, or into another folder that can be
@@ -158,9 +135,9 @@ class Folder:
         workspace = open_workspace(folder)
         try:
             made_folder(workspace.place)
-            journal = (workspace.place / JOURNAL).open("ab+")
+            journal = Journal.open(workspace.place / JOURNAL)
             for key in self.finished:
-                append(journal.fileno(), self._line(key))
+                journal.append(self._line(key))
             write_text(workspace.place / MANIFEST, sealed(self.manifest))
         except BaseException:
             workspace.close()
@@ -169,15 +146,6 @@ class Folder:
         self.place = workspace.place
         self.journal = journal
         self.workspace = workspace
-
-    @contextmanager
-    def _errors_named(self) -> Iterator[None]:
-        """Turn an error of the system into one that names the journal; nothing in it is lost."""
-        try:
-            yield
-        except OSError as error:
-            place = self.place / JOURNAL
-            raise InputError(f"{place}: cannot be written: {error.strerror}", hint=ROOM) from None
 
     @contextmanager
     def ended_by(self, write: Callable[[], object]) -> Iterator[None]:
@@ -195,7 +163,7 @@ class Folder:
         """Write results.csv and the tables beside it; return where results.csv will be.
 
         The rows are in the order of the cells. The files stay in `place` until the run ends."""
-        if self._is_gone():
+        if self.journal.is_gone():
             self._begin_again()
         self.sync()
         try:
@@ -206,7 +174,7 @@ class Folder:
                     write_text(self.place / name, details_text(rows, axes, of))
             write_text(self.place / RESULTS, csv_text(rows, axes))
         except InputError as error:
-            raise InputError(error.message, hint=ROOM) from None
+            raise InputError(error.message, hint=JOURNAL_HINT) from None
         self.has_results = True
         return self.path / RESULTS
 
@@ -316,15 +284,13 @@ def _begin(workspace: Workspace, manifest: dict[str, Any], tell: Tell, *, resume
     else:
         unfinished = place if (place / JOURNAL).exists() else folder
         if unfinished == place or not (folder / RESULTS).exists():
-            discarded = _line_count(unfinished / JOURNAL)
+            discarded = line_count(unfinished / JOURNAL)
         clear_partial(place)
     made_folder(place)
-    journal = (place / JOURNAL).open("ab+")
     opened = Folder(
         path=folder,
         place=place,
-        journal=journal,
-        journal_file=journal_file,
+        journal=Journal.open(place / JOURNAL, shown_path=journal_file),
         workspace=workspace,
         manifest=manifest,
         tell=tell,
@@ -348,41 +314,10 @@ def _remove_unused(workspace: Workspace) -> None:
         workspace.folder.rmdir()  # fails where there is anything else in it
 
 
-def _line_count(journal: Path) -> int:
-    """The number of complete lines of a file; 0 if there is no file."""
-    with suppress(OSError), journal.open("rb") as stream:
-        return sum(line.endswith(b"\n") for line in _lines_of(stream))
-    return 0
-
-
-LONGEST_LINE = 64 * 2**20  # bytes of a row in a journal; a row has some kilobytes
-
-
-def _lines_of(journal: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a journal, of which the last may be cut off; a file without lines ends
-    early."""
-    while line := journal.readline(LONGEST_LINE):
-        yield line
-        if not line.endswith(b"\n"):
-            return
-
-
-def append(file: int, line: bytes) -> None:
-    """Append a complete line to a file; if there is no room for it, nothing of it remains."""
-    good = os.fstat(file).st_size
-    try:
-        left = memoryview(line)
-        while left:
-            left = left[os.write(file, left) :]
-    except OSError:
-        os.ftruncate(file, good)
-        raise
-
-
 def _owner_of_journal(path: Path) -> str | None:
     """The scenario whose results a folder has, by the first valid line of its journal."""
-    with suppress(OSError), (path / JOURNAL).open("rb") as journal:
-        for line in _lines_of(journal):
+    with suppress(OSError), Journal.open_to_read(path / JOURNAL) as journal:
+        for line in journal.lines():
             with suppress(ValueError, KeyError, TypeError):
                 return str(unsealed(line)["row"]["scenario"])
     return None
@@ -391,51 +326,29 @@ def _owner_of_journal(path: Path) -> str | None:
 def _read(folder: Folder) -> None:
     """Read the rows of the journal that did not fail; a last line that was cut off is removed
     from the file."""
-    good = read_journal(folder)
-    folder.journal.truncate(good)
-    for text in few_of([f"{text}; its row is computed again" for text in folder.damaged]):
+    read_journal(folder)
+    folder.journal.remove_unfinished_line()
+    for text in few_of([f"{text}; its row is computed again" for text in folder.journal.damage]):
         folder.tell(text)
     for key in [key for key, row in folder.finished.items() if row.status != "ok"]:
         del folder.finished[key], folder.timings[key]
         folder.failed += 1
 
 
-def read_journal(folder: Folder) -> int:
-    """Read the rows of the journal without damaged lines; return where the last complete line
-    ends."""
-    good = 0
-    folder.journal.seek(0)
-    for number, line in enumerate(_lines_of(folder.journal), 1):
-        if not line.endswith(b"\n"):
-            break
-        try:
-            key, row, timing = _entry(line)
-            folder.finished[key], folder.timings[key] = row, timing
-        except ValueError as error:
-            folder.damaged.append(damaged(folder.journal_file, number, error))
-        good += len(line)
-    return good
+def read_journal(folder: Folder) -> None:
+    """Read the rows and timings of the journal, without damaged lines."""
 
-
-def _entry(line: bytes) -> tuple[Key, Row, dict[str, Any]]:
-    """The cell, the size, the row and the timing of a line.
-
-    Raises:
-        ValueError: what is wrong with the line.
-    """
-    values = unsealed(line)
-    try:
+    def take(values: dict[str, Any]) -> None:
         cell = values["cell"]
         size = values["size"]
         row = row_from(values["row"])
         timing = dict(values["timing"])
-    except InputError as error:
-        raise ValueError(error.message) from None
-    except (KeyError, TypeError, ValueError):
-        raise ValueError("not a line of a journal") from None
-    if not isinstance(cell, str) or type(size) is not int:
-        raise ValueError("not a line of a journal")
-    return (cell, size), row, timing
+        if not isinstance(cell, str) or type(size) is not int:
+            raise TypeError("expected a cell's id and a size")
+        folder.finished[cell, size] = row
+        folder.timings[cell, size] = timing
+
+    folder.journal.read(take)
 
 
 # What all parts of one sweep have in common, and how a part that differs is described.
@@ -570,13 +483,13 @@ def _check_shard(
 def rows_of(place: Path, tell: Tell) -> Folder:
     """The rows in the journal of a folder; `tell` receives messages on damaged lines."""
     try:
-        with (place / JOURNAL).open("rb") as journal:
-            folder = Folder(place, place, journal, journal_file=place / JOURNAL)
+        with Journal.open_to_read(place / JOURNAL) as journal:
+            folder = Folder(place, place, journal)
             read_journal(folder)
     except FileNotFoundError:
         raise InputError(f"{place}: holds no {JOURNAL}") from None
     except OSError as error:
         raise InputError(f"{place / JOURNAL}: cannot be read: {error.strerror}") from None
-    for text in few_of(folder.damaged):
+    for text in few_of(folder.journal.damage):
         tell(text)
     return folder

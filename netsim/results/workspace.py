@@ -35,7 +35,7 @@ from netsim.base.files import (
     write_text,
 )
 from netsim.base.values import dataclass
-from netsim.results.sealed import damaged, sealed, unsealed
+from netsim.results.journal import damaged, sealed, unsealed
 
 MANIFEST = "run.json"
 JOURNAL = "journal.jsonl"

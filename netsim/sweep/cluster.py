@@ -1,24 +1,26 @@
-"""Simulate a sweep on the workers of a Dask cluster that is running, or that Slurm starts.
+"""The workers of a Dask cluster that is running, or that Slurm starts, as a `WorkerPool`.
 
-The extra `dask` installs what is needed. The scheduler gives orders (`Order` in `sweep/run.py`) to
-workers; if a worker dies, its orders go to another one.
+The extra `dask` installs what is needed. The scheduler gives jobs to workers; if a worker dies, its
+jobs go to another one.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from math import inf
 from typing import Any
 
 from netsim.base.errors import InputError, LostError, NetsimError
-from netsim.base.files import handlers_kept, held
-from netsim.sweep.run import VERSION, Fulfilled, Order, SizeAnswer, fulfilled, misfit, titled
+from netsim.base.files import Held, handlers_kept, held
+from netsim.base.worker_pool import Answered, Job, WorkerPool
+from netsim.sweep.run import VERSION
 
 PATIENCE = 15.0  # seconds that a scheduler has to answer
-LISTEN = 0.005  # seconds between two checks for a finished order or an interruption
-AT_ONCE = 2000  # orders that the scheduler has at a time
+LISTEN = 0.005  # seconds between two checks for a finished job or an interruption
+AT_ONCE = 2000  # jobs that the scheduler has at a time
 SLURM = "slurm"
 
 
@@ -27,16 +29,27 @@ def installed_version() -> str:
     return VERSION
 
 
-class DaskWorkers:
+def all_answers(call: Callable[[Any], Iterator[Any]], request: Any) -> list[Any]:
+    """All answers of a job as a list: the function that workers call."""
+    return list(call(request))
+
+
+class DaskPool(WorkerPool):
     """The workers of a running Dask scheduler at `address`, or `jobs` Slurm jobs (`address` is
     "slurm").
 
-    `tell` receives messages for the user.
+    `call(request)` yields the answers of a job. `tell` receives messages for the user. Only the
+    scheduler knows how many workers there are, and how much memory each may use.
     """
 
     def __init__(
-        self, address: str, jobs: int | None = None, tell: Callable[[str], None] = lambda text: None
+        self,
+        address: str,
+        call: Callable[[Any], Iterator[Any]],
+        jobs: int | None = None,
+        tell: Callable[[str], None] = lambda text: None,
     ) -> None:
+        self.call = call
         self.tell = tell
         self.distributed = _imported("distributed")
         # Errors are reported once, by netsim, and not by the loggers of Dask as well.
@@ -49,6 +62,9 @@ class DaskWorkers:
             self._cluster = _slurm(jobs or 1)
         self.client = self._client()
         self._check_versions()
+        self._futures: dict[Any, Job] = {}
+        self._finishing = self.distributed.as_completed(loop=self.client.loop)
+        self._patience_ends = time.monotonic() + PATIENCE
 
     def _client(self) -> Any:
         """A client that is connected to the scheduler.
@@ -97,30 +113,50 @@ class DaskWorkers:
         except Exception as error:  # anything may be raised if netsim is missing there
             return error
 
-    def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
-        """Yield each order with its answers, in the order in which they finish."""
-        remaining = list(reversed(orders))
-        order_of_key: dict[str, Order] = {}
-        running = self.distributed.as_completed(loop=self.client.loop)
-        patience_ends = time.monotonic() + PATIENCE
+    def room(self) -> int:
+        """Return how many more jobs the scheduler is given."""
+        return AT_ONCE - len(self._futures)
+
+    def is_idle(self) -> bool:
+        """Return whether every job that was submitted is answered."""
+        return not self._futures
+
+    def submit(self, job: Job) -> None:
+        """Give a job to the scheduler."""
+        with self._errors_named():
+            future = self.client.submit(all_answers, self.call, job.request, pure=False, retries=0)
+            self._futures[future] = job
+            self._finishing.add(future)
+
+    def receive(self, interrupt: Held) -> Iterator[Answered]:
+        """Wait until a job is finished, and yield its answers."""
+        while not (self._finishing.has_ready() or self._finishing.is_empty()):
+            interrupt.check()
+            time.sleep(LISTEN)
+            if time.monotonic() > self._patience_ends:
+                self._tell_if_alone()
+                self._patience_ends = inf
+        interrupt.check()
+        with self._errors_named():
+            future = next(self._finishing)
+            job = self._futures.pop(future)
+            answers = self._answers(future, job)
+        for answer in answers:
+            yield job.request, answer
+
+    def cancel(self) -> None:
+        """Let the scheduler forget all jobs that are not finished."""
+        futures = list(self._futures)
+        self._futures = {}
+        self._finishing = self.distributed.as_completed(loop=self.client.loop)
+        with suppress(OSError, self.distributed.CancelledError, TimeoutError):
+            self.client.cancel(futures)
+
+    @contextmanager
+    def _errors_named(self) -> Iterator[None]:
+        """Turn the errors of Dask for a lost scheduler into one that says what to do."""
         try:
-            with held() as interrupt:
-                while remaining or order_of_key:
-                    while remaining and len(order_of_key) < AT_ONCE:
-                        order = remaining.pop()
-                        future = self.client.submit(fulfilled, order, pure=False, retries=0)
-                        order_of_key[future.key] = order
-                        running.add(future)
-                    while not (running.has_ready() or running.is_empty()):
-                        interrupt.check()
-                        time.sleep(LISTEN)
-                        if time.monotonic() > patience_ends:
-                            self._tell_if_alone()
-                            patience_ends = inf
-                    interrupt.check()
-                    future = next(running)
-                    order = order_of_key.pop(future.key)
-                    yield order, self._result(future, order)
+            yield
         except (OSError, self.distributed.CancelledError, TimeoutError) as error:
             reason = f"the scheduler is gone ({type(error).__name__})"
             message = f"{reason}; what was finished is kept, --resume continues"
@@ -135,17 +171,14 @@ class DaskWorkers:
             hint = "Slurm has started none" if slurm else f"start one: dask worker {self.address}"
             self.tell(f"--dask {self.address}: no worker has come yet; {hint}")
 
-    def _result(self, future: Any, order: Order) -> list[SizeAnswer]:
-        """The answers of an order whose call has finished; if every worker that tried it died,
-        errors.
-        """
+    def _answers(self, future: Any, job: Job) -> list[Any]:
+        """The answers of a finished job; a LostError if every worker that tried it died."""
         try:
-            answers: list[SizeAnswer] = future.result()
+            answers: list[Any] = future.result()
             return answers
         except self.distributed.scheduler.KilledWorker:
             why = "its worker died, also when others tried it (out of memory?)"
-            gone = LostError(f"{titled(order)}: {why}")
-            return [misfit(size, gone) for size in order.sizes]
+            return [LostError(f"{job.name}: {why}")]
         except (OSError, self.distributed.CancelledError, TimeoutError):  # the scheduler is gone
             raise
         except NetsimError as error:

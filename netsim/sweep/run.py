@@ -12,9 +12,8 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from netsim.base.errors import (
     InputError,
@@ -25,21 +24,19 @@ from netsim.base.errors import (
     Tell,
     silent,
 )
-from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at, late, memory_limit
+from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at, memory_limit
 from netsim.base.values import dataclass
+from netsim.base.worker_pool import Job, WorkerPool
 from netsim.engines.engine import FEW
 from netsim.extent.decisions import listening, tell_listener
 from netsim.extent.engine_runs import Progress
 from netsim.results.folder import Folder, Key
+from netsim.results.journal import sealed, unsealed
 from netsim.results.row import Row, row_from
-from netsim.results.sealed import sealed, unsealed
 from netsim.scenario.cells import Cell, Invalid, cell_of, is_textbook, named
 from netsim.tasks.answer import AnyResolved, answer, memory_needed, resolve_any
 from netsim.tasks.row import untimed
 from netsim.yamlio.read import Source
-
-if TYPE_CHECKING:
-    from netsim.base.processes import Processes
 
 MANY = 64  # for this many rows the compiled engine is worth its start-up, however small they are
 
@@ -88,8 +85,9 @@ def finished_row(folder: Folder, task: SizedCell) -> Row:
     )
     if not task.cell.scenario.measured:
         return named
-    beside: Row = late("netsim.measured.compare.overlaid")(named, task.cell)
-    return beside
+    from netsim.measured.compare import overlaid
+
+    return overlaid(named, task.cell)
 
 
 def invalid_row(point: Invalid, scenario: str) -> Row:
@@ -123,7 +121,9 @@ def cache_file() -> Path:
 
 def _sqlite() -> Any:
     """The module sqlite3, which is imported only if the cache is used."""
-    return import_module("sqlite3")
+    import sqlite3
+
+    return sqlite3
 
 
 class Cache:
@@ -269,11 +269,6 @@ def fulfil(order: Order) -> Iterator[SizeAnswer]:
     yield from answers(resolved, order.sizes, order.engine)
 
 
-def fulfilled(order: Order) -> list[SizeAnswer]:
-    """All answers of an order as a list."""
-    return list(fulfil(order))
-
-
 def misfit(size: int, error: NetsimError) -> SizeAnswer:
     """The answer with the error of a cell that cannot be resolved, or that does not fit into
     memory.
@@ -371,47 +366,33 @@ class CellError(NetsimError):
 Fulfilled = Generator[tuple[Order, list[SizeAnswer]], None, None]
 
 
-class Workers(Protocol):
-    """The interface of workers: they fulfil orders, in any sequence."""
+class Workers:
+    """Workers that fulfil orders in any sequence: processes here, or those of a Dask cluster."""
 
-    def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
-        """Yield orders with answers as they finish; an order comes several times if its answers
-        come one by one.
-        """
-        ...
-
-
-class Local:
-    """Worker processes on this machine (`base/processes.py`), for the cells of a sweep."""
-
-    def __init__(self, processes: Processes, cells: Sequence[Cell]) -> None:
-        self.processes = processes
+    def __init__(self, pool: WorkerPool, cells: Sequence[Cell]) -> None:
+        self.pool = pool
         self.cells = {cell.id: cell for cell in cells}
 
     def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
-        """Yield each order with each of its answers, as they finish.
+        """Yield every order with its answers as they finish; an order may come several times.
 
-        If an order ended its worker twice, its answers are errors.
-        """
-        jobs = (
-            (
-                order,
-                titled(order),
-                memory_needed(self.cells[order.cell], order.sizes),
-                len(order.sizes),
-            )
-            for order in _shared_out(orders, self.processes.count)
-        )
-        with closing(self.processes.results(jobs)) as results:
-            STAGE.others = self.processes.memory
+        An order whose workers died has errors as answers."""
+        jobs = map(self._job, _shared_out(orders, self.pool.worker_count))
+        with closing(self.pool.results(jobs)) as results:
+            STAGE.others = self.pool.memory
             total = sum(len(order.sizes) for order in orders)
-            at(", ".join(self.processes.names()), 0, total)
+            at(", ".join(self.pool.names()), 0, total)
             for done, (order, answer) in enumerate(results, 1):
-                at(", ".join(self.processes.names()), done, total)
+                at(", ".join(self.pool.names()), done, total)
                 if isinstance(answer, LostError):
                     yield order, [misfit(size, answer) for size in order.sizes]
                 else:
                     yield order, [answer]
+
+    def _job(self, order: Order) -> Job:
+        """The job of an order, with its memory if the pool has a limit."""
+        memory = memory_needed(self.cells[order.cell], order.sizes) if self.pool.limit else 0
+        return Job(order, titled(order), memory, len(order.sizes))
 
 
 def left_of(order: Order, answered: int) -> Order:
@@ -435,7 +416,7 @@ def titled(cell_or_order: Order | Cell) -> str:
 
 def _shared_out(orders: Sequence[Order], count: int) -> list[Order]:
     """The orders, split into single sizes (largest first) if there are fewer than two for each of
-    `count` processes.
+    `count` workers.
     """
     if len(orders) >= 2 * count:
         return list(orders)

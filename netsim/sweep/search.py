@@ -3,7 +3,6 @@
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
-from importlib import import_module
 from math import inf
 from statistics import median
 from typing import Any
@@ -436,10 +435,11 @@ class _Sampler:
 def _optuna() -> Any:
     """Import optuna; an InputError says how to install it if it is missing."""
     try:
-        return import_module("optuna")
+        import optuna
     except ImportError:
         reason = f"to try some of many choices (--trials, or more than {EXHAUSTIVE}) needs optuna"
         raise InputError(reason, hint="pip install 'netsim[optimize]'") from None
+    return optuna
 
 
 def best_of(trials: Sequence[Trial], objective: str) -> Trial | None:

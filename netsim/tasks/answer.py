@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from netsim.base.errors import NetsimError, NoRoomError, ScenarioError, StalledError
 from netsim.base.files import TRACES, Preset, find_preset, is_path, named_in, preset_folder
-from netsim.base.startup import late
 from netsim.base.units import format_time
 from netsim.extent.engine_runs import Progress
 from netsim.results.row import Row
@@ -53,12 +52,14 @@ def resolve_any(cell: Cell) -> AnyResolved:
     the wrong key.
     """
     if cell.scenario.shared:
-        jobs: ResolvedJobs = late("netsim.tasks.jobs.resolve_jobs")(cell)
-        return jobs
+        from netsim.tasks.jobs import resolve_jobs
+
+        return resolve_jobs(cell)
     if isinstance(cell.scenario.workload, Workload):
         return resolve(cell)
-    step: ResolvedStep = late("netsim.training.resolve.resolve_step")(cell)
-    return step
+    from netsim.training.resolve import resolve_step
+
+    return resolve_step(cell)
 
 
 def answer(
@@ -71,10 +72,15 @@ def answer(
         if isinstance(resolved, ResolvedCell):
             return row_of_size(resolved, size, engine=engine, progress=progress)
         if resolved.cell.scenario.shared:
-            of_job = late("netsim.tasks.jobs.row_of_job")
-            return of_job(resolved, size, engine=engine)  # type: ignore[no-any-return]
-        of_step = late("netsim.training.run.row_of_step")
-        row: Row = of_step(resolved, engine=engine, progress=progress)
+            from netsim.tasks.jobs import ResolvedJobs, row_of_job
+
+            assert isinstance(resolved, ResolvedJobs)
+            return row_of_job(resolved, size, engine=engine)
+        from netsim.training.resolve import ResolvedStep
+        from netsim.training.run import row_of_step
+
+        assert isinstance(resolved, ResolvedStep)
+        return row_of_step(resolved, engine=engine, progress=progress)
     except StalledError as error:
         scenario = resolved.cell.scenario
         topology = build_topology(scenario.cluster)
@@ -82,7 +88,6 @@ def answer(
         if ends_at is None:
             raise
         return _row_of_lost_job(resolved, size, ends_at)
-    return row
 
 
 def _row_of_lost_job(resolved: AnyResolved, size: int, seconds: float) -> Row:
@@ -215,7 +220,8 @@ def _step_warnings(cells: Sequence[Cell]) -> Iterator[str]:
     steps = [cell for cell in cells if not isinstance(cell.scenario.workload, Workload)]
     if not steps:
         return
-    warnings_of_step = late("netsim.training.resolve.warnings_of_step")
+    from netsim.training.resolve import warnings_of_step
+
     counts = Counter(text for cell in steps for text in warnings_of_step(cell))
     for text, count in counts.items():
         where = f" ({count} of {len(cells)} cells)" if count < len(cells) else ""

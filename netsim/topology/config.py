@@ -2,13 +2,15 @@
 GPUs.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field, Tag, model_validator
 
 from netsim.base import constants
 from netsim.base.errors import InputError, ScenarioError, suggest
+from netsim.topology.fabrics.config import FabricConfig
+from netsim.topology.faults import Fault
 from netsim.topology.graph import GraphSketch, Switching, Topology, TopologyError
 from netsim.topology.load import Loaded, find_machine
 from netsim.topology.machine import Machine, oldest_machine
@@ -41,13 +43,7 @@ def _existing_machine(name: str) -> str:
 
 
 MachineName = Annotated[str, AfterValidator(_existing_machine)]
-if TYPE_CHECKING:
-    MachineChoice = MachineName | Machine
-else:  # most scenarios name a machine; the model of machines is imported only for others
-    _Written = Annotated[
-        Any, models.Elsewhere("netsim.topology.machine", "Machine"), Tag("Machine")
-    ]
-    MachineChoice = MachineName | _Written
+MachineChoice = MachineName | Annotated[Machine, Tag("Machine")]
 
 
 class HostGroup(Model):
@@ -406,16 +402,6 @@ class Sites(Model):
             problem = f"{terms} are not the {total} hosts of the cluster"
             raise FieldError(problem, "sites", "nodes" if self.nodes else "count")
         return host_counts
-
-
-if TYPE_CHECKING:
-    from netsim.topology.fabrics.config import FabricConfig
-    from netsim.topology.faults import Fault
-else:
-    FabricConfig = Annotated[
-        Any, models.Elsewhere("netsim.topology.fabrics.config", "FabricConfig")
-    ]
-    Fault = Annotated[Any, models.Elsewhere("netsim.topology.faults", "Fault")]
 
 
 class ClusterConfig(Model):

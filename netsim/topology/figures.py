@@ -208,6 +208,8 @@ def _graph_diameter(topology: Topology) -> tuple[int, float]:
     """Return the number of links on the longest of the shortest routes from some GPUs to all GPUs,
     and its latency in seconds; (-1, 0) if some GPU is not reached.
     """
+    from scipy.sparse import csgraph, csr_array
+
     links = topology.links
     gpus = topology.gpu_nodes
     alive = links.bandwidth > 0
@@ -215,9 +217,8 @@ def _graph_diameter(topology: Topology) -> tuple[int, float]:
     ends = links.tail[alive], links.head[alive]
     most = max(1, min(len(gpus), _MOST_STARTS, _MOST_CELLS // len(topology.nodes)))
     starts = gpus[np.unique(np.linspace(0, len(gpus) - 1, most).astype(int))]
-    sparse = graph.scipy_part("sparse")
-    steps = sparse.csr_array((np.ones(len(ends[0])), ends), shape=shape)
-    hops, before = graph.scipy_part("sparse.csgraph").dijkstra(
+    steps = csr_array((np.ones(len(ends[0])), ends), shape=shape)
+    hops, before = csgraph.dijkstra(
         steps, indices=starts, unweighted=True, return_predecessors=True
     )
     if not np.isfinite(hops[:, gpus]).all():
@@ -226,7 +227,7 @@ def _graph_diameter(topology: Topology) -> tuple[int, float]:
     route = [int(gpus[end])]
     while route[-1] != starts[start]:
         route.append(int(before[start, route[-1]]))
-    seconds = sparse.csr_array((links.latency[alive], ends), shape=shape)
+    seconds = csr_array((links.latency[alive], ends), shape=shape)
     pairs = zip(route[1:], route, strict=False)
     return len(route) - 1, float(sum(float(seconds[tail, head]) for tail, head in pairs))
 

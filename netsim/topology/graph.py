@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
-from importlib import import_module
 from math import inf, isnan
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -449,8 +448,9 @@ def joined(parts: Sequence[Routes]) -> Routes:
 
 def empty_graph() -> "nx.DiGraph[Any]":
     """Return an empty networkx graph; networkx is imported only here, as that takes long."""
-    graph: nx.DiGraph[Any] = import_module("networkx").DiGraph()
-    return graph
+    import networkx as nx
+
+    return nx.DiGraph()
 
 
 def graph_of(description: "nx.DiGraph[Any] | GraphSketch | Layout") -> "nx.DiGraph[Any]":
@@ -566,11 +566,6 @@ def least_and_most(
     return least, most
 
 
-def scipy_part(part: str) -> Any:
-    """Import a part of scipy only when needed: the import takes longer than many a simulation."""
-    return import_module(f"scipy.{part}")
-
-
 def flow(hops: Sequence[tuple[Any, Any, Any]], source: int, sink: int) -> tuple[int, Sides]:
     """Return the maximum flow from node `source` to `sink`, and a mask of the nodes on the source's
     side of a minimum cut.
@@ -580,14 +575,17 @@ def flow(hops: Sequence[tuple[Any, Any, Any]], source: int, sink: int) -> tuple[
         source: number of a node.
         sink: number of a node.
     """
+    # scipy takes longer to import than many a simulation.
+    from scipy.sparse import csgraph, csr_array
+
     joined = (np.concatenate(list(map(np.atleast_1d, c))) for c in zip(*hops, strict=True))
-    (tails, heads, most), graphs = joined, scipy_part("sparse.csgraph")
+    tails, heads, most = joined
     shape = (int(max(tails.max(), heads.max(), source, sink)) + 1,) * 2
-    matrix = scipy_part("sparse").csr_array((most.astype(np.int32), (tails, heads)), shape=shape)
-    result = graphs.maximum_flow(matrix, source, sink)
-    left = matrix - result.flow
+    matrix = csr_array((most.astype(np.int32), (tails, heads)), shape=shape)
+    result = csgraph.maximum_flow(matrix, source, sink)
+    left: Any = matrix - result.flow
     left = left.multiply(left > 0).tocsr()
     left.eliminate_zeros()
     side = np.zeros(shape[0], bool)
-    side[graphs.breadth_first_order(left, source, return_predecessors=False)] = True
+    side[csgraph.breadth_first_order(left, source, return_predecessors=False)] = True
     return int(result.flow_value), side

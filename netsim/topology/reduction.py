@@ -8,7 +8,7 @@ schedule.
 import numpy as np
 
 from netsim.base.values import dataclass
-from netsim.topology.graph import NODE_KINDS, Floats, Ints, Topology, TopologyError, scipy_part
+from netsim.topology.graph import NODE_KINDS, Floats, Ints, Topology, TopologyError
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,8 @@ class SwitchReduction:
     """The reduction trees of a topology whose fabric has `sharp: true`. Trees are cached."""
 
     def __init__(self, topology: Topology) -> None:
+        from scipy.sparse import csr_array
+
         self.topology = topology
         self._trees: dict[tuple[bytes, str, int], ReductionTree] = {}
         layout = topology.layout
@@ -51,9 +53,7 @@ class SwitchReduction:
         order = np.argsort(key, kind="stable")
         self._link, self._key = usable[order].astype(np.int32), key[order]
         shape = (len(self.switches),) * 2
-        steps = scipy_part("sparse").csr_array(
-            (np.ones(len(usable)), (tail[usable], head[usable])), shape=shape
-        )
+        steps = csr_array((np.ones(len(usable)), (tail[usable], head[usable])), shape=shape)
         self._joined = steps.multiply(steps.T).tocsr()  # what is alive in both directions
 
     def links(
@@ -146,9 +146,11 @@ class SwitchReduction:
 
         Returns its number among the switches, for each switch the next switch towards the root, and
         how many times the channels before this one have used all roots. The root is the switch with
-        the least distance to the farthest leaf, then the least sum of distances.
+        the least distance to the farthest leaf, then the least sum of distances. Switches that tie
+        take turns by channel.
         """
-        dijkstra = scipy_part("sparse.csgraph").dijkstra
+        from scipy.sparse.csgraph import dijkstra
+
         hops = dijkstra(self._joined, indices=leaves, unweighted=True)
         farthest = hops.max(axis=0)
         total = hops.sum(axis=0)

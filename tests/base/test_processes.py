@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,8 +12,10 @@ import pytest
 
 from netsim.base import processes
 from netsim.base.errors import InputError, LostError
+from netsim.base.files import Held
 from netsim.base.processes import Processes, cause_of
 from netsim.base.startup import resident, tell_share
+from netsim.base.worker_pool import Answered, Job, WorkerPool
 
 SLOW_SECONDS = 0.6
 """Long enough for another worker to start on a machine that is busy."""
@@ -172,24 +175,114 @@ def test_a_job_has_room_up_to_the_very_limit(monkeypatch: pytest.MonkeyPatch) ->
     assert [room(limit, (20, 30), (None, 5)) for limit in (184, 185)] == [False, True]
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_no_more_is_asked_ahead_than_twice_as_much_as_there_are_workers(count: int) -> None:
-    """What is asked may be made as it is asked for, and be large."""
-    workers, asked, waiting, given = Processes(count, call), [], [], []
+class OneAtATime(WorkerPool):
+    """A pool that answers one job each time it is asked, and notes what was asked of it."""
 
-    def jobs() -> Iterator[tuple[int, str, int, int]]:
+    def __init__(self, most_waiting: int) -> None:
+        self.most_waiting = most_waiting
+        self.waiting: list[Job] = []
+        self.is_canceled = False
+
+    def room(self) -> int:
+        return self.most_waiting - len(self.waiting)
+
+    def is_idle(self) -> bool:
+        return not self.waiting
+
+    def submit(self, job: Job) -> None:
+        self.waiting.append(job)
+
+    def receive(self, interrupt: Held) -> Iterator[Answered]:
+        yield self.waiting.pop(0).request, "answer"
+
+    def cancel(self) -> None:
+        self.is_canceled = True
+
+    def close(self) -> None:
+        """End nothing."""
+
+
+@pytest.mark.parametrize("most", [2, 6])
+def test_a_pool_is_given_no_more_jobs_than_it_has_room_for(most: int) -> None:
+    """Jobs may be made as they are asked for, and be large."""
+    made: list[int] = []
+
+    def jobs() -> Iterator[Job]:
         for number in range(20):
-            asked.append(number)
-            yield number, "", 0, 1
+            made.append(number)
+            yield Job(number, "")
 
-    def share_out(window: list[processes.Job]) -> None:
-        waiting.append(len(window))
-        given[:] = [SimpleNamespace(job=window.pop(0))] if window else []
+    pool = OneAtATime(most)
+    counts = [(request, len(made)) for request, _ in pool.results(jobs())]
+    assert counts == [(number, min(20, most + number)) for number in range(20)]
+    assert pool.is_canceled
 
-    workers._share_out = share_out  # type: ignore[method-assign]
-    workers._receive = lambda interrupt: iter([(len(asked), "")])  # type: ignore[method-assign]
-    workers._end = lambda some: None  # type: ignore[method-assign]
-    workers.workers = given
-    ahead = [told for told, _ in workers.results(jobs())]
-    assert waiting == [2 * count] * (21 - 2 * count) + [*range(2 * count - 1, -1, -1)]
-    assert ahead == [min(20, 2 * count + n) for n in range(20)]
+
+def test_jobs_are_canceled_when_nobody_wants_more_answers() -> None:
+    pool = OneAtATime(2)
+    with closing(pool.results([Job(1, ""), Job(2, "")])) as results:
+        assert next(results) == (1, "answer")
+        assert not pool.is_canceled
+    assert pool.is_canceled
+
+
+@pytest.mark.parametrize("is_forked", [False, True])
+@pytest.mark.slow
+def test_canceled_jobs_end_and_the_pool_takes_others(tmp_path: Path, is_forked: bool) -> None:
+    with Processes(1, call, begun=(tmp_path,), is_forked=is_forked) as workers:
+        workers.submit(Job(("one", "slow1"), "job one", answers=2))
+        workers.submit(Job(("two",), "job two"))
+        while not (tmp_path / "begin-slow1").exists():
+            time.sleep(0.01)
+        workers.cancel()
+        assert workers.is_idle()
+        assert [answer for _, answer in workers.results([Job(("three",), "job three")])] == [
+            "THREE"
+        ]
+    assert not (tmp_path / "end-slow1").exists()
+    assert not list(tmp_path.glob("two.*"))
+
+
+@pytest.mark.slow
+def test_a_fork_has_what_this_process_has_and_need_not_be_sent_it() -> None:
+    begun_in = os.getpid()
+
+    def call_with(request: str) -> Iterator[tuple[str, int, int]]:  # cannot be pickled
+        yield request, begun_in, os.getpid()
+
+    with Processes(1, call_with, is_forked=True) as workers:
+        ((_, (request, parent, process)),) = workers.results([Job("request", "job")])
+    assert (request, parent) == ("request", os.getpid())
+    assert process != parent
+
+
+@pytest.mark.slow
+def test_a_job_that_is_tried_once_is_lost_with_its_first_worker(tmp_path: Path) -> None:
+    settings = {"begun": (tmp_path,), "attempts": 1, "is_forked": True}
+    with Processes(1, call, **settings) as workers:
+        found = dict(workers.results([Job(("once",), "job once"), Job(("two",), "job two")]))
+    assert isinstance(found["once",], LostError)
+    assert str(found["once",]).startswith("job once: its worker was killed (SIGKILL")
+    assert "also" not in str(found["once",])
+    assert found["two",] == "TWO"
+
+
+@pytest.mark.slow
+def test_a_bug_in_a_worker_is_raised_with_the_trace_of_the_worker(tmp_path: Path) -> None:
+    with pytest.raises(KeyError) as caught:
+        results(tmp_path, "SIGNOTHING")
+    assert "in call" in "".join(caught.value.__notes__)
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_pool_and_its_workers_at_once(tmp_path: Path) -> None:
+    """The signal comes while a job runs, and is raised where its answer is waited for."""
+    with Processes(1, call, begun=(tmp_path,)) as workers:
+        answers = workers.results([(("one", "slow1"), "job one", 0, 2)])
+        assert next(answers)[1] == "ONE"
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            list(answers)
+    (process,) = {int(file.read_text()) for file in tmp_path.glob("one.*")}
+    assert not Path(f"/proc/{process}/exe").exists()
+    assert not (tmp_path / "end-slow1").exists()

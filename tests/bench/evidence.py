@@ -19,7 +19,8 @@ from netsim.base.constants import FILE as CONSTANTS
 from netsim.base.constants import TABLE
 from netsim.base.errors import InputError
 from netsim.base.files import csv_of, write_text
-from netsim.measured.accuracy import Accuracy, figures_off, journal_of, leave_out, run_index
+from netsim.measured.accuracy import Accuracy, figures_off, leave_out, run_index
+from netsim.measured.accuracy_records import open_records
 from netsim.measured.compare import RunPart, answer, by_band, few
 from netsim.measured.estimate import MOST, Without, switched_off
 from netsim.measured.index import IndexEntry, read_index
@@ -49,9 +50,9 @@ def errors(found: Accuracy) -> Iterator[dict[str, str]]:
 def simulated(
     entries: Sequence[IndexEntry], corpus: Sequence[IndexEntry], jobs: int, off: Sequence[Without]
 ) -> Accuracy:
-    with journal_of(INDEX, resume=True, tell=lambda text: None) as journal:
-        found = run_index(entries, jobs, journal=journal, figures=figures_off(entries, off))
-        return leave_out(found, entries, corpus, jobs, None, journal, off)
+    with open_records(INDEX, resume=True, tell=lambda text: None) as records:
+        found = run_index(entries, jobs, records=records, figures=figures_off(entries, off))
+        return leave_out(found, entries, corpus, jobs, None, records, off)
 
 
 USUAL: dict[tuple[str, tuple[int, int]], tuple[float, ...]] = {}  # times of a few sizes of each run

@@ -2,8 +2,11 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +18,7 @@ from netsim.tasks import answer
 from netsim.tasks.resolve import ResolvedCell, resolve
 from netsim.yamlio.read import parse_source
 
+ROOT = Path(__file__).parents[2]
 SIZES = [1 << power for power in range(3, 9)]
 CELL = f"""
 cluster: {{graph: {{kind: switch, gpus: 4, bandwidth: 50GB/s, latency: 1us}}}}
@@ -136,8 +140,8 @@ def test_what_may_not_fit_is_answered_apart_and_its_death_is_its_own(
     assert [row.status for row in rows[-2:]] == ["error", "error"]
     assert [str(one) for one in failures] == [
         "not that one",
-        "256 B: the process that worked at it was ended; it may need up to 1e+02 GB of memory,"
-        " 0.5 GB were free",
+        "256 B: its worker was killed (SIGKILL: by somebody, or out of memory); it may need up to"
+        " 1e+02 GB of memory, 0.5 GB were free",
     ]
     assert [one.exit_code for one in failures] == [2, 1]
 
@@ -156,3 +160,50 @@ def test_a_bug_in_the_process_apart_is_told_as_one(
     with pytest.raises(ZeroDivisionError, match="in False") as found:
         list(questions.simulated(resolved, "simpy", []))
     assert "in answered" in "".join(found.value.__notes__)
+
+
+def started_expect(folder: Path) -> tuple["subprocess.Popen[str]", int]:
+    """An `expect` with many sizes, and the process that helps it."""
+    command = [sys.executable, "-m", "netsim", "expect", "dgx-h100", "all_reduce", "--nodes", "8"]
+    process = subprocess.Popen(
+        [*command, "--sizes", "4K:8G:2", "--exact"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while process.poll() is None:
+        numbers = children.read_text().split()
+        if numbers:
+            return process, int(numbers[0])
+        time.sleep(0.005)
+    raise AssertionError("expect ended before another process helped it")
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core alone has no helper")
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", ["helper", "nothing"])
+def test_expect_prints_all_sizes_when_its_helper_is_killed(tmp_path: Path, killed: str) -> None:
+    process, helper = started_expect(tmp_path)
+    if killed == "helper":
+        os.kill(helper, signal.SIGKILL)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    sizes = [int(line.split()[0]) for line in out.splitlines() if line.lstrip()[:1].isdigit()]
+    assert sizes == [4096 << power for power in range(22)]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core alone has no helper")
+@pytest.mark.slow
+def test_ctrl_c_ends_expect_and_its_helper(tmp_path: Path) -> None:
+    process, helper = started_expect(tmp_path)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{helper}").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not Path(f"/proc/{helper}").exists()

@@ -6,7 +6,7 @@ of them, otherwise each option gets two."""
 import csv
 import os
 import shutil
-from importlib import import_module
+import sys
 from pathlib import Path
 from zlib import crc32
 
@@ -176,14 +176,7 @@ def test_a_search_without_its_package_leaves_results(filled, monkeypatch, capsys
     place = filled["optimize"]
     monkeypatch.chdir(place)
     before = contents(place)
-    usual = import_module
-
-    def missing(name: str) -> object:
-        if name == "optuna":
-            raise ImportError(name)
-        return usual(name)
-
-    monkeypatch.setattr("netsim.sweep.search.import_module", missing)
+    monkeypatch.setitem(sys.modules, "optuna", None)  # importing it raises an ImportError
     done = netsim(capsys, *COMMANDS["optimize"], "--trials", "1")
     assert (done.code, contents(place)) == (2, before)
     assert "needs optuna" in done.err

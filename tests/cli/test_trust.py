@@ -12,7 +12,7 @@ from netsim.base.errors import InputError, ScenarioError
 from netsim.base.files import content_of, table_text
 from netsim.cli.output import refuse_output_as_input
 from netsim.results.folder import rows_of
-from netsim.results.sealed import sealed, unsealed
+from netsim.results.journal import sealed, unsealed
 from netsim.results.workspace import read_manifest
 from tests.cli.command import netsim
 

@@ -24,7 +24,8 @@ from netsim.base.errors import NetsimError
 from netsim.cli.files import check_file
 from netsim.cli.topo_subject import TopologyOptions, find_subject
 from netsim.costs.prices import load_prices
-from netsim.measured.accuracy import Journal, read_accuracy
+from netsim.measured.accuracy import read_accuracy
+from netsim.measured.accuracy_records import AccuracyRecords
 from netsim.measured.index import mapped, read_index
 from netsim.measured.logs import read_log
 from netsim.nccl.graph_xml import read_graph_file
@@ -33,6 +34,7 @@ from netsim.plots.sizes import read_all, read_results
 from netsim.plots.style import read_values
 from netsim.plots.timeline import read_gantt, read_load
 from netsim.results.folder import open_folder
+from netsim.results.journal import Journal
 from netsim.results.workspace import JOURNAL, MANIFEST, read_manifest
 from netsim.scenario.cells import expand_all
 from netsim.sweep.run import Cache
@@ -187,6 +189,11 @@ def read_journal(path: Path) -> None:
         read_all([made / "results.csv"])
 
 
+def read_accuracy_journal(path: Path) -> None:
+    with Journal.open_to_read(path) as journal:
+        journal.read(AccuracyRecords().take)
+
+
 def read_results_manifest(path: Path) -> None:
     made = results_with(path, MANIFEST)
     with suppress(NetsimError):
@@ -271,7 +278,7 @@ KINDS = {
     "goal": Kind(lambda path: replayed(read_goal(path), 99), ("tests/data/goal/*",), "x.goal"),
     "chakra": Kind(read_rank, ("RUNS/step/chakra/*.et",), "x.et"),
     "accuracy": Kind(read_accuracy, ("RUNS/accuracy.json",), "x.json"),
-    "parts": Kind(lambda path: Journal(path).read(), ("RUNS/parts.jsonl",), "x.jsonl"),
+    "parts": Kind(read_accuracy_journal, ("RUNS/parts.jsonl",), "x.jsonl"),
     "journal": Kind(read_journal, ("RUNS/run/journal.jsonl",), JOURNAL),
     "manifest": Kind(read_results_manifest, ("RUNS/run/run.json",), MANIFEST),
     "msccl": Kind(run_schedule, ("RUNS/plan-msccl/*.xml",), "x.xml"),

@@ -64,7 +64,6 @@ LATE = {
     "report/rows.py": "tables and pictures, with pandas and matplotlib",
     "scenario/models.py": "models of training steps",
     "sweep/run.py": "measured runs, where a scenario names one",
-    "topology/config.py": "models of fabrics and faults",
 }
 
 

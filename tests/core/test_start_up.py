@@ -6,12 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
-from netsim import __main__ as start
 from tests.house import ROOT, full
 
 # Each takes longer to import than a small run takes; those that need one import it when they do.
@@ -141,24 +139,6 @@ def test_mistakes_are_told_before_training_and_compilers_are_imported(
 def test_help_imports_no_arrays(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     found = command(tmp_path, *arguments)
     assert not found & {"numpy", "pydantic", "yaml"}
-
-
-def test_who_waits_for_the_end_of_the_interpreter_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any one of them: helpers, threads, somebody who traces."""
-    monkeypatch.setattr(start.threading, "active_count", lambda: 1)
-    for name in ("getprofile", "gettrace"):
-        monkeypatch.setattr(start.sys, name, lambda: None)
-    monkeypatch.setattr(start.sys, "monitoring", None, raising=False)
-    monkeypatch.delitem(sys.modules, "multiprocessing", raising=False)
-    assert not start._watched()
-    with monkeypatch.context() as one:
-        one.setitem(sys.modules, "multiprocessing", threading)
-        assert start._watched()
-    with monkeypatch.context() as one:
-        one.setattr(start.threading, "active_count", lambda: 2)
-        assert start._watched()
-    monkeypatch.setattr(start.sys, "gettrace", lambda: print)
-    assert start._watched()
 
 
 @pytest.mark.parametrize("given", [{}, {"OPENBLAS_NUM_THREADS": "3"}])

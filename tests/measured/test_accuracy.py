@@ -13,6 +13,7 @@ from netsim.base.constants import TABLE, value
 from netsim.base.errors import InputError
 from netsim.measured import accuracy
 from netsim.measured.accuracy import compared, intervals_from, read_accuracy, run_index
+from netsim.measured.accuracy_records import AccuracyRecords, open_records
 from netsim.measured.compare import ComparedPoint, answer, error_of, resolved_at
 from netsim.measured.estimate import (
     Without,
@@ -33,7 +34,7 @@ from netsim.measured.index import (
 )
 from netsim.plots.results import MOST_CURVES
 from netsim.results import row as result_rows
-from netsim.results.folder import sealed
+from netsim.results.journal import Journal, sealed
 from netsim.results.row import Joined, band_of, joined, stored, validated
 from tests.cli.command import netsim
 
@@ -648,12 +649,37 @@ def test_a_key_with_a_typo_is_told_and_half_a_name_is_no_machine(tmp_path: Path)
         mapped(read_index(tmp_path / "i.yaml")[0])
 
 
+def test_accuracy_resumes_only_while_no_other_process_has_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    messages: list[str] = []
+    with open_records(Path("index.yaml"), resume=False, tell=messages.append) as records:
+        assert records.journal is not None
+        records.keep("a", shown=[1.0, 2.0])
+        with open_records(Path("index.yaml"), resume=False, tell=messages.append) as second:
+            second.keep("b", shown=[3.0])  # is not written
+        with (
+            pytest.raises(InputError, match="cannot be used"),
+            open_records(Path("index.yaml"), resume=True, tell=messages.append),
+        ):
+            pass
+    with records.journal.path.open("ab") as file:
+        file.write(b'{"part": "cut off')
+    with open_records(Path("index.yaml"), resume=True, tell=messages.append) as records:
+        assert list(records.shown) == ["a"]
+        records.keep("c", step="no scenario")
+    with open_records(Path("index.yaml"), resume=True, tell=messages.append) as records:
+        assert (list(records.shown), records.steps) == (["a"], {"c": "no scenario"})
+    assert not [message for message in messages if "damaged" in message]
+
+
 def test_lines_of_a_journal_that_are_none_are_told_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     foreign, damaged = sealed({"part": "x"}), sealed({"part": "y"}).replace("y", "z")
     path.write_text(foreign + damaged)
-    journal = accuracy.Journal(path)
-    journal.read()
-    first, second = journal.damaged
-    assert "not of a journal" in first
-    assert "not of a journal" not in second
+    with Journal.open_to_read(path) as journal:
+        journal.read(AccuracyRecords().take)
+        first, second = journal.damage
+    assert "not a line of a journal" in first
+    assert "checksum" in second

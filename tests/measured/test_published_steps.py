@@ -12,6 +12,7 @@ from netsim.base.constants import TABLE
 from netsim.base.errors import NetsimError
 from netsim.measured import accuracy, training
 from netsim.measured.accuracy import steps_left_out
+from netsim.measured.accuracy_records import AccuracyRecords
 from netsim.measured.estimate import Without
 from netsim.measured.index import read_index
 from netsim.measured.training import (
@@ -27,6 +28,7 @@ from netsim.measured.training import (
     run_steps,
     work_of,
 )
+from netsim.results.journal import Journal
 from netsim.topology.load import load_machine
 from netsim.workloads.model import MODELS
 from tests.cli.command import netsim
@@ -200,15 +202,16 @@ def test_a_step_that_changed_since_is_not_taken_from_the_journal() -> None:
 
 
 def test_failures_of_steps_are_known_and_lost_workers_are_asked_again(tmp_path: Path) -> None:
-    journal = accuracy.Journal(tmp_path / "steps.jsonl")
-    with journal.path.open("ab") as file:
-        journal.file = file.fileno()
-        journal.keep("a", step="no scenario")
-        journal.keep("b", step=[(1.5, 0.4), (1.6, 0.3)])
-    again = accuracy.Journal(journal.path)
-    again.read()
+    path = tmp_path / "steps.jsonl"
+    with Journal.open(path) as journal:
+        records = AccuracyRecords(journal)
+        records.keep("a", step="no scenario")
+        records.keep("b", step=[(1.5, 0.4), (1.6, 0.3)])
+    again = AccuracyRecords()
+    with Journal.open_to_read(path) as journal:
+        journal.read(again.take)
+        assert not journal.damage
     assert again.steps == {"a": "no scenario", "b": ((1.5, 0.4), (1.6, 0.3))}
-    assert not again.damaged
 
 
 @pytest.mark.full

@@ -22,7 +22,8 @@ from netsim.plots.results import (
     question_of,
 )
 from netsim.plots.sizes import above_rate
-from netsim.results.folder import MANIFEST, sealed
+from netsim.results.folder import MANIFEST
+from netsim.results.journal import sealed
 
 FIGURES = st.floats(1, 1000)
 

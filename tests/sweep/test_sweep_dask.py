@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from netsim.base.errors import InputError
-from netsim.sweep.cluster import DaskWorkers
-from netsim.sweep.run import VERSION, Order, fulfilled
+from netsim.sweep.cluster import DaskPool, all_answers
+from netsim.sweep.run import VERSION, Order, fulfil
 from tests.bench.cluster import Cluster
 from tests.cli.command import netsim
 from tests.sweep.test_sweep_workers import SWEEP, WAIT, journal, start, wait_for
@@ -60,16 +60,17 @@ def test_a_scheduler_that_goes_away_leaves_what_was_finished(capsys, cluster) ->
 def test_a_worker_refuses_other_versions_and_other_files() -> None:
     order = Order("0" * 16, "x.yaml", {"cluster": {}, "workload": {}}, {}, (8,), "simpy", "0 (old)")
     with pytest.raises(InputError, match=r"runs netsim .*, the sweep 0 \(old\)"):
-        fulfilled(order)
+        all_answers(fulfil, order)
     data = {
         "cluster": {"graph": {"kind": "switch", "gpus": 2, "bandwidth": "1GB/s"}},
         "workload": {"collective": "all_reduce", "algorithm": "ring", "sizes": [8]},
     }
     with pytest.raises(InputError, match="finds other machine or topology files"):
-        fulfilled(Order("0" * 16, "x.yaml", data, {}, (8,), "simpy"))
+        all_answers(fulfil, Order("0" * 16, "x.yaml", data, {}, (8,), "simpy"))
     with pytest.raises(InputError, match="cluster"):
-        fulfilled(
-            Order("0" * 16, "x.yaml", {"cluster": {"machine": "__import__('os')"}}, {}, (8,), "a")
+        all_answers(
+            fulfil,
+            Order("0" * 16, "x.yaml", {"cluster": {"machine": "__import__('os')"}}, {}, (8,), "a"),
         )
 
 
@@ -87,13 +88,13 @@ def test_a_scheduler_without_workers_is_told_and_waited_for(capsys, monkeypatch)
     """The cluster gets its first worker when netsim says that there is none."""
     monkeypatch.setattr("netsim.sweep.cluster.PATIENCE", 3.0)
     empty = Cluster(Path.cwd(), workers=0)
-    usual = DaskWorkers._tell_if_alone
+    usual = DaskPool._tell_if_alone
 
-    def tell(workers: DaskWorkers) -> None:
+    def tell(workers: DaskPool) -> None:
         usual(workers)
         empty.workers.append(empty.worker())
 
-    monkeypatch.setattr(DaskWorkers, "_tell_if_alone", tell)
+    monkeypatch.setattr(DaskPool, "_tell_if_alone", tell)
     try:
         done = netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out", "--dask", empty.address)
     finally:

@@ -8,7 +8,6 @@ A cell is a place of a ring or torus: the nodes in it (such as a host's), its la
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from importlib import import_module
 from itertools import product
 from math import cos, pi, prod, sin
 
@@ -203,8 +202,9 @@ def _distances(topology: Topology) -> dict[Hashable, int]:
     """The number of links from each node to the nearest GPU or NIC; nodes that reach none are left
     out.
     """
+    import networkx as nx
+
     kinds = zip(topology.nodes, topology.node_kinds.tolist(), strict=True)
     ends = [node for node, kind in kinds if NODE_KINDS[kind] in ("gpu", "nic")]
-    search = import_module("networkx").multi_source_dijkstra_path_length
-    distances: dict[Hashable, int] = search(topology.graph, ends, weight=None)
-    return distances
+    distances = nx.multi_source_dijkstra_path_length(topology.graph, ends, weight=None)
+    return {node: int(distance) for node, distance in distances.items()}

@@ -9,7 +9,6 @@ bytes, as ASTRA-sim reads it, unless netsim's own key `gb_bytes` states another 
 import json
 import re
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from itertools import combinations, pairwise
 from math import prod
 from pathlib import Path
@@ -236,7 +235,9 @@ def read_node_link(text: str, name: str) -> Topology:
 
 def write_node_link(topology: Topology) -> str:
     """Return a topology as the text of a node-link file."""
-    data = import_module("networkx").node_link_data(topology.graph, edges="edges")
+    import networkx as nx
+
+    data = nx.node_link_data(topology.graph, edges="edges")
     return json.dumps(data, indent=1) + "\n"
 
 

@@ -31,7 +31,7 @@ REDUCING = "-reducing"  # suffix of the types of switches that add up data that 
 def package() -> Any:
     """Import InfraGraph's package; raise an InputError if it is not installed."""
     try:
-        import infragraph  # noqa: PLC0415 - an extra, which takes half a second to import
+        import infragraph
     except ImportError:
         raise InputError(
             "InfraGraph files need the package infragraph", hint="pip install 'netsim[infragraph]'"
@@ -46,7 +46,7 @@ def graph_of(text: str, name: str) -> "nx.Graph[Any]":
     """
     data = parse_source(text, name).data
     package()
-    from infragraph.infragraph_service import InfraGraphService  # noqa: PLC0415 - as above
+    from infragraph.infragraph_service import InfraGraphService
 
     if not data.get("instances"):  # a device alone, as `infragraph translate` writes it
         names = [item.get("name") for item in data.get("devices") or [] if isinstance(item, dict)]

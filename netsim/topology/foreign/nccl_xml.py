@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import MISSING, field, fields, replace
 from functools import cache, partial
-from importlib import import_module
 from io import BytesIO
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -61,20 +60,23 @@ def parse_elements(data: bytes, source: str) -> Element:
     if len(data) > LARGEST_FILE:
         raise ScenarioError(f"larger than {LARGEST_FILE >> 20} MiB", source=source)
     # Imported here, as the import is slow and most runs read no XML.
-    xml = import_module("xml.sax")
-    safe = import_module("defusedxml")
+    from xml.sax import SAXParseException
+
+    from defusedxml import DefusedXmlException
+    from defusedxml.sax import make_parser
+
     tree = _Tree(source)
-    parser = import_module("defusedxml.sax").make_parser()
+    parser = make_parser()
     parser.forbid_dtd = True
     parser.setContentHandler(tree)
     try:
         parser.parse(BytesIO(data))
-    except xml.SAXParseException as error:
+    except SAXParseException as error:
         line = error.getLineNumber() or 1
         column = (error.getColumnNumber() or 0) + 1
         message = f"not XML: {error.getMessage()}"
         raise ScenarioError(message, source=source, line=line, column=column) from None
-    except safe.DefusedXmlException:
+    except DefusedXmlException:
         message = "a document type, entity or external reference is not allowed"
         raise ScenarioError(message, source=source, line=tree.line) from None
     except (UnicodeError, LookupError, ValueError) as error:
@@ -87,8 +89,9 @@ def _ignore(*_: object) -> None:
 
 
 def _quoted(text: str) -> str:
-    quoted: str = import_module("xml.sax.saxutils").quoteattr(text)
-    return quoted
+    from xml.sax.saxutils import quoteattr
+
+    return quoteattr(text)
 
 
 class _Tree:

@@ -16,7 +16,6 @@ import numpy as np
 from netsim.base.errors import InputError, ScenarioError, suggest
 from netsim.base.values import dataclass
 from netsim.topology.foreign.nccl import BoxShape, joined_by, machine_like, most_links, nvlink_rate
-from netsim.topology.graph import scipy_part
 from netsim.topology.machine import Machine, Nics, Pcie, ScaleUp
 
 # Terminal sequences for colors and underlines: complete, as `cat -v` shows them, and as web pages
@@ -541,8 +540,9 @@ def _groups(matrix: Matrix, cells: Sequence[str]) -> list[int]:
     """Return a group number for each device: equal for devices that are connected by pairs with one
     of these `cells`, directly or over other devices.
     """
-    search = scipy_part("sparse.csgraph")
-    groups: list[int] = search.connected_components(np.isin(matrix.cells, cells))[1].tolist()
+    from scipy.sparse.csgraph import connected_components
+
+    groups: list[int] = connected_components(np.isin(matrix.cells, cells))[1].tolist()
     return groups
 
 
