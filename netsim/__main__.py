@@ -13,7 +13,8 @@ from contextlib import suppress
 INTERRUPTED = 130
 # Environment variables that turn off what libraries do without need at import: start threads for
 # products of large matrices, which wait for work in a busy loop; search all installed packages for
-# plugins. This saves 0.05 of the 0.54 s of processor time of `expect dgx-h100 all_reduce --sizes 1M`.
+# plugins. This saves 0.05 of the 0.54 s of processor time that
+# `expect dgx-h100 all_reduce --sizes 1M` takes.
 UNASKED = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "__all__"}
 
 

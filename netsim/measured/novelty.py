@@ -93,7 +93,7 @@ def left_out_by(
         corpus: all runs from which constants may be estimated.
         jobs: the number of worker processes; None is one per processor.
         done: called with the number of finished parts and the number of all parts.
-        journal: results that are not computed again.
+        records: results that are not computed again.
     """
     systems = {entry.id: entry.system for entry in entries}
     left_out = leave_out(
