@@ -201,7 +201,10 @@ class _Keys(pydantic.BaseModel):
 
 
 class _Chunks(_Keys):
-    """Chunks that an operation reads or writes: in this GPU's memory (`type`), in remote memory
+    """Chunks that an operation reads or writes: `size` chunks, the first of which has the number
+    `index`.
+
+    They are in this GPU's memory (the buffer with the letter `type`), in remote memory
     (`buffer_id`), or behind a switch (`switch_channel_id`).
     """
 
@@ -388,7 +391,12 @@ class _Reader:
         return operation
 
     def _ref(self, chunks: _Chunks, switches: Sequence[Any], memory: Sequence[Any]) -> Ref:
-        """The chunks that an operation names: of this GPU, of remote memory, or behind a switch."""
+        """The Ref of the chunks that an operation names: of this GPU, of remote memory, or behind a
+        switch.
+
+        - `switches`: (buffer, ranks that the switch joins) of the block's switch channels.
+        - `memory`: (rank, buffer) of the block's remote buffers.
+        """
         if chunks.switch_channel_id is not None:
             buffer, ranks = self._entry(chunks.switch_channel_id, switches)
             return Ref(ranks, (buffer, chunks.index), chunks.size)
@@ -510,8 +518,10 @@ class AlgorithmFile:
         self._step(block, row, kind, source, target, count)
 
     def _place(self, rank: int, buffer: int, offset: int, piece: int) -> Place:
-        """(buffer, chunk) of an element of a buffer; for scratch memory, note that the rank needs
-        the chunks of `piece` from there on.
+        """(buffer, number of the chunk) for element `offset` of a rank's `buffer`.
+
+        For scratch memory, also note that the rank's scratch memory must be large enough for
+        `piece`, if it begins there.
         """
         chunk = offset // self.chunk
         if buffer == SCRATCH:
@@ -741,11 +751,11 @@ class PlanFile(AlgorithmFile):
         """The operations of a block as JSON, with `nop` (a barrier of the block's threads) around
         each transfer.
 
-        Args:
-            key: key of the block.
-            pairs: pairs of blocks (releasing, acquiring) of this GPU; the position is the
-                semaphore.
-            places: buffers of the peer that the block writes to.
+        - `key`: key of the block.
+        - `pairs`: (releasing block, acquiring block) of this GPU; the position of a pair is the
+          number of its semaphore.
+        - `places`: buffers (IN, OUT or SCRATCH) of the peer that the block writes to; the position
+          of a buffer is its number in the file.
         """
         ops = list[Json]()
         acquired = Counter[Key]()
@@ -775,6 +785,8 @@ class PlanFile(AlgorithmFile):
     def _ops_of_step(self, step: FileStep, places: list[int]) -> list[Json]:
         """The operations that move the data of a step, as JSON: none if source and target are the
         same.
+
+        `places` are those of `_ops`.
         """
         landing = self._arrival_place(step)
         into = _chunk(step.target, step.count)
@@ -790,11 +802,13 @@ class PlanFile(AlgorithmFile):
 
 
 def _op(name: str, step: FileStep, sources: list[Place], into: Json) -> Json:
-    """The JSON object of an operation that reads `sources` and writes the chunks `into`."""
+    """The JSON object of the operation `name` on the chunks of a step: it reads as many chunks at
+    each place of `sources`, and writes `into`, the JSON object of some chunks.
+    """
     chunks = [_chunk(place, step.count) for place in sources]
     return {"name": name, "src_buff": chunks, "dst_buff": [into]}
 
 
 def _chunk(place: Place, count: int) -> Json:
-    """The JSON object of `count` chunks from a place on."""
+    """The JSON object of `count` chunks from `place` (buffer, number of the first chunk) on."""
     return {"type": LETTERS[place[0]], "index": place[1], "size": count}

@@ -130,10 +130,11 @@ class TextbookSketch(RowWriter):
     # **** Results: skeletons ****
 
     def checks(self, rank_kinds: Ints) -> list[Skeleton]:
-        """Skeletons with the messages that only check: one for each group of them. The classes of
-        equal lanes must be consistent with each.
+        """A skeleton for each group of messages that only check, with these messages as its only
+        hops.
 
-        `rank_kinds` is that of `skeleton`.
+        Classes of equal lanes, which are found without these messages, must be consistent with each
+        of these skeletons. `rank_kinds` is that of `skeleton`.
         """
         no_kinds = np.zeros(self.lanes, np.int64)
         return [
@@ -185,7 +186,9 @@ class TextbookSketch(RowWriter):
         return Skeleton(self.ranks, rank, channel, channel, kind, by_channel, rank_kinds)
 
     def _hops_by_channel(self, hops: list[tuple[Numbers, Numbers, Ints]]) -> list[Hops]:
-        """The hops of each channel."""
+        """The hops as one `Hops` for each channel, in the order of channels. `hops` are (senders,
+        receivers, labels), with lanes as senders and receivers.
+        """
         src, dst, label = (
             np.concatenate([np.zeros(0, np.int64), *column])
             for column in zip(*hops, (np.zeros(0, np.int64),) * 3, strict=True)
