@@ -328,7 +328,7 @@ def _everyone(c: Collective, origin_offset: int = 0) -> list[Expectation]:
 
 
 def _each_block(c: Collective) -> list[Expectation]:
-    """One range of the output for each rank, in rank order. It must equal the input of that rank."""
+    """One range of the output for each rank, in rank order; it must equal the rank's input."""
     return [Expectation(r * c.count, c.count, (r,), 0) for r in range(c.ranks)]
 
 

@@ -353,11 +353,12 @@ class _Reader:
             yield Block(gpu.id, block.id, block.id, tuple(ops), starts)
 
     def _operation(self, op: _Op, own_channels: Tables, remote_memory: Tables) -> PlanOperation:
-        """The operation `op` of a thread block.
+        """The operation of a thread block that the entry `op` of the file describes.
 
-        Args:
-            own_channels: by kind, the entries of the block's channels.
-            remote_memory: by kind of channel, (rank, buffer) of the block's remote buffers.
+        A ValueError if it names something that the GPU does not have, or breaks a rule.
+
+        - `own_channels`: by kind of channel, the entries of the block's channels.
+        - `remote_memory`: by kind of channel, (rank, buffer) of the block's remote buffers.
         """
         does = OPERATIONS[op.name]
         if op.name == plans.PIPELINE:
@@ -366,29 +367,46 @@ class _Reader:
             return PlanOperation(op.name, does, inner=inner, sizes=sizes)
         switches = own_channels["switch"]
         memory = remote_memory[op.channel_type]
-        sources = tuple(self._ref(item, switches, memory) for item in op.src_buff)
-        targets = tuple(self._ref(item, switches, memory) for item in op.dst_buff)
-        connections = list[Connection]()
-        for item in op.channel_ids if op.channel_type in (plans.MEMORY, plans.PORT) else ():
-            peer, number = self._entry(item, own_channels[op.channel_type])
-            ends = (peer, self.gpu.id) if op.name.endswith("wait") else (self.gpu.id, peer)
-            connections.append((op.channel_type, *ends, number))
-        me = self.gpu.id
-        if does.action == "barrier":
-            connections = [(plans.BARRIER, me, me, op.barrier_id)]
-        for item in op.semaphore_ids:
-            self._entry(item, self.gpu.semaphores)
-            connections.append((plans.SEMAPHORE, me, me, item))
-        parts = op.tbg_info.get("tbg_size", 1)
-        part = self._entry(op.tbg_info.get("tb_id", 0), range(parts)), parts
-        blocks = op.num_threadblocks
         operation = PlanOperation(
-            op.name, does, sources, targets, (), tuple(connections), blocks, part
+            name=op.name,
+            does=does,
+            sources=tuple(self._ref(item, switches, memory) for item in op.src_buff),
+            targets=tuple(self._ref(item, switches, memory) for item in op.dst_buff),
+            connections=self._connections(op, own_channels),
+            blocks=op.num_threadblocks,
+            part=self._part(op),
         )
         problem = _broken_rule(operation, op.channel_type == plans.PORT)
         if problem:
             raise ValueError(f"{self.where}: {op.name}: expected {problem}")
         return operation
+
+    def _connections(self, op: _Op, own_channels: Tables) -> tuple[Connection, ...]:
+        """What the entry `op` of a file signals or waits on: channels, a barrier, semaphores.
+
+        `own_channels` are those of `_operation`.
+        """
+        me = self.gpu.id
+        connections = list[Connection]()
+        is_wait = op.name.endswith("wait")
+        channel_ids = op.channel_ids if op.channel_type in (plans.MEMORY, plans.PORT) else ()
+        for item in channel_ids:
+            peer, number = self._entry(item, own_channels[op.channel_type])
+            sender = peer if is_wait else me
+            receiver = me if is_wait else peer
+            connections.append((op.channel_type, sender, receiver, number))
+        if OPERATIONS[op.name].action == "barrier":
+            connections = [(plans.BARRIER, me, me, op.barrier_id)]
+        for item in op.semaphore_ids:
+            self._entry(item, self.gpu.semaphores)
+            connections.append((plans.SEMAPHORE, me, me, item))
+        return tuple(connections)
+
+    def _part(self, op: _Op) -> tuple[int, int]:
+        """(number of this block, number of blocks) among the blocks that share the operation."""
+        count = op.tbg_info.get("tbg_size", 1)
+        number = self._entry(op.tbg_info.get("tb_id", 0), range(count))
+        return number, count
 
     def _ref(self, chunks: _Chunks, switches: Sequence[Any], memory: Sequence[Any]) -> Ref:
         """The Ref of the chunks that an operation names: of this GPU, of remote memory, or behind a

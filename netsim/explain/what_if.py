@@ -125,45 +125,54 @@ def _common(values: NDArray[np.float64]) -> float | None:
 
 
 def _rate(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter | None:
-    """Return the parameter for the rate of the links of the kind `name`; None if all these links
-    are dead or unlimited.
+    """Return the parameter for the rate of the links of one kind.
+
+    None if all these links are dead or unlimited.
+
+    - `kinds`: the kind of every link, as `link_kinds` returns it.
+    - `name`: the kind.
     """
     is_kind = kinds == name
-    capacity = program.links.capacity[is_kind]
-    capacity = capacity[np.isfinite(capacity) & (capacity > 0)]
-    if not len(capacity):
+    rates = program.links.capacity[is_kind]
+    limited_rates = rates[np.isfinite(rates) & (rates > 0)]
+    if not len(limited_rates):
         return None
-
-    def scaled(case: Case, factor: float) -> Case:
-        links = case.program.links
-        room = links.capacity.copy()
-        room[is_kind & (room > 0)] *= factor  # a dead link has no rate to scale
-        changes = tuple(
-            (time, link, rate * factor if is_kind[link] and rate else rate)
-            for time, link, rate in links.changes
-        )
-        paths = case.program.paths
-        active = active_entries(paths.link, room, changes)
-        active |= paths.active & (room == inf)[paths.link]  # unlimited links of senders
-        program = replace(
-            case.program,
-            links=replace(links, capacity=room, changes=changes),
-            paths=replace(paths, active=active),
-        )
-        return replace(case, program=program)
-
-    in_seconds = name in IN_SECONDS
-    common = _common(capacity)
-    value = None if common is None or in_seconds else common / 1e9
-    label = f"{LABELS.get(name, name)} {'speed' if in_seconds else 'rate'}"
+    scaled = partial(_with_scaled_rates, is_scaled=is_kind)
+    label = LABELS.get(name, name)
+    if name in IN_SECONDS:
+        return Parameter(key=f"{name}.rate", label=f"{label} speed", rate=True, scaled=scaled)
+    common_rate = _common(limited_rates)
     return Parameter(
         key=f"{name}.rate",
-        label=label,
+        label=f"{label} rate",
         rate=True,
         scaled=scaled,
-        value=value,
-        unit="" if in_seconds else "GB/s",
+        value=None if common_rate is None else common_rate / 1e9,
+        unit="GB/s",
     )
+
+
+def _with_scaled_rates(case: Case, factor: float, *, is_scaled: NDArray[np.bool_]) -> Case:
+    """Return the case with the rates of some links multiplied by `factor`, now and at all times.
+
+    - `is_scaled`: by link, whether its rate is multiplied. A dead link stays dead.
+    """
+    links = case.program.links
+    capacity = links.capacity.copy()
+    capacity[is_scaled & (capacity > 0)] *= factor  # 0 times infinity would not be a number
+    changes = tuple(
+        (time, link, rate * factor if is_scaled[link] and rate else rate)
+        for time, link, rate in links.changes
+    )
+    paths = case.program.paths
+    active = active_entries(paths.link, capacity, changes)
+    active |= paths.active & (capacity == inf)[paths.link]  # unlimited links of senders
+    program = replace(
+        case.program,
+        links=replace(links, capacity=capacity, changes=changes),
+        paths=replace(paths, active=active),
+    )
+    return replace(case, program=program)
 
 
 def _latency(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter | None:

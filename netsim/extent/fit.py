@@ -63,7 +63,7 @@ def why_not_fit(task: Task, budget: Budget) -> str:
 
 
 def exact_decisions(task: Task, budget: Budget) -> list[Decision]:
-    """By exact method, whether it can time a task, and why."""
+    """A Decision for each exact method: whether it can time a task, and why."""
     question = MethodInput(form_of(task, budget), budget)
     decisions = []
     for method in EXACT_METHODS:
@@ -197,8 +197,8 @@ def _bytes_of_rings(form: Form, budget: Budget, bytes_per_row: int) -> int:
 
 
 def _bytes(rows: int, bytes_per_row: int, form: Form, budget: Budget) -> int:
-    """The bytes of a run of `rows` rows, or of all operations back to back if these may be
-    simulated.
+    """The bytes of a run of `rows` rows, with `bytes_per_row` each. They are more if all operations
+    back to back may be simulated.
     """
     has_loops_to_spare = form.loop_schedule.has_loops_to_spare(budget)
     if not has_loops_to_spare and can_run_all_operations(form, rows, budget):

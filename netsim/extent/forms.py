@@ -210,17 +210,17 @@ class Form:
 
     @property
     def without_empty_chunks(self) -> tuple[Form, float]:
-        """The form of NCCL's ring without chunks that are empty, and the fraction of its time by
-        which that may change it.
+        """The form of NCCL's ring without chunks that are empty, and the largest fraction by which
+        its time may differ because of that.
+
+        The form is this one if no chunk is empty.
         """
         form, fraction = self._full_chunks()
         return form or self, fraction
 
     @cached_per_object
     def _full_chunks(self) -> tuple[Form | None, float]:
-        """The form without empty chunks (None if it is this one), and the fraction of its time that
-        may change.
-        """
+        """The form of `without_empty_chunks`, or None if it is this form; and the fraction."""
         plan, fraction = with_equal_chunks(self.collective, self.plans[0])
         form = None if plan is self.plans[0] else self.changed(plans=(plan,))
         return form, fraction
@@ -334,8 +334,8 @@ class LoopSchedule:
         return 1 << (least - 1).bit_length()
 
     def has_loops_to_spare(self, budget: Budget) -> bool:
-        """Whether even the shortest run to extrapolate from is a small enough fraction of all
-        loops.
+        """Whether there are enough loops to leave some out: the shortest run from which others are
+        extrapolated has few enough of them.
         """
         return self.first <= budget.thresholds.max_loop_fraction * self.loops
 
@@ -444,8 +444,8 @@ def textbook_representatives(form: Form, writer: RepresentativeWriter) -> LoopSc
 
 
 def _pieces(collective: Collective, algorithm: str, parameters: Mapping[str, Any]) -> int:
-    """The number of pieces into which a textbook algorithm cuts its data; 1 if it has no
-    pipeline.
+    """The number of pieces into which the pipeline of a textbook algorithm cuts its data; 1 if it
+    has no pipeline, or if how it cuts the data is not known here.
     """
     if "#" in stamp(collective.name, algorithm):
         return 1  # how a user's algorithm cuts its data is not known

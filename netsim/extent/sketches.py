@@ -68,9 +68,10 @@ class AlgorithmSketch:
         return self._answers.of(key, lambda: self._representatives(max_rounds))
 
     def lockstep(self, min_steps: int, max_spread: float) -> Lockstep | None:
-        """The classes of ranks that keep step, and their rate; None if ranks do not keep step.
+        """The classes of ranks that keep step, with the rate of their messages; None if ranks do
+        not keep step.
 
-        Also None if all ranks have fewer than `min_steps` steps together, or if the latencies of
+        Also None if the steps of all ranks are fewer than `min_steps`, or if the latencies of
         messages differ by more than the fraction `max_spread` of the time of all steps.
         """
         sketch = self.sketch
