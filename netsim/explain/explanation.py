@@ -166,7 +166,7 @@ def as_values(explanation: Explanation) -> dict[str, Any]:
 
 
 def _segment(program: Program, segment: Any) -> dict[str, Any]:
-    """Return a segment (a row of the critical path) as plain values; times in µs."""
+    """A segment (a row of the critical path) as a dictionary of plain values; times in µs."""
     schedule = program.schedule
     style = schedule.styles[int(schedule.style[segment.row])]
     sources, targets = schedule.members(segment.row)
@@ -220,7 +220,9 @@ def _answer(answer: ParameterAnswer, now: float) -> dict[str, Any]:
 
 
 def _lanes(explanation: Explanation) -> list[list[float]]:
-    """Return [rank, begin, end] in µs of the periods in which each rank moves data or computes."""
+    """Entries [rank, begin, end], one for each period in which a rank moves data or computes
+    without a pause; times in µs.
+    """
     program = explanation.case.program
     timeline = explanation.timeline
     rows = np.flatnonzero((program.schedule.amount > 0) & (timeline.end > timeline.start))

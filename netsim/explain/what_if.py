@@ -92,8 +92,10 @@ def link_kinds(program: Program) -> NDArray[np.str_]:
 
 
 def latency_kinds(program: Program) -> NDArray[np.str_]:
-    """Return for every link the kind of link whose parameter sets its latency, which is that of the
-    node it enters.
+    """By link, the kind of link whose parameter sets its latency; "" for links that no path uses.
+
+    A link into a NIC has the latency of NICs; another link of the kind nic, which enters a switch,
+    has that of the fabric.
     """
     kinds = link_kinds(program)
     for link in np.flatnonzero(np.isin(kinds, ("nic", "pcie"))).tolist():
@@ -106,7 +108,8 @@ def latency_kinds(program: Program) -> NDArray[np.str_]:
 
 
 def latency_parts(program: Program, kinds: NDArray[np.str_], name: str) -> NDArray[np.float64]:
-    """Return the seconds that the links of the kind `name` contribute to the latency of every path;
+    """By path, the seconds of its latency that are due to links of the kind `name`.
+
     `kinds` is the kind of every link.
     """
     paths = program.paths
@@ -176,7 +179,10 @@ def _with_scaled_rates(case: Case, factor: float, *, is_scaled: NDArray[np.bool_
 
 
 def _latency(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter | None:
-    """Return the parameter for the latency of the links of the kind `name`; None if it is 0."""
+    """The parameter for the latency of the links of the kind `name`; None if their latency is 0.
+
+    `kinds` is the kind of every link, as `latency_kinds` returns it.
+    """
     is_kind = kinds == name
     latency = program.links.latency[is_kind]
     if not (latency > 0).any():
@@ -201,16 +207,16 @@ def _latency(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter 
 
 
 def own_rate_key(program: Program) -> str:
-    """Return the key of the parameter that sets the rows' own highest rates: the rate of SMs if
-    links model these.
+    """The key of the parameter that sets the highest rate of a row by itself: "sm.rate" if SMs are
+    links of the program, otherwise "own.rate".
     """
     links = np.unique(program.paths.link).tolist()
     return "sm.rate" if any(program.links.kind(link) == "sm" for link in links) else "own.rate"
 
 
 def _own_rate(program: Program) -> Parameter | None:
-    """Return the parameter for the rows' own highest rates, without computations; None if they are
-    unlimited.
+    """The parameter for the highest rates of rows that are set by their style, without those of
+    computations; None if no row has such a rate.
     """
     caps = [
         style.cap for style in program.schedule.styles if style.cap < inf and style.kind != COMPUTE
@@ -238,16 +244,16 @@ def _own_rate(program: Program) -> Parameter | None:
 
 
 def _both(first: Parameter, second: Parameter) -> Parameter:
-    """Return the first parameter, changed so that the second one is always scaled with it."""
+    """The first parameter, changed so that scaling it also scales the second one by the same
+    factor.
+    """
     return replace(
         first, scaled=lambda case, factor: second.scaled(first.scaled(case, factor), factor)
     )
 
 
 def _of_styles(case: Case) -> list[Parameter | None]:
-    """Return the parameters for the start-up of slices and for the launch, each None if it takes no
-    time.
-    """
+    """Two parameters: the start-up of slices, and the launch. Each is None if it takes no time."""
     styles = case.program.schedule.styles
     has_startup = any(style.latency > 0 and style.kind != MARK for style in styles)
     launched = case.launch > 0 or any(style.latency > 0 and style.kind == MARK for style in styles)
@@ -283,8 +289,8 @@ def _restyled(case: Case, change: Callable[[Style], Style]) -> Case:
 
 
 def _of_lags(program: Program) -> list[Parameter | None]:
-    """Return the parameters for the synchronization of the protocol (lags after arrivals) and for
-    the return of credits (other lags).
+    """Two parameters: the synchronization of the protocol (lags after arrivals), and the return of
+    credits (other lags). Each is None if it takes no time.
     """
     lags = program.schedule.lags
 
@@ -350,12 +356,12 @@ class ParameterAnswer:
         return -self.on_path if self.parameter.rate else self.on_path
 
     def anomalous(self, now: float) -> bool:
-        """Whether the time changes in a way that no single path explains; `now` is the present
-        time.
+        """Whether the time changes in a way that no single path explains.
 
-        It does if a better parameter is slower, if a worse one is faster, or if the time changes by
-        a larger fraction than the parameter. Then rows that share links overlap with other rows
-        than before, and no slope can be stated.
+        It does if a better parameter makes it longer, if a worse one makes it shorter, or if it
+        changes by a larger fraction than the parameter. Then rows that share links overlap with
+        other rows than before, and no slope can be stated. `now` is the time with unchanged
+        parameters, in seconds.
         """
         if self.better is None or self.worse is None or self.swing is None or self.ideal is None:
             return False

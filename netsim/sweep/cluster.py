@@ -87,8 +87,8 @@ class DaskWorkers:
                 raise InputError(message, hint="install the same version everywhere")
 
     def _remote_version(self, run: Callable[..., Any], **options: Any) -> Any:
-        """The version of the scheduler, or of workers by address; or the exception that the call
-        raised.
+        """The version of netsim on the scheduler, or a mapping from the address of each worker to
+        its version; where the call raised an exception, the exception.
 
         `run` is the method of the client that calls a function there.
         """
@@ -136,8 +136,8 @@ class DaskWorkers:
             self.tell(f"--dask {self.address}: no worker has come yet; {hint}")
 
     def _result(self, future: Any, order: Order) -> list[SizeAnswer]:
-        """The answers of an order whose call has finished; if every worker that tried it died,
-        errors.
+        """The answers of `order`, whose call `future` has finished. If every worker that tried it
+        died, the answers are errors.
         """
         try:
             answers: list[SizeAnswer] = future.result()

@@ -46,7 +46,9 @@ MANY = 64  # for this many rows the compiled engine is worth its start-up, howev
 
 @dataclass(frozen=True)
 class SizedCell:
-    """A task of a sweep: one cell at one size in bytes (0 for a training step)."""
+    """One cell of a sweep at one size in bytes (0 for a training step), which gives one row of
+    results.csv.
+    """
 
     cell: Cell
     size: int
@@ -290,7 +292,7 @@ def answers(
 ) -> Iterator[SizeAnswer]:
     """Simulate the sizes of one cell, and yield the answer of each.
 
-    `progress(size)` returns the function to which the engine reports its rows, or None.
+    `progress(size)` returns the function that the engine calls with its progress, or None.
     """
     for size in sizes:
         began = time.perf_counter()
@@ -375,8 +377,8 @@ class Workers(Protocol):
     """The interface of workers: they fulfil orders, in any sequence."""
 
     def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
-        """Yield orders with answers as they finish; an order comes several times if its answers
-        come one by one.
+        """Yield (order, some of its answers) whenever answers are ready. An order comes several
+        times if its answers are ready one by one.
         """
         ...
 
@@ -415,7 +417,7 @@ class Local:
 
 
 def left_of(order: Order, answered: int) -> Order:
-    """The order without its first `answered` sizes."""
+    """The order without its first `answered` sizes, which have been answered."""
     return replace(order, sizes=order.sizes[answered:])
 
 
@@ -434,8 +436,8 @@ def titled(cell_or_order: Order | Cell) -> str:
 
 
 def _shared_out(orders: Sequence[Order], count: int) -> list[Order]:
-    """The orders, split into single sizes (largest first) if there are fewer than two for each of
-    `count` processes.
+    """Orders for `count` processes. If there are fewer than two orders for each process, each size
+    becomes an order of its own, the largest size first.
     """
     if len(orders) >= 2 * count:
         return list(orders)
@@ -454,16 +456,17 @@ def run_tasks(
     progress: ProgressOf = lambda task: None,
     later: LaterWorkers | None = None,
 ) -> Generator[tuple[SizedCell, Row, NetsimError | None], None, None]:
-    """Compute the rows that the folder lacks; yield every row in order as soon as it is there.
+    """Compute the rows that the folder lacks. Yield (task, row, error or None) for every task in
+    order, as soon as it is there.
 
-    Args:
-        tasks: all tasks of a sweep, or some of them.
-        folder: the result folder, which records every row.
-        engine: the engine of all tasks of the sweep (`engine_for`).
-        workers: who computes the rows; None is this process.
-        cache: rows of earlier sweeps.
-        progress: the progress display of a task.
-        later: workers that compute the remaining rows after `LONG` seconds in this process.
+    - `tasks`: all tasks of a sweep, or some of them.
+    - `folder`: the result folder, which records every row.
+    - `engine`: the engine of all tasks of the sweep (`engine_for`).
+    - `workers`: who computes the rows; None: this process.
+    - `cache`: rows of earlier sweeps.
+    - `progress`: returns the progress display of a task.
+    - `later`: starts workers, which compute the remaining rows after `LONG` seconds in this
+      process.
     """
     engine = engine_for(tasks, engine)
     if cache is not None:

@@ -74,7 +74,7 @@ class ResolvedCell:
 
     @property
     def gpus_per_node(self) -> int:
-        """The number of GPUs of a host, or of the first host if hosts differ."""
+        """The number of GPUs of the first host."""
         return len(self.topology) // node_count(self.cell.scenario.cluster)
 
     @property

@@ -92,9 +92,8 @@ class GoalText:
         return "\n".join([f"num_ranks {schedule.ranks}", "", *lines])
 
     def _seconds(self) -> NDArray[np.float64]:
-        """For each row, the seconds that it takes besides the time of its bytes on shared wires.
-
-        These are its latency, and what a rate below that of the wires adds.
+        """By row, its seconds besides the time of its bytes on wires that rows share: its latency,
+        and what a rate below that of the wires adds.
         """
         paths = self.program.paths
         links = self.program.links
@@ -164,9 +163,10 @@ class GoalText:
     def _message(
         self, src: int, dst: int, size: int, after: Sequence[int], there: Sequence[int] = ()
     ) -> dict[int, int]:
-        """Add a send and its receive of `size` bytes; return their numbers by rank.
+        """Add a send and its receive of `size` bytes; return the number of each operation by rank.
 
-        The send waits for the operations `after`, the receive for those in `there`.
+        - `after`: operations of the sender that the send waits for.
+        - `there`: operations of the receiver that the receive waits for.
         """
         tag = self.tags[src, dst]
         self.tags[src, dst] += 1
@@ -176,9 +176,10 @@ class GoalText:
         }
 
     def _awaited(self, row: int, lag: Lag, rank: int, owner: int) -> int:
-        """The operation that `rank` must wait for if it waits for a row whose end `owner` knows.
+        """The number of the operation of `rank` after which `row`, and the lag after it, are over.
 
-        A message from `owner` is added if the rank does not know the end of the row.
+        If `rank` does not know when the row ends, a message from `owner`, a rank that does, is
+        added. If the lag takes time, so is a delay.
         """
         done = self.operations_of_row[row]
         seconds = lag.seconds
@@ -462,8 +463,8 @@ class _Matcher:
         return self.matches
 
     def _begin(self, now: int, number: int) -> None:
-        """Start an operation at time `now` (ns); pair a send or receive, or keep it until its
-        partner starts.
+        """Start operation `number` at time `now` (ns). A send or receive is paired with its
+        partner, or kept until the partner starts.
         """
         rank, kind, peer, size, *_ = self.goal.rows[number]
         if kind != RECEIVE:
@@ -530,7 +531,9 @@ class _Rows:
         return builder.finish(), place[: len(self.goal.table)]
 
     def _columns(self, builder: Builder) -> tuple[Longs, ...]:
-        """The style, source, destination and piece of each row."""
+        """Four arrays by row: the number of its style, its source, its destination, and the number
+        of its piece.
+        """
         rank, kind, peer, size, _, cpu, nic, _ = self.nodes.T
         sends = kind == SEND
         calculates = kind == CALCULATE
