@@ -144,8 +144,9 @@ class Forest:
 
     - `roots`: by tree, its root.
     - `weights`: by tree, its part of the data and its share of links, relative to the other trees.
-    - `hops`: the hops of all trees, parents before children. A hop waits for the hop that brings
-      its data, and for the hop before it in its queue.
+    - `hops`: the hops of all trees as (tree, from rank, to rank, channel, queue or -1), parents
+      before children. A hop waits for the hop that brings its data, and for the hop before it in
+      its queue.
     """
 
     roots: tuple[int, ...]

@@ -370,9 +370,9 @@ def _messages_between_groups(
     )
     before = len(lanes.builder) + np.arange(-k, len(rank) - k)
     before[:k] = lanes.last[ranks]
-    scratch_offset = np.full(len(u), -1, np.int32)
-    scratch_offset[: len(copies)] = copies
-    after: list[tuple[Ints, schedule.Lag]] = [(before, IN_ORDER), (scratch_offset, IN_ORDER)]
+    awaited_copies = np.full(len(u), -1, np.int32)
+    awaited_copies[: len(copies)] = copies
+    after: list[tuple[Ints, schedule.Lag]] = [(before, IN_ORDER), (awaited_copies, IN_ORDER)]
     for t in range(m - 1):
         sender = number[lanes.writer.representatives(group * m + (place - t - 1) % m)]
         after.append((inside[t, u, sender], ARRIVED))
@@ -384,12 +384,12 @@ def _messages_between_groups(
 
 
 def _wait_for_other_groups(lanes: Lanes, s: Staging, ranks: Ints, rows: Rows, number: Ints) -> None:
-    """Let the end of every rank wait for all messages to it from other groups.
+    """Let the end of every rank wait for all messages that the rank gets from other groups.
 
-    Args:
-        rows: the rows of the messages, by distance between groups - 1 and number of the sender in
-            `ranks`.
-        number: by rank, its number in `ranks`.
+    - `ranks`: the ranks whose messages were written.
+    - `rows`: the rows of the messages as [distance between groups - 1, position of the sender in
+      `ranks`].
+    - `number`: by rank, its position in `ranks`.
     """
     if len(ranks) == s.g * s.m:
         for u in range(1, s.g):

@@ -195,7 +195,7 @@ def _step(
 
 
 class _Keys(pydantic.BaseModel):
-    """The base class of all parts of the file; it ignores unknown keys."""
+    """The base class of the objects in an execution plan of MSCCL++; it ignores unknown keys."""
 
     model_config = pydantic.ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -550,8 +550,12 @@ class AlgorithmFile:
     def _step(
         self, key: Key, row: int, kind: str, source: Place, target: Place, count: int
     ) -> None:
-        """Add a step to a block. It waits for those steps of other blocks on the same GPU whose
-        rows its row waits for.
+        """Add a step to the block `key`. If the row waits for rows whose steps are in other blocks
+        of the same GPU, the step waits for these steps.
+
+        - `kind`: MSCCL's step type.
+        - `source`, `target`: (buffer, first chunk) that it reads and writes.
+        - `count`: number of chunks.
         """
         rank = key[0]
         block = self.blocks.setdefault(key, [])

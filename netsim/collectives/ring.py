@@ -174,9 +174,12 @@ class _WrittenPlaces:
 
 
 def _ring_pieces(first: Rows, lanes_here: Ints, length: int, start: int) -> Rows:
-    """The piece that each position sends in each step, as an array [step, position].
+    """The number of the piece that each position sends in each step, as an array [step, position].
 
-    `first` is, by step, the piece of chunk 0 of the first ring; `lanes_here` are the positions.
+    - `first`: by step, the piece of chunk 0 of the first ring.
+    - `lanes_here`: the positions on rings, counted through all rings.
+    - `length`: the lanes of each ring.
+    - `start`: the offset of `pass_around`.
     """
     place = lanes_here.astype(np.int32)
     ring = place // np.int32(length) * np.int32(length)
@@ -495,7 +498,9 @@ def _algorithm_of_planner(planner: Planner, name: str) -> Callable[..., Schedule
     def all_ports(
         collective: Collective, *, dims: Sequence[int] | None = None, ports: int | None = None
     ) -> Schedule:
-        """The schedule of the plans of all ports."""
+        """The schedule of a collective in which every port carries its part of the data, by its own
+        plan.
+        """
         ranks, plans = np.arange(collective.ranks), planner(collective.ranks, dims, ports)
         lanes = Lanes(collective, len(plans)).copy_local_data()
         for port, plan in enumerate(plans):

@@ -178,7 +178,13 @@ class TextbookSketch(RowWriter):
     def _skeleton(
         self, kind: Ints, hops: list[tuple[Numbers, Numbers, Ints]], rank_kinds: Ints
     ) -> Skeleton:
-        """The skeleton of all lanes with `hops`, as (senders, receivers, labels)."""
+        """The skeleton of all lanes.
+
+        - `kind`: by lane, a number; lanes with different numbers are not equal.
+        - `hops`: (senders, receivers, labels) of groups of hops; hops with different labels are not
+          equal.
+        - `rank_kinds`: that of `skeleton`.
+        """
         lane = np.arange(self.lanes, dtype=np.int32)
         channel = lane // np.int32(self.ranks)
         rank = lane % np.int32(self.ranks)

@@ -629,8 +629,10 @@ def render_text(
 
 
 def _bases(collective: Collective) -> list[int]:
-    """By rank, where its input begins in all data: at 0 if contributions are summed or come from
-    one root.
+    """By rank, the position at which its input begins in all data.
+
+    Ranks share the data if contributions are summed or come from one root: then every input begins
+    at 0. Otherwise the inputs follow one another.
     """
     if collective.reducing or collective.name in ("broadcast", "scatter"):
         return [0] * collective.ranks

@@ -53,7 +53,7 @@ class Explanation:
     gpus: GpuTime
 
     def slack_by_kind(self) -> dict[str, float]:
-        """Return the least slack, in seconds, of the rows that use each kind of link."""
+        """By kind of link, the least slack in seconds of the rows that use such links."""
         program = self.case.program
         kinds = link_kinds(program)
         paths = program.paths
@@ -65,7 +65,7 @@ class Explanation:
         return {name: float(least[owner[kinds[paths.link] == name]].min()) for name in names}
 
     def slack_by_gpu(self) -> NDArray[np.float64]:
-        """Return the least slack, in seconds, of the rows that every GPU sends or works on."""
+        """By rank, the least slack in seconds of the rows that its GPU sends or works on."""
         program = self.case.program
         schedule = program.schedule
         least = np.full(schedule.ranks, self.timeline.makespan)

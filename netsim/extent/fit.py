@@ -125,12 +125,12 @@ def textbook_size(task: Task, budget: Budget = USUAL_BUDGET) -> tuple[int, int] 
 
 
 def rows_in_full(task: Task, budget: Budget = USUAL_BUDGET) -> int:
-    """The least number of rows of a task if nothing is left out; 0 if that is not known."""
+    """A lower estimate of the rows of a task if nothing is left out; 0 if none is known."""
     return _rows_in_full(form_of(task, budget))
 
 
 def _rows_in_full(form: Form) -> int:
-    """The least number of rows of a form if nothing is left out; 0 if that is not known."""
+    """A lower estimate of the rows of a form if nothing is left out; 0 if none is known."""
     if form.task.is_nccl:
         collective = form.collective
         return memory.least_rows_of_nccl(collective.name, collective.ranks, form.plans[0].algorithm)

@@ -168,10 +168,11 @@ class Form:
     @property
     @cached_per_object
     def with_fewer_channels(self) -> Form | None:
-        """The form of NCCL's trees, or of rings with few hops, with one channel for all channels
-        that share no link which can saturate.
+        """The form of NCCL's trees, or of rings with few hops, with one channel simulated for each
+        class of equal channels.
 
-        None if that does not have fewer rows than the form with representatives.
+        The classes are those of `_equal_channels`. None if such a form does not have fewer rows
+        than the form with representatives.
         """
         if not self.plans or not self.may_fold:
             return None
@@ -193,8 +194,11 @@ class Form:
         return self.changed(extent=replace(self.extent, partition=partition), may_fold=False)
 
     def _equal_channels(self) -> Partition | None:
-        """Classes of channels that share no link which can saturate; None if there are no such
-        classes.
+        """Classes of equal channels; None if resources other than wires and a few kinds (`TIGHT`)
+        can saturate.
+
+        Channels count as equal if they are so on the links that can saturate; on all other links
+        they do not slow each other.
         """
         program = place(self.loop_schedule.shortest, self.topology, self.task.gpus.tolist())
         tight = np.zeros(len(program.links), bool)

@@ -84,10 +84,12 @@ def least_rows_of_nccl(collective: str, ranks: int, algorithm: str) -> int:
 def misfit_of_nccl(
     collective: str, ranks: int, groups: int, algorithm: str, loops: int = 1, share: float = 1.0
 ) -> str:
-    """The reason why NCCL's schedule would not fit into memory, estimated from its least rows;
-    empty if it fits.
+    """The reason why NCCL's schedules would not fit into memory, estimated from a lower bound of
+    their rows; empty if they fit.
 
-    `share` is the fraction of the rows that is written.
+    - `groups`: number of communicators, each of `ranks` ranks.
+    - `loops`: loops over the buffers.
+    - `share`: the fraction of the rows that is written.
     """
     rows = int(least_rows_of_nccl(collective, ranks, algorithm) * groups * share)
     return misfit(rows * loops, rows * (BYTES_A_ROW_OF_NCCL + (loops - 1) * BYTES_A_LOOP), ranks)
@@ -153,9 +155,10 @@ TOGETHER = 16
 
 
 def needed(gpus: int, rows: int, memory: float = 0) -> int:
-    """The bytes of a process that simulates `rows` rows on a cluster of `gpus` GPUs.
+    """An estimate of the bytes of a process that simulates `rows` rows on a cluster of `gpus` GPUs.
 
-    `memory` is an estimate of the bytes of the rows; the larger one counts.
+    `memory`: another estimate of the bytes of these rows. It is used if it is larger than the usual
+    bytes of so many rows.
     """
     return int(PROCESS + gpus * BYTES_A_GPU + max(rows * BYTES_A_ROW_IN_STEP, memory))
 

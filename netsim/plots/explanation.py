@@ -188,7 +188,11 @@ def _draw_swing(axes: Axes, place: int, changes: tuple[float, float], strength: 
 
 
 def _label_change(axes: Axes, place: int, change: float, text: str) -> None:
-    """Write a text at the end of the bar of length `change`, unless that is too small to see."""
+    """Write a text at the end of a bar of length `change`, unless the bar is too small to see.
+
+    - `place`: the y of the bar.
+    - `change`: the relative change of the time, negative to the left.
+    """
     if abs(change) > _LEAST:
         sign = 1 if change > 0 else -1
         axes.annotate(

@@ -220,10 +220,12 @@ VERSION = f"{__version__} (model {MODEL_VERSION})"
 
 @dataclass(frozen=True)
 class Order:
-    """What a worker has to compute: a cell as plain values (`data`, `axes`), and the sizes in
-    bytes.
+    """What a worker has to compute: one cell at some sizes.
 
-    `cell` is the id that the cell must have when the worker builds it.
+    - `cell`: the id that the cell must have when the worker builds it.
+    - `data`, `axes`: the scenario of the cell and its values on the axes, as plain values.
+    - `sizes`: the sizes in bytes.
+    - `version`: the version of netsim that made the order.
     """
 
     cell: str

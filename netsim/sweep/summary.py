@@ -90,8 +90,8 @@ def comparison_csv(rows: Sequence[Row], axes: Sequence[str], base: Mapping[str, 
 
 
 def bands_csv(rows: Sequence[Row], axes: Sequence[str]) -> str:
-    """Percentiles of the time over the seeds as CSV: a line for each size and each cell without its
-    seed.
+    """Percentiles of the time over the seeds, as CSV. There is a line for each size and each group
+    of cells that differ only in their seed.
     """
     others = [name for name in axes if name != SEED]
     timed = (row for row in rows if time_of(row))

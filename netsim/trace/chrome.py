@@ -505,7 +505,8 @@ def busiest_load(
 
 
 def counter_events(program: Program, load: LinkLoad) -> tuple[list[Event], list[Event]]:
-    """The events that name a process for each kind of links, and the counter events of the links.
+    """Two lists: the events that name a process for each kind of links, and the events of counters,
+    of which each link has one.
 
     Counters are rates in GB/s; for resources that give seconds, the utilization in %.
     """

@@ -200,7 +200,8 @@ SEND = 1
 RECEIVE = 2
 CALCULATE = 3
 ANY = (-1, 2**32 - 1)  # source or tag of a receive that accepts any, in text and in binary
-# The first number of a binary file, as LogGOPSim writes it and after it has consumed the file.
+# The first number of a binary file: COOKIE when LogGOPSim has written it, USED_UP after LogGOPSim
+# has read it, which changes the file.
 COOKIE = 4223
 USED_UP = 2342
 HEAD = struct.Struct("<QIBB")
@@ -316,8 +317,8 @@ class Goal:
         self._add(self.rank, VERBS.get((match["verb"], match["way"]), 0), *values, number)
 
     def _add(self, *row: int) -> None:
-        """Add an operation with the values `row`; raise a LookupError if a value is out
-        of range.
+        """Add an operation; `row` are its values in the order of `COLUMNS`. Raise a LookupError if
+        a value is out of range.
         """
         _, kind, peer, size, tag, cpu, nic, _ = row
         anybody, any_tag = ((kind == RECEIVE and one in ANY) for one in (peer, tag))
@@ -519,7 +520,7 @@ class _Rows:
         self.arrives = np.arange(len(self.target)) >= len(self.target) - len(sends)
 
     def schedule(self) -> tuple[Schedule, NDArray[np.int32]]:
-        """The schedule, and the row of each operation."""
+        """The schedule, and an array with the number of the row of each operation."""
         builder = Builder(self.goal.ranks, collectives=("application",))
         lags = np.array([builder.lag(IN_ORDER), builder.lag(ARRIVED)], np.int16)
         order = self._order()

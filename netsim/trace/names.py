@@ -161,10 +161,11 @@ def launch_args(device: int, stream: int, correlation: int) -> dict[str, int]:
 def kineto_args(
     operation: TracedOperation, rank: int, members: Sequence[int], seq: int
 ) -> dict[str, object]:
-    """The arguments with which Kineto describes a collective on one rank; `seq` is its sequence
-    number.
+    """The arguments with which Kineto describes a collective on one rank.
 
-    The first member of a p2p operation sends, the second receives.
+    - `members`: the ranks of its process group. Of a point-to-point operation the first one sends
+      and the second one receives.
+    - `seq`: its sequence number.
     """
     if operation.collective == "p2p":
         sends = rank == members[0]
@@ -193,8 +194,9 @@ def kineto_args(
 def distributed_info(
     ranks: int, operations: Sequence[TracedOperation], rank: int = 0
 ) -> dict[str, object]:
-    """The header in which Kineto says to which job and rank a trace belongs; `ranks` is their
-    number.
+    """The header in which Kineto says to which job and rank a trace belongs.
+
+    `ranks` is the number of ranks of the job, `rank` the rank of the trace.
     """
     groups = {op.group: op for op in reversed(operations)} or {"0": TracedOperation("")}
     return {

@@ -550,8 +550,8 @@ def plot_topology(
 
 
 def plot_loads(name: str, cluster: Cluster, stem: Path) -> list[Path]:
-    """Draw, for each routing, the number of flows on each link if every GPU sends to the GPU half
-    way round.
+    """Draw, for each routing, the number of flows on each link between switches if GPU g of n sends
+    to GPU g + n / 2 (mod n); return the paths of the pictures.
     """
     gpus = np.arange(len(cluster.topology), dtype=np.int32)
     loads = loads_by_routing(cluster, gpus, (gpus + len(gpus) // 2) % len(gpus))

@@ -600,8 +600,11 @@ def _host_box(cluster: Cluster, group: shapes.DrawnHosts, x: float, pitch: float
 def _domain_switches(
     sheet: shapes.DrawingSheet, cluster: Cluster, nodes: dict[str, list[str]]
 ) -> None:
-    """Add the NVSwitches that hosts share: below their boxes, or inside a box that is a complete
-    domain.
+    """Add the NVSwitches that hosts share: as a box below the hosts' boxes, or inside a box that is
+    a complete domain.
+
+    `nodes` are the names of nodes of the topology by host or NVLink domain, as `_nodes` returns
+    them.
     """
     for domain in np.unique(cluster.domain).tolist():
         switches = nodes.get(f"nvlink{domain}", [])
