@@ -157,8 +157,7 @@ TOGETHER = 16
 def needed(gpus: int, rows: int, memory: float = 0) -> int:
     """An estimate of the bytes of a process that simulates `rows` rows on a cluster of `gpus` GPUs.
 
-    `memory`: another estimate of the bytes of these rows. It is used if it is larger than the usual
-    bytes of so many rows.
+    `memory`: another estimate of the bytes of these rows; the larger estimate counts.
     """
     return int(PROCESS + gpus * BYTES_A_GPU + max(rows * BYTES_A_ROW_IN_STEP, memory))
 

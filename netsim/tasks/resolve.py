@@ -87,8 +87,8 @@ class ResolvedCell:
     def collective(
         self, size: int, *, in_place: bool = False, ranks: int | None = None
     ) -> Collective:
-        """The collective of one communicator at a size in bytes. If `ranks` is given, it is that of
-        a communicator with so many ranks.
+        """The collective of one communicator at a size in bytes; with `ranks`, that of a
+        communicator of another number of ranks.
         """
         work = self.cell.scenario.collective
         return collective_of(

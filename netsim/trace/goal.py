@@ -200,8 +200,8 @@ SEND = 1
 RECEIVE = 2
 CALCULATE = 3
 ANY = (-1, 2**32 - 1)  # source or tag of a receive that accepts any, in text and in binary
-# The first number of a binary file: COOKIE when LogGOPSim has written it, USED_UP after LogGOPSim
-# has read it, which changes the file.
+# The first number of a binary file: COOKIE as `txt2bin` writes it, USED_UP after LogGOPSim has read
+# the file with --save-mem, which changes it.
 COOKIE = 4223
 USED_UP = 2342
 HEAD = struct.Struct("<QIBB")
