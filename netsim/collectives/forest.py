@@ -533,10 +533,12 @@ def _fastest(links: TreeLinks) -> float:
 
 
 def _rate_choices(links: TreeLinks, supply: Ints) -> tuple[float, list[Floats]]:
-    """The highest rate of a root, and up to two choices of rates of connections that reach it.
+    """(highest rate of a root, rates of connections with which roots reach it). The second entry
+    has one or two choices, each an array by connection.
 
-    The first choice divides every link equally among its connections, and exists if that reaches
-    the highest rate; the last choice uses few connections. Rates are relative to the fastest link.
+    The first choice divides every link equally among its connections; it is left out if roots do
+    not reach the highest rate with it. The last choice uses few connections. Rates are relative to
+    the fastest link.
     """
     users = np.zeros(len(links.rate))
     rate = np.array(links.rate)

@@ -1,9 +1,9 @@
 """Recursive halving and doubling, Bruck's algorithms, binomial trees: partners at powers of two.
 
-All-reduce is a reduce-scatter by halving and an all-gather by doubling (Rabenseifner, 2004). Among
-n ranks the core is the largest power of two of them. The n - size other ranks are the odd ranks 1,
-3, 5 …: each first sends its data to the rank before it, and receives its result from that rank at
-the end.
+All-reduce is a reduce-scatter by halving and an all-gather by doubling (Rabenseifner, 2004). Both
+need a power of two of ranks: the core, as many of the n ranks as possible. The first odd ranks, 1,
+3, 5 …, are outside of the core: each first sends its data to the rank before it, and receives its
+result from that rank at the end.
 """
 
 import numpy as np

@@ -127,8 +127,8 @@ def extrapolate_distance(
         times[last] = seconds(last)
         if len(times) <= INCREMENTS:
             continue
-        # Of five and more distances, the third one is left out, so that increments double (u, 2 u,
-        # 4 u).
+        # Distances increase by u, u, u, 4 u, 8 u … Of five or more, the third is left out, so that
+        # those that are compared lie u, 2 u, 4 u … apart: each increment is twice the last.
         lengths = sorted(times)
         if len(lengths) > INCREMENTS + 1:
             del lengths[INCREMENTS - 1]

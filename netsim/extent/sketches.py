@@ -38,7 +38,9 @@ LONG_RINGS = {
 class AlgorithmSketch:
     """A textbook algorithm on the GPUs of a task, without its rows.
 
-    `key` is equal for equal sketches on a topology.
+    - `sketch`: the rows of each lane and the messages between lanes.
+    - `skeleton`: the same as lanes and hops, from which classes of equal lanes are found.
+    - `key`: the key of cached results on the topology; equal sketches have equal keys.
     """
 
     task: Task

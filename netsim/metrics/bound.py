@@ -545,8 +545,8 @@ class _Cuts:
         return best, side if best <= least * (1 + 1e-6) else np.zeros(self.nodes, bool), best
 
     def _program(self, demand: Floats) -> float:
-        """The seconds of the optimal flows for the demand, by a linear program; flows of one source
-        are combined.
+        """The least seconds for the demand, as a linear program finds them: all sends at once, each
+        divided over any paths. `demand[a, b]` are the bytes from rank a to rank b.
         """
         ranks = len(self.ranks)
         edges = len(self.tail)

@@ -120,7 +120,7 @@ def _of_seeds(lines: Sequence[sizes.PlotLine]) -> str:
 
 
 def _ends(rows: pd.DataFrame, column: str) -> list[tuple[float, float]] | None:
-    """The lowest and highest drawn percentile of a time column, for each row.
+    """For each row, (lowest, highest) percentile of the time column `column` that is drawn.
 
     They are over samples of noise, or else over seeds; None if there are neither.
     """

@@ -176,10 +176,12 @@ class GoalText:
         }
 
     def _awaited(self, row: int, lag: Lag, rank: int, owner: int) -> int:
-        """The number of the operation of `rank` after which `row`, and the lag after it, are over.
+        """The number of the operation of `rank` after which `row` is finished and the lag after it
+        is over.
 
-        If `rank` does not know when the row ends, a message from `owner`, a rank that does, is
-        added. If the lag takes time, so is a delay.
+        - `owner`: a rank that knows when the row ends. If `rank` does not know it, a message from
+          `owner` to `rank` is added.
+        - `lag`: if it takes time, a delay on `rank` is added.
         """
         done = self.operations_of_row[row]
         seconds = lag.seconds

@@ -578,7 +578,9 @@ def _nodes(cluster: Cluster) -> dict[str, list[str]]:
 
 
 def _host_box(cluster: Cluster, group: shapes.DrawnHosts, x: float, pitch: float) -> shapes.Box:
-    """The box of a group of hosts, at x; `pitch` is the distance to the next box."""
+    """The box of a group of hosts. `x`: its center; `pitch`: the distance to the next box, from
+    which its width follows.
+    """
     host = cluster.hosts[group.kind]
     gpu_count = len(host.gpus)
     if group.count == 1:
