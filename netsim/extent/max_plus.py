@@ -71,10 +71,11 @@ def ends_step_by_step(ends: Floats, took: Floats, flight: Floats, steps: int) ->
 
 
 def ends_in_closed_form(ends: Floats, took: Floats, flight: Floats, steps: int) -> Floats:
-    """`ends_after_steps` for one ring, in a time that hardly depends on the number of steps.
+    """`ends_after_steps` for one ring (arrays by lane), in a time that hardly depends on the number
+    of steps.
 
-    The ring is unrolled into as many laps as the steps may pass. For each different time of a row
-    (`slowest`), the paths that stay at a lane with that time are maximized.
+    The ring is unrolled into laps, enough of them for a path of `steps` steps. For each different
+    time of a row (`slowest`), the longest path that stays at a lane with that time is found.
     """
     size = len(ends)
     laps = -(-steps // size) + 1

@@ -463,7 +463,9 @@ def _collective_args(
 
 
 def _repetitions(schedule: Schedule) -> NDArray[np.int64]:
-    """The repetition that each row belongs to, from 0: the number of launches before it."""
+    """By row, the number of its repetition, from 0. A repetition begins with a block of rows that
+    are launches; rows before the first launch belong to repetition 0.
+    """
     launching = np.array([s.kind == MARK and s.stream == "launch" for s in schedule.styles], bool)
     launch = launching[schedule.style] if len(schedule.styles) else np.zeros(0, bool)
     begins = launch.copy()
@@ -570,10 +572,10 @@ def write_trace(
     rows: int = MOST_ROWS,
     about: Mapping[str, str] | None = None,
 ) -> trace_names.Written:
-    """Write a trace to `path` (.json or .json.gz) with at most `rows` rows, those that start first.
+    """Write a trace to `path` (.json or .json.gz); return the file with a note about omitted rows.
 
-    Its first line is the header, with what was simulated (`about`). Returns the file with a note
-    about omitted rows.
+    It has at most `rows` rows, those that start first. Its first line is the header, with what was
+    simulated (`about`).
     """
     selection = trace_names.first_rows(timeline, rows)
     operations = trace_names.named_operations(program, tuple(operations))
