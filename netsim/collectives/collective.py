@@ -199,7 +199,9 @@ class Collective:
         return EXPECTATIONS[self.name](self, rank)
 
     def blocks(self) -> Blocks:
-        """The blocks from each rank to each rank, for alltoall and alltoallv."""
+        """The counts and offsets of the blocks from each rank to each rank of an alltoall or
+        alltoallv.
+        """
         if self.name == "alltoall":
             count = np.full((self.ranks, self.ranks), self.count, np.int64)
         else:
@@ -300,8 +302,9 @@ def _occurrence(values: Sequence[int]) -> NDArray[np.int64]:
     return np.array(places, np.int64)
 
 
-# By collective, the blocks of `count` elements of a rank: ((input of a rank, input of the root),
-# (output of a rank, output of the root)). ALL: a block for each rank; 0: none.
+# The sizes of inputs and outputs by collective, in blocks of `count` elements: ((input of a rank
+# that is not the root, input of the root), (output of a rank that is not the root, output of the
+# root)). ALL: as many blocks as there are ranks.
 ALL = -1
 BLOCKS: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
     "all_reduce": ((1, 1), (1, 1)),
@@ -318,17 +321,21 @@ BLOCKS: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
 
 
 def _everyone(c: Collective, origin_offset: int = 0) -> list[Expectation]:
-    """The whole output, which is the sum of all ranks' inputs from element `origin_offset` on."""
+    """One range: the whole output. It must be the sum of `c.count` elements of every rank's input,
+    from element `origin_offset` of the input on.
+    """
     return [Expectation(0, c.count, tuple(range(c.ranks)), origin_offset)]
 
 
 def _each_block(c: Collective) -> list[Expectation]:
-    """One block for each rank, which holds the input of that rank."""
+    """One range of the output for each rank, in rank order; it must equal the rank's input."""
     return [Expectation(r * c.count, c.count, (r,), 0) for r in range(c.ranks)]
 
 
 def _exchanged(c: Collective, rank: int) -> list[Expectation]:
-    """The blocks that a rank receives in an alltoall or alltoallv, by source."""
+    """The ranges of the output of `rank` in an alltoall or alltoallv: one for each source rank,
+    which must equal the block that the source sends to `rank`.
+    """
     blocks = c.blocks()
     columns = (blocks.out_offset, blocks.count, blocks.in_offset)
     offset, count, origin = (table[:, rank].tolist() for table in columns)
@@ -336,7 +343,7 @@ def _exchanged(c: Collective, rank: int) -> list[Expectation]:
 
 
 def _paired(c: Collective, rank: int) -> list[Expectation]:
-    """The messages that a rank receives in a p2p."""
+    """The ranges of the output of `rank` in a p2p: one for each message that it receives."""
     source, target = c.pair_offsets()
     received = [(k, s) for k, (s, d) in enumerate(c.pairs) if d == rank]
     return [Expectation(int(target[k]), c.count, (s,), int(source[k])) for k, s in received]

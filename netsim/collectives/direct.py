@@ -302,8 +302,12 @@ def binomial_scatter(collective: Collective) -> Schedule:
 
 
 def _rest(lanes: Lanes, rank: Ints, number: Ints, styles: Rows) -> list[MessagePart]:
-    """Parts of messages with blocks rank + 1 … rank + number - 1 (mod n), for each entry
-    of `rank`.
+    """The parts of messages that have all blocks of a subtree but its first one: blocks r + 1 … r +
+    k - 1 (mod n) for the k blocks of rank r.
+
+    - `rank`: r of each message.
+    - `number`: k of each message.
+    - `styles`: the style of each message.
     """
     bounds = np.arange(lanes.ranks + 1) * lanes.collective.count
     return range_parts(lanes, writing.ranges_mod(rank + 1, number - 1, lanes.ranks), bounds, styles)

@@ -23,7 +23,7 @@ STEPS_WRITTEN = 3
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Messages from some lanes to others, one entry each.
+    """Messages that an algorithm sends in one call. The arrays have one entry for each message.
 
     - `lanes`: the sending lanes.
     - `receiver`: the receiving lanes.
@@ -78,7 +78,12 @@ class FirstSteps(RowWriter):
         self.ranks = builder.ranks
 
     def first_steps(self, styles: Rows, first: Rows, size: int) -> tuple[Rows, Rows]:
-        """The styles and first pieces of the first `STEPS_WRITTEN` steps of rings."""
+        """The first `STEPS_WRITTEN` entries of `styles` and of `first`, the style and the first
+        piece of every step of some rings.
+
+        The different values of both are noted, so that `end` can check whether all steps are equal.
+        `size` is the number of lanes of all these rings.
+        """
         self._rings.append((set(different(styles).tolist()), different(first), size))
         return styles[:STEPS_WRITTEN], first[:STEPS_WRITTEN]
 

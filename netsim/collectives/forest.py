@@ -115,7 +115,7 @@ def links_of(topology: Topology, gpus: NDArray[np.int32]) -> TreeLinks:
                 channel_and_latency.setdefault((*ends, draws), (channel, seconds))
     connections = [(*key, *value) for key, value in sorted(channel_and_latency.items())]
     if not connections and n > 1:
-        raise CollectiveError("algorithm", "not all ranks are joined by links")
+        raise CollectiveError("algorithm", "some ranks are not connected by links")
     columns: Any = zip(*connections, strict=True) if connections else ((),) * 5
     sources, targets, overs, channels, latency = columns
     number: dict[int, int] = {}  # equal for equal links
@@ -144,8 +144,9 @@ class Forest:
 
     - `roots`: by tree, its root.
     - `weights`: by tree, its part of the data and its share of links, relative to the other trees.
-    - `hops`: the hops of all trees, parents before children. A hop waits for the hop that brings
-      its data, and for the hop before it in its queue.
+    - `hops`: the hops of all trees as (tree, from rank, to rank, channel, queue or -1), parents
+      before children. A hop waits for the hop that brings its data, and for the hop before it in
+      its queue.
     """
 
     roots: tuple[int, ...]
@@ -292,8 +293,9 @@ def parents(n: int) -> Ints:
 
 
 def names_in_second_tree(n: int) -> list[int]:
-    """The rank that takes the place of each rank of the first tree in the second one: mirrored (n -
-    1 - rank) if n is even, otherwise the next rank.
+    """By rank of the first tree, the rank that takes its place in the second tree.
+
+    That is n - 1 - rank if n is even, otherwise the next rank (mod n).
     """
     return [n - 1 - rank if n % 2 == 0 else (rank + 1) % n for rank in range(n)]
 
@@ -366,14 +368,15 @@ def up_and_down(lanes: Lanes, forest: Forest, parts: Parts) -> Schedule:
 def _schedule_along_trees(
     c: Collective, links: TreeLinks | None, find: Callable[[TreeLinks], Forest], pieces: int
 ) -> Schedule:
-    """The schedule of a collective along trees; sums go up trees found for the reversed
-    connections.
+    """The schedule of a collective along trees: data is summed up trees, copied down trees, or
+    both.
 
-    Args:
-        links: the connections of the cluster (None: a mesh).
-        find: returns the trees for some connections.
-        pieces: the number of pieces of each tree; 0: what `LEAST_PIECE`, `MOST_PIECES` and
-            `MOST_ROWS` allow.
+    - `c`: the collective.
+    - `links`: the connections of the cluster; None: a mesh.
+    - `find`: returns the trees, from their roots outwards, for some connections. For sums it gets
+      the connections with source and destination exchanged, as data then flows towards the roots.
+    - `pieces`: the number of pieces of each tree; 0: what `LEAST_PIECE`, `MOST_PIECES` and
+      `MOST_ROWS` allow.
     """
     n = c.ranks
     everywhere = c.name == "all_reduce"
@@ -480,11 +483,13 @@ Group = tuple[list[int], int, list[int]]  # equal trees: ranks reached, number, 
 
 
 def _narrow_cuts(links: TreeLinks, supply: Ints, rates: Ints) -> list[Sides]:
-    """The cuts that are too narrow: connections carry less across them than the roots before them
-    send.
+    """The cuts that are too narrow: those across which connections carry less than the roots on
+    their source side have to send.
 
-    A cut is an array that says for each rank whether it is on the source side. `supply` (by rank)
-    and `rates` (by connection) are integers in the same unit.
+    A cut is an array that says for each rank whether it is on the source side.
+
+    - `supply`: by rank, how much it sends as a root; 0 if it is none.
+    - `rates`: by connection, how much it carries, in the unit of `supply`. Both are integers.
     """
     roots = np.flatnonzero(supply)
     n = links.ranks
@@ -520,7 +525,7 @@ def _highest_rates(links: TreeLinks, supply: Ints, cuts: Sequence[Sides]) -> Flo
     gain = np.r_[np.zeros(connections), -1.0]
     corner = optimize.linprog(gain, A_ub=table, b_ub=most).x
     if corner is None or not corner[-1] > 0:
-        raise CollectiveError("algorithm", "not all ranks are joined by links")
+        raise CollectiveError("algorithm", "some ranks are not connected by links")
     return corner
 
 
@@ -530,10 +535,12 @@ def _fastest(links: TreeLinks) -> float:
 
 
 def _rate_choices(links: TreeLinks, supply: Ints) -> tuple[float, list[Floats]]:
-    """The highest rate of a root, and up to two choices of rates of connections that reach it.
+    """(highest rate of a root, rates of connections with which roots reach it). The second entry
+    has one or two choices, each an array by connection.
 
-    The first choice divides every link equally among its connections, and exists if that reaches
-    the highest rate; the last choice uses few connections. Rates are relative to the fastest link.
+    The first choice divides every link equally among its connections; it is left out if roots do
+    not reach the highest rate with it. The last choice uses few connections. Rates are relative to
+    the fastest link.
     """
     users = np.zeros(len(links.rate))
     rate = np.array(links.rate)
@@ -558,10 +565,14 @@ def _rate_choices(links: TreeLinks, supply: Ints) -> tuple[float, list[Floats]]:
 def _packed_groups(links: TreeLinks, supply: Ints) -> list[Group]:
     """Trees that fill the links, as groups of equal trees.
 
+    A group is (ranks in the order in which its trees reach them, number of trees, connections in
+    the same order). `supply` is 1 for ranks that are roots, else 0.
+
     The number of trees of each root is the least one with which the trees lose least of the rate
     (`LOSSES`, `MULTIPLES`). In a mesh the trees are known: a star from each root; with a single
     root, a tree for every other rank, in which this rank is the only child of the root and the
-    parent of all others.
+    parent of all others. More than `MOST_PACKED` ranks raise a CollectiveError, unless trees of two
+    levels are good enough.
     """
     n = links.ranks
     roots = np.flatnonzero(supply).tolist()
@@ -609,11 +620,12 @@ def _packed_groups(links: TreeLinks, supply: Ints) -> list[Group]:
 
 def _two_level_trees(links: TreeLinks, supply: Ints) -> list[Group]:
     """Trees of two levels: from each root to some ranks of every other host, and from these to the
-    rest of their host. Empty if such trees are not good enough.
+    other ranks of their host.
 
-    The result is the best mixture of trees that reach one, two and all ranks of a host directly. A
-    host is a set of ranks that the fastest connections join. The result is empty if the hosts do
-    not form a partition of the ranks, or if the cuts around ranks and hosts allow a higher rate.
+    The result is the best mixture of trees that reach one, two and all ranks of a host directly, as
+    groups like those of `_packed_groups`. A host is a set of ranks that the fastest connections
+    join. The result is empty if the hosts are not a partition of the ranks, or if the cuts around
+    ranks and hosts allow a higher rate than these trees reach.
     """
     from scipy.optimize import linprog
 
@@ -627,8 +639,8 @@ def _two_level_trees(links: TreeLinks, supply: Ints) -> list[Group]:
         return []
 
     def star(root: int, several: int) -> list[int]:
-        """The connections of a tree from `root` that reaches `several` ranks of every other host
-        directly.
+        """The connections of a tree from `root`: to all ranks of its host and to `several` ranks of
+        every other host, and from these in turn to the other ranks of their host.
         """
         (members,) = (host for host in hosts if root in host)
         connections = [between[root, rank] for rank in members if rank != root]
@@ -666,7 +678,9 @@ def _two_level_trees(links: TreeLinks, supply: Ints) -> list[Group]:
 
 
 def _seconds_per_byte(links: TreeLinks, groups: Sequence[Group]) -> Floats:
-    """By link, the seconds that it needs for one byte of each tree."""
+    """By number of the link, the seconds that the link needs if each tree of all groups carries one
+    byte.
+    """
     load = np.zeros(len(links.rate))
     for _, width, connections in groups:
         for link, part in (one for connection in connections for one in links.over[connection]):
@@ -677,15 +691,16 @@ def _seconds_per_byte(links: TreeLinks, groups: Sequence[Group]) -> Floats:
 def _next_connection(
     links: TreeLinks, free: Ints, group: Group, others: list[Group]
 ) -> tuple[int, int]:
-    """The next connection of a group of equal trees, and how many of these trees may use it.
+    """The number of the next connection of a group of equal trees, and how many of these trees may
+    use it.
 
-    The connection leads from a rank that the trees have reached, the earliest first, to one that
-    they have not. The number of trees leaves enough of `free` to complete all other groups.
+    The connection leads from a rank that the trees have reached to one that they have not. Ranks
+    that were reached earlier are tried first. The number of trees leaves enough of `free` to
+    complete all other groups.
 
-    Args:
-        free: by connection, how many more trees it can carry.
-        group: the group that grows.
-        others: the groups that are not complete.
+    - `free`: by connection, how many more trees it can carry.
+    - `group`: the group that grows, as in `_packed_groups`.
+    - `others`: the other groups that are not complete.
     """
     src = np.array(links.src)
     dst = np.array(links.dst)
@@ -785,5 +800,5 @@ def _search_hops(
                 )
             )
     if not claimed.all():
-        raise CollectiveError("algorithm", "not all ranks are joined by links")
+        raise CollectiveError("algorithm", "some ranks are not connected by links")
     return now, hops

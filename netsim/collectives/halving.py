@@ -1,9 +1,9 @@
 """Recursive halving and doubling, Bruck's algorithms, binomial trees: partners at powers of two.
 
-All-reduce is a reduce-scatter by halving and an all-gather by doubling (Rabenseifner, 2004). Among
-n ranks the core is the largest power of two of them. The n - size other ranks are the odd ranks 1,
-3, 5 …: each first sends its data to the rank before it, and receives its result from that rank at
-the end.
+All-reduce is a reduce-scatter by halving and an all-gather by doubling (Rabenseifner, 2004). Both
+need a power of two of ranks: the core, as many of the n ranks as possible. The first odd ranks, 1,
+3, 5 …, are outside of the core: each first sends its data to the rank before it, and receives its
+result from that rank at the end.
 """
 
 import numpy as np
@@ -142,8 +142,11 @@ def reduce_scatter(collective: Collective, *, writer: RowWriter | None = None) -
 
 
 def _partners(size: int, distance: int) -> tuple[Ints, Ints, Ints]:
-    """All members by number, the partner of each at this distance, and the first member of the half
-    of blocks that the partner keeps in this halving step.
+    """Three arrays by member of the core: its number; its partner, at distance `distance` (a power
+    of 2); and the first member of the half of blocks that the partner keeps.
+
+    `size` is the number of members. With size 8 and distance 2, member 0 has the partner 2, which
+    keeps the blocks of members 2 and 3.
     """
     member = np.arange(size)
     partner = member ^ distance
@@ -155,8 +158,12 @@ def _double(
 ) -> int:
     """Append the steps of a doubling; return the number of the next step.
 
-    In each step, partners at the next distance send each other all that they have in OUT. `bounds`
-    says where the data of each member begins, in elements.
+    In each step, two partners send each other all that they have in OUT.
+
+    - `bounds`: where the data of each member begins in OUT, and at the end where the last one's
+      ends, in elements.
+    - `distances`: the distance between partners in each step.
+    - `step`: the number of the first step.
     """
     size = len(core.members)
     style = lanes.styles(np.full(size, OUT), OUT)
@@ -238,10 +245,11 @@ def bruck_alltoall(collective: Collective) -> Schedule:
 
 
 def _moved(lanes: Lanes, blocks: Blocks, j: int, s: int) -> MessagePart:
-    """The part of all messages of step s with the blocks whose destination is j ranks after their
-    origin.
+    """The part that every message of step s has for one block: the block whose destination is `j`
+    ranks after the rank that it comes from.
 
-    Between their first and last step, blocks lie in scratch slots.
+    Before its first move a block is in the input, after its last one in the output, and in between
+    in a scratch slot. `blocks` has the counts and offsets of all blocks.
     """
     n = lanes.ranks
     done = j & ((1 << s) - 1)
@@ -291,7 +299,11 @@ def binomial_all_reduce(
 
 
 def _spread(lanes: Lanes, root: int, from_buffer: int, step: int) -> int:
-    """Append the rounds of a broadcast from `root`; return the number of the next step."""
+    """Append the rounds of a broadcast from `root`; return the number of the next step.
+
+    - `from_buffer`: the buffer of the root that has the data. All ranks receive it in OUT.
+    - `step`: the number of the first step.
+    """
     n = lanes.ranks
     piece = lanes.builder.pieces(lanes.collective.count)
     for s in range(writing.ceil_log2(n)):
@@ -306,9 +318,9 @@ def _spread(lanes: Lanes, root: int, from_buffer: int, step: int) -> int:
 
 
 def _collect(lanes: Lanes, root: int, elsewhere: int) -> int:
-    """Append the rounds of a reduce; return the number of rounds.
+    """Append the rounds of a reduce to `root`, from step 0 on; return the number of rounds.
 
-    The root sums in OUT, the other ranks in the buffer `elsewhere`.
+    The root sums in OUT, the other ranks in their buffer `elsewhere`.
     """
     n = lanes.ranks
     rounds = writing.ceil_log2(lanes.ranks)

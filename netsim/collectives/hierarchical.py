@@ -140,12 +140,14 @@ CHECKED = 6  # of these
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Where the blocks of an all-to-all between g groups of m ranks lie, in elements.
+    """The sizes and places of the blocks of an all-to-all between `g` groups of `m` ranks, in
+    elements.
 
-    If all blocks have `block` elements, all offsets follow from formulas. Otherwise `tables` has
-    four matrices by source rank and destination rank: counts, offsets in the input, and offsets in
-    the output; the last one has the offsets in scratch by rank that keeps a block and by group and
-    place for which (see `scratch_offset`).
+    - `block`: elements of each block if all are equal; offsets then follow from formulas.
+    - `tables`: four matrices if blocks differ, else None. The first three, by source rank and
+      destination rank, are the counts, the offsets in the input of the source, and the offsets in
+      the output of the destination. The fourth has the offsets in scratch memory, by the rank that
+      keeps the block and by b * m + i (see `scratch_offset`).
     """
 
     g: int
@@ -160,18 +162,20 @@ class Staging:
         return _long(self.tables[0][rank, to])
 
     def input_offset(self, rank: Ints, to: Ints) -> Offsets:
-        """Where the block of `rank` for the rank `to` begins in the input of `rank`."""
+        """Where the block for the rank `to` begins in the input of `rank`, in elements."""
         return _long(to * self.block) if self.tables is None else _long(self.tables[1][rank, to])
 
     def output_offset(self, rank: Ints, to: Ints) -> Offsets:
-        """Where the block of `rank` for the rank `to` begins in the output of `to`."""
+        """Where the block that comes from `rank` begins in the output of the rank `to`, in
+        elements.
+        """
         return _long(rank * self.block) if self.tables is None else _long(self.tables[2][rank, to])
 
     def scratch_offset(self, rank: Ints, b: Ints, i: Ints | int) -> Offsets:
-        """Where the block of the i-th rank of a group for a rank in group b begins in scratch
-        memory.
+        """Where a block begins in the scratch memory of `rank`, in elements.
 
-        `rank` is the rank of the sender's group that keeps the block: the peer of the destination.
+        The block is that of the i-th rank of the group of `rank`, for the peer of `rank` in group
+        `b`. `rank` keeps it until it sends the blocks of its whole group to this peer.
         """
         if self.tables is None:
             skipped = np.where(b > rank // self.m, self.m, 0)
@@ -192,8 +196,8 @@ def _long(values: ArrayLike) -> Offsets:
 
 
 def _pairs_of(steps: Ints, ranks: Ints) -> tuple[Offsets, Offsets]:
-    """All pairs of a step and a rank, as two columns: the ranks of the first step, then of the next
-    one.
+    """Every pair of a step and a rank, as two arrays: the steps and the ranks. Pairs are ordered by
+    step, then by rank: [0, 0, 1, 1] and [4, 5, 4, 5] for steps 0, 1 and ranks 4, 5.
     """
     return _long(np.repeat(steps, len(ranks))), _long(np.tile(ranks, len(steps)))
 
@@ -233,8 +237,11 @@ def alltoallv(collective: Collective, *, node_size: int | None = None) -> Schedu
 def _note_hops(sketch: TextbookSketch, collective: Collective, g: int, m: int) -> None:
     """Note in a sketch the hops of the all-to-all inside groups and between groups.
 
-    If there are many groups, hops between groups are noted at some distances only; those at other
-    distances only check the classes of equal lanes that follow.
+    - `g`: number of groups.
+    - `m`: ranks of each group.
+
+    If there are many groups, hops between groups are noted at some distances only. Hops at some
+    other distances are used to check the classes of equal lanes, not to find them.
     """
     if m == 1:
         sketch.refused = "groups have one rank each"
@@ -256,11 +263,11 @@ def _note_hops(sketch: TextbookSketch, collective: Collective, g: int, m: int) -
 
 
 def distances(g: int, n: int) -> tuple[set[int], set[int]]:
-    """The distances between groups whose hops are noted in a sketch, and those whose hops only
-    check it.
+    """Two sets of distances, in groups: those whose hops between groups are noted in a sketch, and
+    those whose hops are only used to check the classes of equal lanes.
 
-    Up to `MOST_HOPS` hops all distances are noted. Beyond that, five are noted, and `CHECKED`
-    random ones of the others check. `g`: number of groups; `n`: number of ranks.
+    Up to `MOST_HOPS` hops the first set has all distances. Beyond that, it has up to five, and the
+    second set has `CHECKED` random ones of the others. `g`: number of groups; `n`: number of ranks.
     """
     if g * n <= MOST_HOPS:
         return set(range(1, g)), set()
@@ -271,7 +278,7 @@ def distances(g: int, n: int) -> tuple[set[int], set[int]]:
 
 
 def _staging(collective: Collective, g: int, m: int) -> Staging:
-    """Where the blocks of a collective lie on their way between g groups of m ranks."""
+    """The Staging of an alltoall or alltoallv between `g` groups of `m` ranks."""
     if collective.name == "alltoall":
         return Staging(g, m, collective.count)
     blocks = collective.blocks()
@@ -284,10 +291,11 @@ def _staging(collective: Collective, g: int, m: int) -> Staging:
 
 
 def _copy_own_blocks(lanes: Lanes, s: Staging, ranks: Ints) -> Rows:
-    """Write the local copies of the blocks of `ranks` for their own peers into scratch; return
-    their rows.
+    """Let each of `ranks` copy its blocks for its own peers from its input to its scratch memory;
+    return the rows.
 
-    Rows are ordered by the distance of the peer's group, then by rank.
+    There is one row for each rank and each other group. Rows are ordered by the distance of the
+    peer's group, then by rank. `s` says where blocks lie.
     """
     u, rank = _pairs_of(np.arange(s.g - 1), ranks)
     group, place = np.divmod(rank, s.m)
@@ -300,11 +308,12 @@ def _copy_own_blocks(lanes: Lanes, s: Staging, ranks: Ints) -> Rows:
 
 
 def _messages_inside_groups(lanes: Lanes, s: Staging, ranks: Ints) -> Rows:
-    """Write the messages inside groups; return their rows as an array [t, u, number of the rank in
-    `ranks`].
+    """Write the messages inside groups that `ranks` send; return their rows as an array [t, u,
+    position of the sender in `ranks`].
 
-    In step t every rank sends to the rank at distance t + 1 in its group one block for each group:
-    u is the distance to that group (0: the own group, for which the block is at its destination).
+    In step t every rank sends to the rank at distance t + 1 in its group, the receiver. It sends
+    one block for each group: the block for the receiver's peer in the group at distance u. For u =
+    0 that is the block for the receiver itself. `s` says where blocks lie.
     """
     g = s.g
     m = s.m
@@ -361,9 +370,9 @@ def _messages_between_groups(
     )
     before = len(lanes.builder) + np.arange(-k, len(rank) - k)
     before[:k] = lanes.last[ranks]
-    scratch_offset = np.full(len(u), -1, np.int32)
-    scratch_offset[: len(copies)] = copies
-    after: list[tuple[Ints, schedule.Lag]] = [(before, IN_ORDER), (scratch_offset, IN_ORDER)]
+    awaited_copies = np.full(len(u), -1, np.int32)
+    awaited_copies[: len(copies)] = copies
+    after: list[tuple[Ints, schedule.Lag]] = [(before, IN_ORDER), (awaited_copies, IN_ORDER)]
     for t in range(m - 1):
         sender = number[lanes.writer.representatives(group * m + (place - t - 1) % m)]
         after.append((inside[t, u, sender], ARRIVED))
@@ -375,12 +384,12 @@ def _messages_between_groups(
 
 
 def _wait_for_other_groups(lanes: Lanes, s: Staging, ranks: Ints, rows: Rows, number: Ints) -> None:
-    """Let the end of every rank wait for all messages to it from other groups.
+    """Let the end of every rank wait for all messages that the rank gets from other groups.
 
-    Args:
-        rows: the rows of the messages, by distance between groups - 1 and number of the sender in
-            `ranks`.
-        number: by rank, its number in `ranks`.
+    - `ranks`: the ranks whose messages were written.
+    - `rows`: the rows of the messages as [distance between groups - 1, position of the sender in
+      `ranks`].
+    - `number`: by rank, its position in `ranks`.
     """
     if len(ranks) == s.g * s.m:
         for u in range(1, s.g):

@@ -195,13 +195,16 @@ def _step(
 
 
 class _Keys(pydantic.BaseModel):
-    """The base class of all parts of the file; it ignores unknown keys."""
+    """The base class of the objects in an execution plan of MSCCL++; it ignores unknown keys."""
 
     model_config = pydantic.ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
 class _Chunks(_Keys):
-    """Chunks that an operation reads or writes: in this GPU's memory (`type`), in remote memory
+    """Chunks that an operation reads or writes: `size` chunks, the first of which has the number
+    `index`.
+
+    They are in this GPU's memory (the buffer with the letter `type`), in remote memory
     (`buffer_id`), or behind a switch (`switch_channel_id`).
     """
 
@@ -350,11 +353,12 @@ class _Reader:
             yield Block(gpu.id, block.id, block.id, tuple(ops), starts)
 
     def _operation(self, op: _Op, own_channels: Tables, remote_memory: Tables) -> PlanOperation:
-        """The operation `op` of a thread block.
+        """The operation of a thread block that the entry `op` of the file describes.
 
-        Args:
-            own_channels: by kind, the entries of the block's channels.
-            remote_memory: by kind of channel, (rank, buffer) of the block's remote buffers.
+        A ValueError if it names something that the GPU does not have, or breaks a rule.
+
+        - `own_channels`: by kind of channel, the entries of the block's channels.
+        - `remote_memory`: by kind of channel, (rank, buffer) of the block's remote buffers.
         """
         does = OPERATIONS[op.name]
         if op.name == plans.PIPELINE:
@@ -363,32 +367,54 @@ class _Reader:
             return PlanOperation(op.name, does, inner=inner, sizes=sizes)
         switches = own_channels["switch"]
         memory = remote_memory[op.channel_type]
-        sources = tuple(self._ref(item, switches, memory) for item in op.src_buff)
-        targets = tuple(self._ref(item, switches, memory) for item in op.dst_buff)
-        connections = list[Connection]()
-        for item in op.channel_ids if op.channel_type in (plans.MEMORY, plans.PORT) else ():
-            peer, number = self._entry(item, own_channels[op.channel_type])
-            ends = (peer, self.gpu.id) if op.name.endswith("wait") else (self.gpu.id, peer)
-            connections.append((op.channel_type, *ends, number))
-        me = self.gpu.id
-        if does.action == "barrier":
-            connections = [(plans.BARRIER, me, me, op.barrier_id)]
-        for item in op.semaphore_ids:
-            self._entry(item, self.gpu.semaphores)
-            connections.append((plans.SEMAPHORE, me, me, item))
-        parts = op.tbg_info.get("tbg_size", 1)
-        part = self._entry(op.tbg_info.get("tb_id", 0), range(parts)), parts
-        blocks = op.num_threadblocks
         operation = PlanOperation(
-            op.name, does, sources, targets, (), tuple(connections), blocks, part
+            name=op.name,
+            does=does,
+            sources=tuple(self._ref(item, switches, memory) for item in op.src_buff),
+            targets=tuple(self._ref(item, switches, memory) for item in op.dst_buff),
+            connections=self._connections(op, own_channels),
+            blocks=op.num_threadblocks,
+            part=self._part(op),
         )
         problem = _broken_rule(operation, op.channel_type == plans.PORT)
         if problem:
             raise ValueError(f"{self.where}: {op.name}: expected {problem}")
         return operation
 
+    def _connections(self, op: _Op, own_channels: Tables) -> tuple[Connection, ...]:
+        """What the entry `op` of a file signals or waits on: channels, a barrier, semaphores.
+
+        `own_channels` are those of `_operation`.
+        """
+        me = self.gpu.id
+        connections = list[Connection]()
+        is_wait = op.name.endswith("wait")
+        channel_ids = op.channel_ids if op.channel_type in (plans.MEMORY, plans.PORT) else ()
+        for item in channel_ids:
+            peer, number = self._entry(item, own_channels[op.channel_type])
+            sender = peer if is_wait else me
+            receiver = me if is_wait else peer
+            connections.append((op.channel_type, sender, receiver, number))
+        if OPERATIONS[op.name].action == "barrier":
+            connections = [(plans.BARRIER, me, me, op.barrier_id)]
+        for item in op.semaphore_ids:
+            self._entry(item, self.gpu.semaphores)
+            connections.append((plans.SEMAPHORE, me, me, item))
+        return tuple(connections)
+
+    def _part(self, op: _Op) -> tuple[int, int]:
+        """(number of this block, number of blocks) among the blocks that share the operation."""
+        count = op.tbg_info.get("tbg_size", 1)
+        number = self._entry(op.tbg_info.get("tb_id", 0), range(count))
+        return number, count
+
     def _ref(self, chunks: _Chunks, switches: Sequence[Any], memory: Sequence[Any]) -> Ref:
-        """The chunks that an operation names: of this GPU, of remote memory, or behind a switch."""
+        """The Ref of the chunks that an operation names: of this GPU, of remote memory, or behind a
+        switch.
+
+        - `switches`: (buffer, ranks that the switch joins) of the block's switch channels.
+        - `memory`: (rank, buffer) of the block's remote buffers.
+        """
         if chunks.switch_channel_id is not None:
             buffer, ranks = self._entry(chunks.switch_channel_id, switches)
             return Ref(ranks, (buffer, chunks.index), chunks.size)
@@ -510,8 +536,10 @@ class AlgorithmFile:
         self._step(block, row, kind, source, target, count)
 
     def _place(self, rank: int, buffer: int, offset: int, piece: int) -> Place:
-        """(buffer, chunk) of an element of a buffer; for scratch memory, note that the rank needs
-        the chunks of `piece` from there on.
+        """(buffer, number of the chunk) for element `offset` of a rank's `buffer`.
+
+        For scratch memory, also note that the rank's scratch memory must be large enough for
+        `piece`, if it begins there.
         """
         chunk = offset // self.chunk
         if buffer == SCRATCH:
@@ -522,8 +550,12 @@ class AlgorithmFile:
     def _step(
         self, key: Key, row: int, kind: str, source: Place, target: Place, count: int
     ) -> None:
-        """Add a step to a block. It waits for those steps of other blocks on the same GPU whose
-        rows its row waits for.
+        """Add a step to the block `key`. If the row waits for rows whose steps are in other blocks
+        of the same GPU, the step waits for these steps.
+
+        - `kind`: MSCCL's step type.
+        - `source`, `target`: (buffer, first chunk) that it reads and writes.
+        - `count`: number of chunks.
         """
         rank = key[0]
         block = self.blocks.setdefault(key, [])
@@ -741,11 +773,11 @@ class PlanFile(AlgorithmFile):
         """The operations of a block as JSON, with `nop` (a barrier of the block's threads) around
         each transfer.
 
-        Args:
-            key: key of the block.
-            pairs: pairs of blocks (releasing, acquiring) of this GPU; the position is the
-                semaphore.
-            places: buffers of the peer that the block writes to.
+        - `key`: key of the block.
+        - `pairs`: (releasing block, acquiring block) of this GPU; the position of a pair is the
+          number of its semaphore.
+        - `places`: buffers (IN, OUT or SCRATCH) of the peer that the block writes to; the position
+          of a buffer is its number in the file.
         """
         ops = list[Json]()
         acquired = Counter[Key]()
@@ -775,6 +807,8 @@ class PlanFile(AlgorithmFile):
     def _ops_of_step(self, step: FileStep, places: list[int]) -> list[Json]:
         """The operations that move the data of a step, as JSON: none if source and target are the
         same.
+
+        `places` are those of `_ops`.
         """
         landing = self._arrival_place(step)
         into = _chunk(step.target, step.count)
@@ -790,11 +824,13 @@ class PlanFile(AlgorithmFile):
 
 
 def _op(name: str, step: FileStep, sources: list[Place], into: Json) -> Json:
-    """The JSON object of an operation that reads `sources` and writes the chunks `into`."""
+    """The JSON object of the operation `name` on the chunks of a step: it reads as many chunks at
+    each place of `sources`, and writes `into`, the JSON object of some chunks.
+    """
     chunks = [_chunk(place, step.count) for place in sources]
     return {"name": name, "src_buff": chunks, "dst_buff": [into]}
 
 
 def _chunk(place: Place, count: int) -> Json:
-    """The JSON object of `count` chunks from a place on."""
+    """The JSON object of `count` chunks from `place` (buffer, number of the first chunk) on."""
     return {"type": LETTERS[place[0]], "index": place[1], "size": count}

@@ -440,9 +440,9 @@ class _PlanWriter:
     def _mark(self, rank: int, before: list[Rows], arrived: list[Rows], lag: Lag = ARRIVED) -> Rows:
         """Write a mark on a GPU that waits for rows; return it as an array of one.
 
-        Args:
-            before: rows that must have ended.
-            arrived: rows that must have ended, plus `lag`; by default, that must have arrived.
+        - `before`: rows that must have ended.
+        - `arrived`: rows for which the mark waits as `lag` says; by default, until their data has
+          arrived.
         """
         parts = [np.unique(np.concatenate([NOTHING, *rows])) for rows in (before, arrived)]
         lags = [self.builder.lag(IN_ORDER), self.builder.lag(lag)]
@@ -478,7 +478,11 @@ class _PlanWriter:
         return self.tokens.setdefault(connection, [([], [])] * begin)
 
     def _wait_for_signals(self, progress: _BlockProgress, tokens: Sequence[Token]) -> None:
-        """Let the block's next operation wait for the rows of some signals."""
+        """Let the block's next operation wait for `tokens`, the signals that it takes.
+
+        A signal is (rows that must have ended, rows that must have arrived) before it counts as
+        given.
+        """
         finished, arrived = ([rows for token in tokens for rows in token[k]] for k in (0, 1))
         progress.before = [self._mark(progress.block.gpu, [*progress.before, *finished], arrived)]
         progress.recent = {}
@@ -516,9 +520,10 @@ class _PlanWriter:
     def _move_data(self, progress: _BlockProgress, op: PlanOperation) -> bool:
         """Write the rows of an operation that copies or sums data.
 
-        Return False if some of its sources have not been sent yet, or a FIFO has no free slot. The
-        block's next operation waits until this one's rows have ended; until the answer has come
-        where data was read from another GPU; for nothing where a proxy makes the puts.
+        Return False if a source has not been sent yet, or if a FIFO has no free slot; the block
+        tries again later. Otherwise return True, and let the block's next operation wait: until the
+        rows of this one have ended; where data was read from another GPU, until its answer has
+        arrived; and not at all where a proxy makes the puts.
         """
         arrived = self._arrival_rows(progress, op)
         if arrived is None:
@@ -550,7 +555,10 @@ class _PlanWriter:
         return True
 
     def _arrival_rows(self, progress: _BlockProgress, op: PlanOperation) -> list[Rows] | None:
-        """By source, the rows that bring it; None if one has not been sent yet or a FIFO has no
+        """The rows that bring the data of each source, in the order of the sources (no rows: it is
+        there already).
+
+        None if a source has not been sent yet, or if a FIFO that the operation writes to has no
         free slot.
         """
         fifos = [self._fifo(ref) for ref in op.targets if ref.in_fifo]
@@ -644,15 +652,15 @@ class _PlanWriter:
     def _destination(
         self, ref: Ref, me: int, first_source: Ref, source: int
     ) -> tuple[tuple[int, ...], int, int]:
-        """The destination of a copy to `ref`: the GPUs that it reaches, their number as destination
-        of a row (of a group, for a multicast), and the kind of row.
+        """The destination of a copy to `ref`, as (GPUs that it reaches, `dst` of its rows, kind of
+        its rows).
 
-        A multicast of a GPU's own packets to the same place does not reach this GPU itself.
+        `dst` is the GPU, or the number of the group for a multicast. A multicast of a GPU's own
+        data to the same place does not reach this GPU itself.
 
-        Args:
-            me: the GPU of the block.
-            first_source: the first source of the operation.
-            source: the GPU that has the data.
+        - `me`: the GPU of the block.
+        - `first_source`: the first source of the operation.
+        - `source`: the GPU that has the data.
         """
         if ref.switched:
             is_in_place = (first_source.ranks, first_source.place) == ((me,), ref.place)
@@ -738,11 +746,11 @@ class _PlanWriter:
         return self.fifos[key]
 
     def _processed_span(self, op: PlanOperation, ref: Ref, size_of: Ref | None = None) -> _Span:
-        """The elements of some chunks that an operation processes: its part if several blocks share
-        it, and the window of its iteration in a pipeline.
+        """The elements of the chunks `ref` that an operation processes: only its part if several
+        blocks share the operation, and only the window of its iteration in a pipeline.
 
-        `size_of` names chunks with the same number of elements, if those of `ref` have no size of
-        their own.
+        `size_of` names the chunks from which the data comes. A target has as many elements in each
+        chunk, unless its chunks have fixed sizes. Leave it out for a source.
         """
         complete = self._complete_span(
             ref, None if size_of in (None, ref) else self._complete_span(size_of).count
@@ -761,8 +769,12 @@ class _PlanWriter:
         )
 
     def _complete_span(self, ref: Ref, sizes: Counts | None = None) -> _Span:
-        """All elements of some chunks. `sizes` are the elements of each chunk that is written
-        there; None if the chunks are read.
+        """All elements of the chunks `ref`.
+
+        - `sizes`: if the chunks are written, the elements of each; None if they are read. Chunks of
+          input and output have fixed sizes.
+
+        Writing to a FIFO or to new scratch memory takes the next free place there.
         """
         if ref.in_fifo:
             fifo = self._fifo(ref)
@@ -775,11 +787,11 @@ class _PlanWriter:
         return span
 
     def _copy_of_input(self, rank: int) -> list[Rows]:
-        """Write the copy of a rank's input that a file for the other kind of call needs; return its
-        rows.
+        """Write the copy of a rank's input that is needed if the file is for the other kind of
+        call; return its rows (none if no copy is needed).
 
-        The copy goes to the output (file for calls in place) or to scratch memory (for calls out of
-        place).
+        If the file is for calls in place only, the copy goes to the output; if it is for calls out
+        of place only, to scratch memory.
         """
         c = self.collective
         count = c.input_count(rank) if self.has_one_buffer or self.copies_input else 0
@@ -806,10 +818,12 @@ class _PlanWriter:
         return self.scratch_used[rank] - count
 
     def _span(self, rank: int, place: Place, count: int, sizes: Counts | None = None) -> _Span:
-        """The elements of `count` chunks from `place` (buffer, first chunk) on.
+        """The elements of `count` chunks of a rank, from `place` (buffer, number of the first
+        chunk) on.
 
-        `sizes` are the elements of each chunk that is written to scratch memory; None if it is
-        read. Chunks of input and output have fixed sizes.
+        - `sizes`: if the chunks are written to scratch memory, the elements of each, which are
+          remembered. None if they are read: then the remembered sizes apply, or a full chunk if
+          none is remembered. Chunks of input and output have fixed sizes.
         """
         buffer, first = place
         chunks = np.arange(first, first + count)

@@ -55,8 +55,10 @@ class RepresentativeWriter(RowWriter):
         return styles_with_copies(builder, style, self.fold.ranks.count[ranks])
 
     def part(self, builder: Builder, part: MessagePart, sender: Numbers) -> MessagePart:
-        """The part of messages that is left if only representatives send; `sender` is the lane of
-        each message.
+        """`part`, limited to the messages that representatives send. Positions of messages count
+        only these messages, and styles count for all lanes of a class.
+
+        - `sender`: the sending lane of each message, before any is left out.
         """
         style = part.style
         which = EVERY if part.which is None else part.which

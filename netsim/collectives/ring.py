@@ -174,9 +174,12 @@ class _WrittenPlaces:
 
 
 def _ring_pieces(first: Rows, lanes_here: Ints, length: int, start: int) -> Rows:
-    """The piece that each position sends in each step, as an array [step, position].
+    """The number of the piece that each position sends in each step, as an array [step, position].
 
-    `first` is, by step, the piece of chunk 0 of the first ring; `lanes_here` are the positions.
+    - `first`: by step, the piece of chunk 0 of the first ring.
+    - `lanes_here`: the positions on rings, counted through all rings.
+    - `length`: the lanes of each ring.
+    - `start`: the offset of `pass_around`.
     """
     place = lanes_here.astype(np.int32)
     ring = place // np.int32(length) * np.int32(length)
@@ -374,7 +377,12 @@ def swing(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[Rin
 
 
 def _swings(extents: Sequence[int], order: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield for each step its dimension, and the number of earlier steps in this dimension."""
+    """Yield (dimension, number of earlier steps in this dimension) for each step of a swing
+    reduce-scatter.
+
+    Steps go through the dimensions in turn, in the given `order`. A dimension that is halved down
+    to one rank is left out.
+    """
     for s in range(max(extents).bit_length()):
         for axis in order:
             if extents[axis] >> (s + 1):
@@ -382,8 +390,11 @@ def _swings(extents: Sequence[int], order: list[int]) -> Iterator[tuple[int, int
 
 
 def _partner(at: Ints, extents: Sequence[int], axis: int, s: int, direction: int) -> Ints:
-    """The partner of each rank in step s of the dimension `axis`; `direction` is 1 or -1, the first
-    direction.
+    """The partner of each rank in step `s` of the dimension `axis`.
+
+    - `at`: coordinates of the ranks, by dimension and rank.
+    - `direction`: 1 or -1, the direction in which ranks with an even coordinate have their partner
+      in step 0.
     """
     distance = (1 - (-2) ** (s + 1)) // 3
     there = at.copy()
@@ -429,7 +440,11 @@ class _Port:
     ports: int
 
     def message(self, hop: RingStep, op: int) -> Iterator[MessagePart]:
-        """The message of a step of an all-reduce: one part."""
+        """Yield the one part that the messages of a step of an all-reduce have.
+
+        - `hop`: the step, which says who sends which blocks to whom.
+        - `op`: COPY or REDUCE_INPUT and the like, as in a Style.
+        """
         n = self.lanes.ranks
         bounds = edges(self.lanes.collective.count, n * self.ports)[self.port * n :]
         low, high = bounds[hop.low], bounds[hop.low + hop.size]
@@ -437,8 +452,10 @@ class _Port:
         yield self._part(source, OUT, op, self.lanes.builder.pieces(high - low, low))
 
     def blocks(self, hop: RingStep, op: int) -> Iterator[MessagePart]:
-        """The message of a step of a reduce-scatter or all-gather: one part for each block, as the
-        blocks are not adjacent in memory.
+        """Yield the parts of the messages of a step of a reduce-scatter or all-gather: one for each
+        block, as the blocks are not adjacent in memory.
+
+        `hop` and `op` are those of `message`.
         """
         size = self.lanes.collective.count
         n = self.lanes.ranks
@@ -481,7 +498,9 @@ def _algorithm_of_planner(planner: Planner, name: str) -> Callable[..., Schedule
     def all_ports(
         collective: Collective, *, dims: Sequence[int] | None = None, ports: int | None = None
     ) -> Schedule:
-        """The schedule of the plans of all ports."""
+        """The schedule of a collective in which every port carries its part of the data, by its own
+        plan.
+        """
         ranks, plans = np.arange(collective.ranks), planner(collective.ranks, dims, ports)
         lanes = Lanes(collective, len(plans)).copy_local_data()
         for port, plan in enumerate(plans):

@@ -75,7 +75,9 @@ class RowWriter:
         return style
 
     def part(self, builder: Builder, part: MessagePart, sender: Numbers) -> MessagePart:
-        """The rows that are written of a part of messages; `sender` is the lane of each message."""
+        """`part`, limited to the messages whose rows are written. `sender`: the sending lane of
+        each message.
+        """
         return part
 
     def first_steps(self, styles: Rows, first: Rows, size: int) -> tuple[Rows, Rows]:
@@ -89,8 +91,10 @@ class RowWriter:
     # **** What an algorithm reports ****
 
     def distinguish(self, lanes: Numbers, values: Numbers, rows: int = 0) -> None:
-        """Called when some lanes do something that is not a message, such as a local copy, in
-        `rows` rows for each lane. Lanes with different entries in `values` are not equal.
+        """Called when each of `lanes` does something that is not a message, such as a local copy.
+
+        - `values`: by lane, a number; lanes with different numbers do not count as equal.
+        - `rows`: the number of rows that each lane writes for it.
         """
 
     def message(

@@ -130,10 +130,11 @@ class TextbookSketch(RowWriter):
     # **** Results: skeletons ****
 
     def checks(self, rank_kinds: Ints) -> list[Skeleton]:
-        """Skeletons with the messages that only check: one for each group of them. The classes of
-        equal lanes must be consistent with each.
+        """A skeleton for each group of messages that only check, with these messages as its only
+        hops.
 
-        `rank_kinds` is that of `skeleton`.
+        Classes of equal lanes, which are found without these messages, must be consistent with each
+        of these skeletons. `rank_kinds` is that of `skeleton`.
         """
         no_kinds = np.zeros(self.lanes, np.int64)
         return [
@@ -177,7 +178,13 @@ class TextbookSketch(RowWriter):
     def _skeleton(
         self, kind: Ints, hops: list[tuple[Numbers, Numbers, Ints]], rank_kinds: Ints
     ) -> Skeleton:
-        """The skeleton of all lanes with `hops`, as (senders, receivers, labels)."""
+        """The skeleton of all lanes.
+
+        - `kind`: by lane, a number; lanes with different numbers are not equal.
+        - `hops`: (senders, receivers, labels) of groups of hops; hops with different labels are not
+          equal.
+        - `rank_kinds`: that of `skeleton`.
+        """
         lane = np.arange(self.lanes, dtype=np.int32)
         channel = lane // np.int32(self.ranks)
         rank = lane % np.int32(self.ranks)
@@ -185,7 +192,9 @@ class TextbookSketch(RowWriter):
         return Skeleton(self.ranks, rank, channel, channel, kind, by_channel, rank_kinds)
 
     def _hops_by_channel(self, hops: list[tuple[Numbers, Numbers, Ints]]) -> list[Hops]:
-        """The hops of each channel."""
+        """The hops as one `Hops` for each channel, in the order of channels. `hops` are (senders,
+        receivers, labels), with lanes as senders and receivers.
+        """
         src, dst, label = (
             np.concatenate([np.zeros(0, np.int64), *column])
             for column in zip(*hops, (np.zeros(0, np.int64),) * 3, strict=True)

@@ -170,8 +170,8 @@ def parameters_of(collective: str, algorithm: str) -> list[str]:
 
 
 def folds(collective: str, algorithm: str) -> bool:
-    """Whether an algorithm takes a `RowWriter`, so that it can be written by
-    representatives only.
+    """Whether an algorithm takes a `RowWriter`, so that only one lane of each class of equal lanes
+    need be written.
     """
     return "writer" in _arguments(collective, algorithm)
 
@@ -230,8 +230,10 @@ def stamp(collective: str, algorithm: str) -> str:
 
 @dataclass(frozen=True)
 class Own:
-    """An algorithm of a user's file: the file, and the function of the Python file or the BlockPlan
-    that was read.
+    """An algorithm of a user's file.
+
+    - `file`: the path of the file.
+    - `function`: the function of the Python file, or the BlockPlan of a file of MSCCL or MSCCL++.
     """
 
     file: str

@@ -64,7 +64,9 @@ class ChunkSegments(Generic[Value]):
         self._values[span] = [part[2] for part in parts]
 
     def __iter__(self) -> Iterator[Part[Value]]:
-        """Iterate over all segments but the last one, which has no end."""
+        """Yield (from, to, value) of each segment. The last segment, which extends without end, is
+        left out.
+        """
         return zip(self._starts, self._starts[1:], self._values, strict=False)
 
     def _cut(self, position: int) -> int:
@@ -196,7 +198,7 @@ class BufferContents:
 
     def _check_target(self, row: int, rank: int, buffer: int, start: int, count: int) -> None:
         """Raise a VerificationError if a row writes to the input out of place, or beyond the end of
-        a buffer.
+        the input or output. Writes to scratch memory are not checked.
         """
         if buffer == SCRATCH or count == 0:
             return
@@ -505,8 +507,8 @@ class _AccessChecker:
                 self._check_shift(row, read, write)
 
     def _check_shift(self, row: int, read: Access, write: Access) -> None:
-        """Raise a RaceError if a row's write overlaps, at a shifted position, the range that the
-        row reads.
+        """Raise a RaceError if a row writes to a range that overlaps the range it reads, without
+        being equal to it.
         """
         count = int(self._schedule.pieces.count[self._schedule.piece[row]])
         source, source_base = self._collective.location(read.rank, read.buffer)
@@ -627,8 +629,10 @@ def render_text(
 
 
 def _bases(collective: Collective) -> list[int]:
-    """By rank, where its input begins in all data: at 0 if contributions are summed or come from
-    one root.
+    """By rank, the position at which its input begins in all data.
+
+    Ranks share the data if contributions are summed or come from one root: then every input begins
+    at 0. Otherwise the inputs follow one another.
     """
     if collective.reducing or collective.name in ("broadcast", "scatter"):
         return [0] * collective.ranks
@@ -637,8 +641,11 @@ def _bases(collective: Collective) -> list[int]:
 
 
 def _snapshot(memory: BufferContents, bases: list[int]) -> list[list[Piece]]:
-    """By rank, what all its buffers hold now, as (from, to, contributions); `bases` is where each
-    rank's input begins in all data.
+    """By rank, what all its buffers hold now: a list of (from, to, contributions), where positions
+    are in all data.
+
+    Contributions are numbers with 16 bits for each rank. `bases` says where each rank's input
+    begins in all data.
     """
     held: list[list[Piece]] = [[] for _ in bases]
     shared = not any(bases)
@@ -652,8 +659,11 @@ def _snapshot(memory: BufferContents, bases: list[int]) -> list[list[Piece]]:
 
 
 def _split(contributions: int, ranks: int, shared: bool) -> Iterator[tuple[int, int]]:
-    """Yield (rank, contributions) for a cell: one entry with all contributions if all ranks share
-    the data, otherwise an entry for each rank.
+    """Yield (rank whose input the data comes from, contributions) for the contents of a cell.
+
+    If ranks share the data (`shared`), that is one item for rank 0 with all contributions;
+    otherwise there is an item for each rank that contributes. Contributions are numbers with 16
+    bits for each of `ranks` ranks.
     """
     if shared:
         yield 0, contributions
@@ -666,8 +676,10 @@ def _split(contributions: int, ranks: int, shared: bool) -> Iterator[tuple[int, 
 def _holdings(
     held: list[list[Piece]], cuts: list[int], collective: Collective
 ) -> tuple[tuple[Holding, ...], ...]:
-    """By rank and chunk, the largest sum that the rank holds; `cuts` are the bounds of the
-    chunks.
+    """By rank and chunk, the largest sum that the rank holds of the chunk.
+
+    - `held`: by rank, what its buffers hold, as `_snapshot` returns it.
+    - `cuts`: the positions at which chunks begin, and the end of the last one.
     """
     rows = []
     for parts in held:

@@ -200,8 +200,11 @@ class Lanes:
         return finished
 
     def _columns(self, lanes: Ints, rows: Rows, lag: Lag) -> list[tuple[Rows, Lag]]:
-        """By lane, the rows to wait for, as columns of all lanes (-1: none); a lane that occurs k
-        times uses k columns.
+        """The rows that lanes wait for, as pairs (array with the row by lane, or -1 for none;
+        `lag`).
+
+        - `lanes`: the waiting lanes. A lane that occurs k times has entries in k of the arrays.
+        - `rows`: the row that each entry of `lanes` waits for.
         """
         order = np.argsort(lanes, kind="stable")
         ordered = lanes[order]
@@ -342,8 +345,9 @@ Range = tuple[Ints, Ints, Ints]  # which messages, first block, block after the 
 
 
 def ranges_mod(start: ArrayLike, count: ArrayLike, n: int) -> list[Range]:
-    """The blocks start … start+count-1 (mod n) of each message as ranges without wrap-around: those
-    up to block n - 1, and those from block 0 on.
+    """Two ranges (which messages, first block, block after the last) for the blocks start … start +
+    count - 1 (mod n) of each message: up to block n - 1 at most, and, if they wrap around, from
+    block 0 on.
     """
     first, number = np.broadcast_arrays(np.asarray(start) % n, count)
     stop = first + number
@@ -353,8 +357,8 @@ def ranges_mod(start: ArrayLike, count: ArrayLike, n: int) -> list[Range]:
 
 
 def without_block(low: Ints, high: Ints, block: Ints) -> list[Range]:
-    """The blocks low … high-1 of each message without its `block`, as ranges before and
-    after it.
+    """Two ranges (which messages, first block, block after the last) for the blocks low … high - 1
+    of each message: those before its `block` and those after it.
     """
     before = np.flatnonzero(block > low)
     after = np.flatnonzero(block + 1 < high)
@@ -367,7 +371,9 @@ def range_parts(
     """The parts of messages with `ranges` of blocks that lie at the same offset in source and
     destination.
 
-    `bounds` says where each block begins, in elements; `styles` has the style of each message.
+    - `ranges`: (which messages, first block, block after the last) for each part.
+    - `bounds`: where each block begins, and at the end where the last one ends, in elements.
+    - `styles`: the style of each message.
     """
     return [
         MessagePart(

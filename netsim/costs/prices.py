@@ -145,8 +145,9 @@ def bill_of(cluster: Cluster, gpu_models: Sequence[str], prices: Prices) -> Bill
 
 
 def _network(cluster: Cluster, prices: Prices) -> Iterator[Lot]:
-    """Yield (part, number) of NICs, by the rate of all their ports together, and of cables with
-    their transceivers and switch ports, by the line rate of one port.
+    """Yield (priced part, number of such parts) of the network: NICs, by the rate of all their
+    ports together; then cables with their transceivers and switch ports, by the line rate of one
+    port.
     """
     fabric = cluster.fabric
     if fabric is None:
@@ -164,8 +165,8 @@ def _network(cluster: Cluster, prices: Prices) -> Iterator[Lot]:
 
 
 def _cables(rate: float, count: int, switch_ports: int, prices: Prices) -> Iterator[Lot]:
-    """Yield (part, number) for `count` cables of a line rate in bytes/s, with a transceiver at both
-    ends and `switch_ports` switch ports each.
+    """Yield (priced part, number of such parts) for `count` cables of a line rate in bytes/s: their
+    transceivers, one at each end, and `switch_ports` switch ports for each cable.
     """
     yield prices.cable["any"], float(count)
     yield prices.of_port("optic", rate), 2.0 * count

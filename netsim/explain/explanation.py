@@ -53,7 +53,7 @@ class Explanation:
     gpus: GpuTime
 
     def slack_by_kind(self) -> dict[str, float]:
-        """Return the least slack, in seconds, of the rows that use each kind of link."""
+        """By kind of link, the least slack in seconds of the rows that use such links."""
         program = self.case.program
         kinds = link_kinds(program)
         paths = program.paths
@@ -65,7 +65,7 @@ class Explanation:
         return {name: float(least[owner[kinds[paths.link] == name]].min()) for name in names}
 
     def slack_by_gpu(self) -> NDArray[np.float64]:
-        """Return the least slack, in seconds, of the rows that every GPU sends or works on."""
+        """By rank, the least slack in seconds of the rows that its GPU sends or works on."""
         program = self.case.program
         schedule = program.schedule
         least = np.full(schedule.ranks, self.timeline.makespan)
@@ -166,7 +166,7 @@ def as_values(explanation: Explanation) -> dict[str, Any]:
 
 
 def _segment(program: Program, segment: Any) -> dict[str, Any]:
-    """Return a segment (a row of the critical path) as plain values; times in µs."""
+    """A segment (a row of the critical path) as a dictionary of plain values; times in µs."""
     schedule = program.schedule
     style = schedule.styles[int(schedule.style[segment.row])]
     sources, targets = schedule.members(segment.row)
@@ -220,7 +220,9 @@ def _answer(answer: ParameterAnswer, now: float) -> dict[str, Any]:
 
 
 def _lanes(explanation: Explanation) -> list[list[float]]:
-    """Return [rank, begin, end] in µs of the periods in which each rank moves data or computes."""
+    """Entries [rank, begin, end], one for each period in which a rank moves data or computes
+    without a pause; times in µs.
+    """
     program = explanation.case.program
     timeline = explanation.timeline
     rows = np.flatnonzero((program.schedule.amount > 0) & (timeline.end > timeline.start))

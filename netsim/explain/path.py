@@ -45,8 +45,8 @@ EQUAL_LIMITS = 1e-6  # links count as equally full or slow up to this relative d
 
 
 def _rates(program: Program, path: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Return the links of a path (by its number), and the rate in bytes/s that each allows to a row
-    which has the link to itself.
+    """Two arrays for the path with a number: its links, and the rate in bytes/s that each link
+    allows to a row which has the link to itself.
     """
     paths = program.paths
     span = slice(int(paths.ptr[path]), int(paths.ptr[path + 1]))
@@ -75,10 +75,10 @@ def limits(
     slowed: NDArray[np.bool_],
     loads: Loads,
 ) -> Limits:
-    """Return what limits each of `rows`.
+    """What limits each of `rows`.
 
-    `slowed` is a mask of the rows that other rows on their links slowed; `loads` are the loads of
-    links over time.
+    - `slowed`: by entry of `rows`, whether other rows on the same links slowed it.
+    - `loads`: the loads of links over time.
     """
     result = Limits(np.full(len(rows), -2, np.int64), [()] * len(rows))
     begin, end = loads.flow(rows)
@@ -104,10 +104,13 @@ def limits(
 def _note(
     result: Limits, rows: NDArray[np.int64], links: NDArray[Any], limiting: NDArray[np.bool_]
 ) -> None:
-    """Store in `result` which links limit each of `rows`: `limiting` is a mask (links x rows).
+    """Store in `result` what limits some rows.
 
-    The first such link becomes the row's `link`; its own rate (-1) only if no link limits it as
-    well.
+    - `rows`: positions of these rows in `result`.
+    - `links`: numbers of links; the first may be -1, the row's own highest rate.
+    - `limiting`: mask [link, row]: whether the link limits the row.
+
+    The first limiting link becomes the row's `link`; -1 only if no other entry limits it as well.
     """
     for row, column in zip(rows.tolist(), limiting.T, strict=True):
         equal_links = tuple(links[column].tolist())
@@ -125,8 +128,9 @@ def _shares(
     begin: NDArray[np.float64],
     end: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return the utilization of links (rows of the result) between `begin` and `end` (seconds) of
-    some rows of the schedule (columns).
+    """The utilization of links while rows moved, as a fraction [link, row].
+
+    `begin` and `end` say when each row moved, in seconds.
     """
     use = np.array([loads.between(number, begin, end) for number in link.tolist()])
     rooms = [
@@ -228,8 +232,11 @@ def split_path(
 def _lead(
     program: Program, timeline: Timeline, row: int, before: int
 ) -> tuple[int, dict[str, float]]:
-    """Return the number of the lag by which a row waited for the row `before`, and the seconds
-    between these rows by cause.
+    """(number of a lag, seconds by cause) for the time between the row `before` and the row `row`,
+    which waited for it.
+
+    The lag is that of the dependency between both rows. If `before` is -1, `row` waited for its
+    release only, and the number is -1.
     """
     start = float(timeline.start[row])
     if before < 0:
@@ -255,15 +262,15 @@ def _lead(
 
 @dataclass(frozen=True, slots=True)
 class _Flows:
-    """The time of each row of the critical path, divided.
+    """The time of each row of the critical path, divided into parts; the arrays have an entry for
+    each row.
 
-    Args:
-        kind: kind of the row.
-        launched: whether the row is work of a host (a launch).
-        startup: seconds before bytes move.
-        alone: seconds at the rate that it has without other rows.
-        shared: seconds of delay by other rows.
-        limits: what limits its rate.
+    - `kind`: kind of the row.
+    - `launched`: whether the row is work of a host (a launch).
+    - `startup`: seconds before bytes move.
+    - `alone`: seconds for its bytes at the rate that it has without other rows.
+    - `shared`: further seconds, by which other rows delayed it.
+    - `limits`: what limits its rate.
     """
 
     kind: NDArray[np.generic]
@@ -325,8 +332,11 @@ class Sharer:
 
 
 def sharers(program: Program, split: Split, loads: Loads) -> list[Sharer]:
-    """Return the delays of the critical path by other rows, for each link and each hop of those
-    rows, the largest first.
+    """The seconds by which other rows delayed the critical path: an entry for each link and each
+    hop of such rows, the largest delay first.
+
+    If more than `_MOST` rows of the path were delayed, only those with the largest delays are
+    examined.
     """
     slowed = [
         segment
@@ -361,8 +371,8 @@ def sharers(program: Program, split: Split, loads: Loads) -> list[Sharer]:
 def _labels(
     program: Program, row: int, others: "np.ndarray[tuple[int], np.dtype[np.int64]]"
 ) -> list[str]:
-    """Return a label for each row of `others`: its hop, or `other channels of HOP` if it has the
-    same hop as `row`.
+    """A label for each row of `others`: the hop over which it moves data, or `other channels of
+    HOP` if that is also the hop of `row`.
     """
     ends = hop_label(program, row)
     labels = []

@@ -92,8 +92,10 @@ def link_kinds(program: Program) -> NDArray[np.str_]:
 
 
 def latency_kinds(program: Program) -> NDArray[np.str_]:
-    """Return for every link the kind of link whose parameter sets its latency, which is that of the
-    node it enters.
+    """By link, the kind of link whose parameter sets its latency; "" for links that no path uses.
+
+    A link into a NIC has the latency of NICs; another link of the kind nic, which enters a switch,
+    has that of the fabric.
     """
     kinds = link_kinds(program)
     for link in np.flatnonzero(np.isin(kinds, ("nic", "pcie"))).tolist():
@@ -106,7 +108,8 @@ def latency_kinds(program: Program) -> NDArray[np.str_]:
 
 
 def latency_parts(program: Program, kinds: NDArray[np.str_], name: str) -> NDArray[np.float64]:
-    """Return the seconds that the links of the kind `name` contribute to the latency of every path;
+    """By path, the seconds of its latency that are due to links of the kind `name`.
+
     `kinds` is the kind of every link.
     """
     paths = program.paths
@@ -125,49 +128,61 @@ def _common(values: NDArray[np.float64]) -> float | None:
 
 
 def _rate(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter | None:
-    """Return the parameter for the rate of the links of the kind `name`; None if all these links
-    are dead or unlimited.
+    """Return the parameter for the rate of the links of one kind.
+
+    None if all these links are dead or unlimited.
+
+    - `kinds`: the kind of every link, as `link_kinds` returns it.
+    - `name`: the kind.
     """
     is_kind = kinds == name
-    capacity = program.links.capacity[is_kind]
-    capacity = capacity[np.isfinite(capacity) & (capacity > 0)]
-    if not len(capacity):
+    rates = program.links.capacity[is_kind]
+    limited_rates = rates[np.isfinite(rates) & (rates > 0)]
+    if not len(limited_rates):
         return None
-
-    def scaled(case: Case, factor: float) -> Case:
-        links = case.program.links
-        room = links.capacity.copy()
-        room[is_kind & (room > 0)] *= factor  # a dead link has no rate to scale
-        changes = tuple(
-            (time, link, rate * factor if is_kind[link] and rate else rate)
-            for time, link, rate in links.changes
-        )
-        paths = case.program.paths
-        active = active_entries(paths.link, room, changes)
-        active |= paths.active & (room == inf)[paths.link]  # unlimited links of senders
-        program = replace(
-            case.program,
-            links=replace(links, capacity=room, changes=changes),
-            paths=replace(paths, active=active),
-        )
-        return replace(case, program=program)
-
-    in_seconds = name in IN_SECONDS
-    common = _common(capacity)
-    value = None if common is None or in_seconds else common / 1e9
-    label = f"{LABELS.get(name, name)} {'speed' if in_seconds else 'rate'}"
+    scaled = partial(_with_scaled_rates, is_scaled=is_kind)
+    label = LABELS.get(name, name)
+    if name in IN_SECONDS:
+        return Parameter(key=f"{name}.rate", label=f"{label} speed", rate=True, scaled=scaled)
+    common_rate = _common(limited_rates)
     return Parameter(
         key=f"{name}.rate",
-        label=label,
+        label=f"{label} rate",
         rate=True,
         scaled=scaled,
-        value=value,
-        unit="" if in_seconds else "GB/s",
+        value=None if common_rate is None else common_rate / 1e9,
+        unit="GB/s",
     )
 
 
+def _with_scaled_rates(case: Case, factor: float, *, is_scaled: NDArray[np.bool_]) -> Case:
+    """Return the case with the rates of some links multiplied by `factor`, now and at all times.
+
+    - `is_scaled`: by link, whether its rate is multiplied. A dead link stays dead.
+    """
+    links = case.program.links
+    capacity = links.capacity.copy()
+    capacity[is_scaled & (capacity > 0)] *= factor  # 0 times infinity would not be a number
+    changes = tuple(
+        (time, link, rate * factor if is_scaled[link] and rate else rate)
+        for time, link, rate in links.changes
+    )
+    paths = case.program.paths
+    active = active_entries(paths.link, capacity, changes)
+    active |= paths.active & (capacity == inf)[paths.link]  # unlimited links of senders
+    program = replace(
+        case.program,
+        links=replace(links, capacity=capacity, changes=changes),
+        paths=replace(paths, active=active),
+    )
+    return replace(case, program=program)
+
+
 def _latency(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter | None:
-    """Return the parameter for the latency of the links of the kind `name`; None if it is 0."""
+    """The parameter for the latency of the links of the kind `name`; None if their latency is 0.
+
+    `kinds` is the kind of every link, as `latency_kinds` returns it.
+    """
     is_kind = kinds == name
     latency = program.links.latency[is_kind]
     if not (latency > 0).any():
@@ -192,16 +207,16 @@ def _latency(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter 
 
 
 def own_rate_key(program: Program) -> str:
-    """Return the key of the parameter that sets the rows' own highest rates: the rate of SMs if
-    links model these.
+    """The key of the parameter that sets the highest rate of a row by itself: "sm.rate" if SMs are
+    links of the program, otherwise "own.rate".
     """
     links = np.unique(program.paths.link).tolist()
     return "sm.rate" if any(program.links.kind(link) == "sm" for link in links) else "own.rate"
 
 
 def _own_rate(program: Program) -> Parameter | None:
-    """Return the parameter for the rows' own highest rates, without computations; None if they are
-    unlimited.
+    """The parameter for the highest rates of rows that are set by their style, without those of
+    computations; None if no row has such a rate.
     """
     caps = [
         style.cap for style in program.schedule.styles if style.cap < inf and style.kind != COMPUTE
@@ -229,16 +244,16 @@ def _own_rate(program: Program) -> Parameter | None:
 
 
 def _both(first: Parameter, second: Parameter) -> Parameter:
-    """Return the first parameter, changed so that the second one is always scaled with it."""
+    """The first parameter, changed so that scaling it also scales the second one by the same
+    factor.
+    """
     return replace(
         first, scaled=lambda case, factor: second.scaled(first.scaled(case, factor), factor)
     )
 
 
 def _of_styles(case: Case) -> list[Parameter | None]:
-    """Return the parameters for the start-up of slices and for the launch, each None if it takes no
-    time.
-    """
+    """Two parameters: the start-up of slices, and the launch. Each is None if it takes no time."""
     styles = case.program.schedule.styles
     has_startup = any(style.latency > 0 and style.kind != MARK for style in styles)
     launched = case.launch > 0 or any(style.latency > 0 and style.kind == MARK for style in styles)
@@ -274,8 +289,8 @@ def _restyled(case: Case, change: Callable[[Style], Style]) -> Case:
 
 
 def _of_lags(program: Program) -> list[Parameter | None]:
-    """Return the parameters for the synchronization of the protocol (lags after arrivals) and for
-    the return of credits (other lags).
+    """Two parameters: the synchronization of the protocol (lags after arrivals), and the return of
+    credits (other lags). Each is None if it takes no time.
     """
     lags = program.schedule.lags
 
@@ -341,12 +356,12 @@ class ParameterAnswer:
         return -self.on_path if self.parameter.rate else self.on_path
 
     def anomalous(self, now: float) -> bool:
-        """Whether the time changes in a way that no single path explains; `now` is the present
-        time.
+        """Whether the time changes in a way that no single path explains.
 
-        It does if a better parameter is slower, if a worse one is faster, or if the time changes by
-        a larger fraction than the parameter. Then rows that share links overlap with other rows
-        than before, and no slope can be stated.
+        It does if a better parameter makes it longer, if a worse one makes it shorter, or if it
+        changes by a larger fraction than the parameter. Then rows that share links overlap with
+        other rows than before, and no slope can be stated. `now` is the time with unchanged
+        parameters, in seconds.
         """
         if self.better is None or self.worse is None or self.swing is None or self.ideal is None:
             return False

@@ -85,8 +85,11 @@ def run_in_full(bench: Bench, schedules: LoopSchedule, budget: Budget) -> OneOpe
 
 
 def _following(run: StandaloneRun, engine: str) -> Follow:
-    """A function that simulates operations back to back, each like the one of `run` (see
-    `Follow`).
+    """A function (launch, number of operations) that simulates operations back to back, each like
+    that of `run`.
+
+    It returns their finish times in seconds, by operation and rank, and whether each operation is
+    over before the next one begins (see `Follow` in `extent/result.py`).
     """
     back_to_back = cache(lambda launch: BackToBackRun(run, launch, engine))
 

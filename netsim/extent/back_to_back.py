@@ -73,14 +73,16 @@ class Clock:
         return float(last.max()) / self.iterations
 
     def _by_process(self, ends: Floats) -> Floats:
-        """The finish time of each process (last axis) from those of ranks."""
+        """The finish time of each process from `ends`, whose last axis are ranks. A process ends
+        with the last of its ranks; in the result, processes are the last axis.
+        """
         first = np.flatnonzero(np.diff(self.process, prepend=-1))
         by_process: Floats = np.maximum.reduceat(ends, first, axis=-1)
         return by_process
 
     def _of_processes(self, ends: Floats) -> Floats:
-        """The finish time of operations from those of all processes (last axis): the mean, or what
-        `over_processes` says.
+        """The finish time of an operation from `ends`, whose last axis are processes: the mean over
+        processes, or what `over_processes` says.
         """
         match self.back_to_back.over_processes:
             case "first":
@@ -98,8 +100,9 @@ def last_of_equal(ends: Floats, iterations: int, *, apart: bool = False) -> Floa
 
     They follow from the simulated operations `ends[operation, rank]` if these are periodic: with a
     period of p operations, all ranks end operation i by the same number of seconds later than
-    operation i - p. That must hold for two such pairs, one after the other; for one pair if each
-    operation has ended before the next one begins (`apart`). None if they are not periodic.
+    operation i - p. That must hold for the last two simulated operations. If `apart` is true, the
+    last one is enough: each operation ends before the next one begins. None if operations are not
+    periodic.
     """
     period = period_of(ends, apart=apart)
     if period is None:

@@ -41,7 +41,7 @@ from netsim.extent.result import (
 )
 from netsim.nccl.schedules.partitions import ends_by_rank
 
-ONE_CHANNEL = "one channel for all that meet in nothing that can be full"
+ONE_CHANNEL = "one channel for all channels that share no link which can saturate"
 SHAKEN_SECONDS = 1e-12
 """By which the beginnings of ranks are moved, to see how much the order of transfers matters."""
 SHAKEN_RUNS = 2

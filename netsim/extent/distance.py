@@ -35,10 +35,12 @@ MAX_TURNS = 32
 
 @dataclass(frozen=True)
 class FullDistance:
-    """The time in seconds of `full` hops or rounds, extrapolated from runs of up to `run` hops or
-    rounds.
+    """The time of all hops of a ring, or of all rounds of sends, extrapolated from shorter runs.
 
-    `uncertainty` is the largest relative error.
+    - `seconds`: the extrapolated time.
+    - `run`: the hops or rounds of the longest run that was simulated.
+    - `full`: all hops or rounds.
+    - `uncertainty`: the largest relative error of `seconds`.
     """
 
     seconds: float
@@ -80,8 +82,10 @@ def send_rounds(sends: Transfers, loops: int) -> Iterator[int]:
     """Yield the numbers of rounds in the runs of an all-to-all by sends, up to half of all rounds.
 
     The first four increase by the same step: a multiple of the rounds in which every channel has
-    work once, smaller for sends of more `loops`. Each later increase is the sum of all increases
-    before it, plus one step.
+    work once. Each later increase is the sum of all increases before it, plus one step.
+
+    - `sends`: NCCL's sends of the all-to-all.
+    - `loops`: loops of each send; with more loops the step is smaller, as each round has more rows.
     """
     ranks = sends.collective.ranks
     turn = sends.rounds_of_all_channels
@@ -90,8 +94,8 @@ def send_rounds(sends: Transfers, loops: int) -> Iterator[int]:
 
 
 def _distances(start: int, unit: int, full: int) -> Iterator[int]:
-    """Yield distances from `start` on, up to half of `full`: three steps of `unit`, then steps that
-    grow.
+    """Yield distances from `start` on, up to half of `full`: the first four are `unit` apart, then
+    each is twice as far from `start` as the one before, plus `unit`.
     """
     distance = start
     while distance <= (full - 1) // 2:
@@ -123,8 +127,8 @@ def extrapolate_distance(
         times[last] = seconds(last)
         if len(times) <= INCREMENTS:
             continue
-        # Of five and more distances, the third one is left out, so that increments double (u, 2 u,
-        # 4 u).
+        # Distances increase by u, u, u, 4 u, 8 u … Of five or more, the third is left out, so that
+        # those that are compared lie u, 2 u, 4 u … apart: each increment is twice the last.
         lengths = sorted(times)
         if len(lengths) > INCREMENTS + 1:
             del lengths[INCREMENTS - 1]

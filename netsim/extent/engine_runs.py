@@ -83,12 +83,12 @@ class StandaloneRun:
 
     @cached_property
     def busy(self) -> NDArray[np.int64]:
-        """The representative of each rank that takes part, in the order of `taking_part`."""
+        """The ranks of `taking_part`, in their order, each replaced by its representative."""
         return self.schedule.stand_in(self.taking_part.astype(np.int32)).astype(np.int64)
 
     @cached_property
     def first(self) -> Floats:
-        """By rank, its finish time in seconds."""
+        """By rank, when its last channel is finished, in seconds."""
         ends: Floats = self.ends.max(axis=0)
         return ends
 
@@ -114,11 +114,11 @@ def taking_part(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def ends_of(program: Program, timeline: Timeline, *, apart: bool = False) -> Floats:
-    """The finish time of each channel (first axis) on each rank, in seconds: everything that the
-    rank sends has left, and everything that it receives has arrived.
+    """The finish times as `[channel, rank]`, in seconds: everything that the rank sends on the
+    channel has left, and everything that it receives has arrived.
 
-    `apart`: the finish time of a rank follows from its own rows only, not also from rows of ranks
-    that it represents.
+    Ranks without rows of their own get their times at their representative. With `apart`, every row
+    counts only for the ranks that are in it.
     """
     schedule = program.schedule
     latency = program.path_latency
@@ -161,11 +161,11 @@ class BackToBackRun:
         return operations(self.standalone.program, 1, self.launch)
 
     def ends(self, times: int) -> tuple[Floats, bool]:
-        """The finish times of `times` operations, and whether each operation ends before the next
-        one begins.
+        """Finish times in seconds as [operation, rank], for `times` operations; and whether each
+        operation ends before the next one begins.
 
-        The finish times are in seconds, by operation (first axis) and by entry of `busy`. If no two
-        operations overlap, each is simulated by itself, from the times at which its ranks begin.
+        The ranks are those of `standalone.busy`, in this order. If no two operations overlap, each
+        is simulated by itself, from the times at which its ranks begin.
         """
         standalone = self.standalone
         is_apart = self.launch.together and _is_over(standalone, standalone.first, self.launch)
@@ -203,8 +203,8 @@ class BackToBackRun:
         return np.stack(row[:times])
 
     def _is_steady(self, row: list[Floats]) -> bool:
-        """Whether the last operation took equally long on all ranks, and at least as long as the
-        host's launch.
+        """Whether the last operation in `row` took equally long on all ranks, and at least as long
+        as the host's launch. `row` has the finish times by rank for each operation so far.
         """
         if len(row) < 2:
             return False
@@ -277,13 +277,12 @@ class LoopRuns:
         find: Callable[[StandaloneRun], R],
         run: StandaloneRun | None = None,
     ) -> R:
-        """The value of `find` for the run with `loops` loops, which may be cached from a task of
+        """The value of `find` for the run with `loops` loops. It may be cached, also from a task of
         another size.
 
-        Args:
-            question: name of the value.
-            find: computes the value from the run.
-            run: the run, if it exists already.
+        - `question`: name of the value in the cache.
+        - `find`: computes the value from the run.
+        - `run`: the run, if it exists already.
         """
         key = (*self._key(loops), question)
         return self.schedules.memo.of(key, lambda: find(self[loops] if run is None else run))
@@ -301,7 +300,9 @@ class LoopRuns:
         return links.use_of(run.program, amounts + further_loops * per_loop, makespan)
 
     def need(self, loops: int) -> float:
-        """The seconds that the busiest link needs for each loop beyond those of a run."""
+        """The seconds that the busiest link needs for the bytes of one further loop, from the run
+        with `loops` loops.
+        """
 
         def needed(run: StandaloneRun) -> float:
             _, per_loop = self._amounts(loops, run.program)
@@ -310,7 +311,11 @@ class LoopRuns:
         return self.answer(loops, NEED, needed)
 
     def _amounts(self, loops: int, program: Program) -> tuple[Floats, Floats]:
-        """The bytes that cross each link in a run, and the bytes that each further loop adds."""
+        """Two arrays by link: the bytes that cross it in the run `program` of `loops` loops, and
+        the bytes that each further loop adds.
+
+        The latter are the difference to the shortest schedule, divided by the difference in loops.
+        """
         amounts = links.link_amounts(program)
         less = links.amounts_by(program.links, self._shortest)
         return amounts, (amounts - less) / (loops - self.schedules.least)
@@ -338,8 +343,8 @@ class LoopRuns:
         return None if ends_before.any() else steady_state
 
     def _key(self, loops: int) -> tuple[object, ...]:
-        """A key that is equal for equal runs with a number of loops, also of tasks of
-        other sizes.
+        """A key for the cache of runs with `loops` loops. Equal runs have equal keys, also in tasks
+        of other sizes.
         """
         key_of = self.schedules.key_of
         same = loops if key_of is None else key_of(loops)

@@ -83,10 +83,11 @@ def is_extrapolated_from_hops(form: Form, budget: Budget) -> bool:
 
 
 def rows_of_longest_run(form: Form, budget: Budget) -> int:
-    """An estimate of the rows of rings in the longest run that this method usually needs.
+    """An estimate of the rows in the longest run that this method usually needs for the rings of
+    `form`.
 
-    `form` is the form that is written. The result is all of its rows if the method is excluded, or
-    if they are so few that they are simulated in full when increments do not agree.
+    The result is all rows of the rings if the method is excluded, or if they are so few that they
+    are simulated in full when increments do not agree.
     """
     thresholds = budget.thresholds
     rows = form.ring_rows
@@ -196,8 +197,9 @@ def _from_few_hops(
 
 
 def _with_one_channel(bench: Bench, original: Form, form: Form, budget: Budget) -> Form:
-    """The form with one channel for all channels, if operations back to back with the fewest hops
-    then end at the same times; otherwise `form`.
+    """`original` with one channel for all channels that share no link which can saturate, if
+    several operations of it with the fewest hops end at the same times as those of `form`;
+    otherwise `form`.
     """
     thresholds = budget.thresholds
     fewest = next(ring_distances(form.collective, form.plans[0], thresholds.hop_distance))

@@ -103,7 +103,8 @@ def _extrapolate(runs: LoopRuns, budget: Budget) -> OneOperation | Refusal:
 def _from_recurrence(runs: LoopRuns, size: int) -> OneOperation | None:
     """The standalone operation with all loops from a run with `size` loops, if loops recur in it.
 
-    None if they do not, or if a run that ends at another phase of the period does not agree.
+    A few loops fewer are run as well if the number of loops that are left out is not a multiple of
+    the period. None if loops do not recur in both runs.
     """
     all_loops = runs.schedules.loops
     recurrence = runs.recurs(size)
@@ -143,10 +144,12 @@ def _from_equal_increments(runs: LoopRuns, size: int) -> OneOperation | None:
 def _with_all_loops(
     runs: LoopRuns, last: int, extended: steady_state.ExtrapolatedEnds | None
 ) -> OneOperation | None:
-    """The standalone operation with all loops from their extrapolated finish times.
+    """The standalone operation with all loops.
 
-    `last` is the number of loops of the longest run. None if there are no finish times, or if a
-    link needs longer for all loops.
+    - `last`: the number of loops of the longest run.
+    - `extended`: the finish times with all loops, extrapolated from runs; None if that failed.
+
+    None if there are no finish times, or if a link needs longer for all loops than they say.
     """
     if extended is None:
         return None

@@ -26,10 +26,10 @@ def clock_of(form: Form, run: StandaloneRun) -> Clock:
 
 
 def launch_of(question: MethodInput) -> Launch:
-    """How operations are launched, with a host time of 0 if the launch by the host is negligible.
+    """How operations are launched. The time of the host is set to 0 if it is negligible.
 
-    It is negligible if all ranks are launched at the same time and the launch takes only a small
-    fraction of the time that even the first rank to finish is busy with an operation.
+    It is negligible if all ranks are launched at the same time, and if it is at most a small
+    fraction of the finish time of the first rank.
     """
     launch = question.form.task.launch
     shortest = float(question.operation.ends.min())
@@ -46,8 +46,8 @@ def first_launch_left_out(question: MethodInput) -> float:
 
 
 def last_like_first(question: MethodInput) -> Floats:
-    """The finish time in seconds of the last operation, by rank, if no two operations overlap and
-    each takes as long as the first.
+    """By rank, the finish time in seconds of the last operation, if each begins after the one
+    before has ended on all ranks and takes as long as the first.
     """
     operation = question.operation
     launch = question.form.task.launch
@@ -72,10 +72,12 @@ def operation_counts(rows: int, question: MethodInput) -> list[int]:
 
 
 def last_of_all(follow: Follow, question: MethodInput, rows: int) -> Floats | None:
-    """The finish time in seconds of the last operation, by rank.
+    """By rank, the finish time in seconds of the last operation that is timed; None if it cannot be
+    found.
 
-    It is simulated with `follow`, or extrapolated if the simulated operations are periodic. None if
-    neither is possible. `rows` are those of one operation.
+    - `follow`: simulates operations back to back (see `Follow`). If it simulates fewer than are
+      timed, the last one is extrapolated, which is possible if operations are periodic.
+    - `rows`: rows of one operation.
     """
     iterations = question.form.iterations
     launch = launch_of(question)
@@ -92,10 +94,12 @@ def last_of_all(follow: Follow, question: MethodInput, rows: int) -> Floats | No
 def result_from_last(
     question: MethodInput, last: Floats, words: str = "", uncertainty: float = 0.0
 ) -> Result:
-    """The result for operations back to back, from the finish times (s) of the last one by rank.
+    """The result for operations back to back.
 
-    `words` say what was approximated for the operations after the first, `uncertainty` is the
-    relative error of that.
+    - `last`: by rank, the finish time in seconds of the last operation.
+    - `words`: what was approximated for the operations after the first, for the user; empty:
+      nothing.
+    - `uncertainty`: the relative error of that approximation.
     """
     clock = clock_of(question.form, question.operation.run)
     if len(last) != len(clock.process):  # of all ranks, not only of those that take part

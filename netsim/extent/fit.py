@@ -63,7 +63,7 @@ def why_not_fit(task: Task, budget: Budget) -> str:
 
 
 def exact_decisions(task: Task, budget: Budget) -> list[Decision]:
-    """By exact method, whether it can time a task, and why."""
+    """A Decision for each exact method: whether it can time a task, and why."""
     question = MethodInput(form_of(task, budget), budget)
     decisions = []
     for method in EXACT_METHODS:
@@ -125,12 +125,12 @@ def textbook_size(task: Task, budget: Budget = USUAL_BUDGET) -> tuple[int, int] 
 
 
 def rows_in_full(task: Task, budget: Budget = USUAL_BUDGET) -> int:
-    """The least number of rows of a task if nothing is left out; 0 if that is not known."""
+    """A lower estimate of the rows of a task if nothing is left out; 0 if none is known."""
     return _rows_in_full(form_of(task, budget))
 
 
 def _rows_in_full(form: Form) -> int:
-    """The least number of rows of a form if nothing is left out; 0 if that is not known."""
+    """A lower estimate of the rows of a form if nothing is left out; 0 if none is known."""
     if form.task.is_nccl:
         collective = form.collective
         return memory.least_rows_of_nccl(collective.name, collective.ranks, form.plans[0].algorithm)
@@ -197,8 +197,8 @@ def _bytes_of_rings(form: Form, budget: Budget, bytes_per_row: int) -> int:
 
 
 def _bytes(rows: int, bytes_per_row: int, form: Form, budget: Budget) -> int:
-    """The bytes of a run of `rows` rows, or of all operations back to back if these may be
-    simulated.
+    """The bytes of a run of `rows` rows, with `bytes_per_row` each. They are more if all operations
+    back to back may be simulated.
     """
     has_loops_to_spare = form.loop_schedule.has_loops_to_spare(budget)
     if not has_loops_to_spare and can_run_all_operations(form, rows, budget):

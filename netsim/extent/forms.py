@@ -168,10 +168,11 @@ class Form:
     @property
     @cached_per_object
     def with_fewer_channels(self) -> Form | None:
-        """The form of NCCL's trees, or of rings with few hops, with one channel for all channels
-        that share no link which can saturate.
+        """The form of NCCL's trees, or of rings with few hops, with one channel simulated for each
+        class of equal channels.
 
-        None if that does not have fewer rows than the form with representatives.
+        The classes are those of `_equal_channels`. None if such a form does not have fewer rows
+        than the form with representatives.
         """
         if not self.plans or not self.may_fold:
             return None
@@ -193,8 +194,11 @@ class Form:
         return self.changed(extent=replace(self.extent, partition=partition), may_fold=False)
 
     def _equal_channels(self) -> Partition | None:
-        """Classes of channels that share no link which can saturate; None if there are no such
-        classes.
+        """Classes of equal channels; None if resources other than wires and a few kinds (`TIGHT`)
+        can saturate.
+
+        Channels count as equal if they are so on the links that can saturate; on all other links
+        they do not slow each other.
         """
         program = place(self.loop_schedule.shortest, self.topology, self.task.gpus.tolist())
         tight = np.zeros(len(program.links), bool)
@@ -210,17 +214,17 @@ class Form:
 
     @property
     def without_empty_chunks(self) -> tuple[Form, float]:
-        """The form of NCCL's ring without chunks that are empty, and the fraction of its time by
-        which that may change it.
+        """The form of NCCL's ring without chunks that are empty, and the largest fraction by which
+        its time may differ because of that.
+
+        The form is this one if no chunk is empty.
         """
         form, fraction = self._full_chunks()
         return form or self, fraction
 
     @cached_per_object
     def _full_chunks(self) -> tuple[Form | None, float]:
-        """The form without empty chunks (None if it is this one), and the fraction of its time that
-        may change.
-        """
+        """The form of `without_empty_chunks`, or None if it is this form; and the fraction."""
         plan, fraction = with_equal_chunks(self.collective, self.plans[0])
         form = None if plan is self.plans[0] else self.changed(plans=(plan,))
         return form, fraction
@@ -334,8 +338,8 @@ class LoopSchedule:
         return 1 << (least - 1).bit_length()
 
     def has_loops_to_spare(self, budget: Budget) -> bool:
-        """Whether even the shortest run to extrapolate from is a small enough fraction of all
-        loops.
+        """Whether there are enough loops to leave some out: the shortest run from which others are
+        extrapolated has few enough of them.
         """
         return self.first <= budget.thresholds.max_loop_fraction * self.loops
 
@@ -444,8 +448,8 @@ def textbook_representatives(form: Form, writer: RepresentativeWriter) -> LoopSc
 
 
 def _pieces(collective: Collective, algorithm: str, parameters: Mapping[str, Any]) -> int:
-    """The number of pieces into which a textbook algorithm cuts its data; 1 if it has no
-    pipeline.
+    """The number of pieces into which the pipeline of a textbook algorithm cuts its data; 1 if it
+    has no pipeline, or if how it cuts the data is not known here.
     """
     if "#" in stamp(collective.name, algorithm):
         return 1  # how a user's algorithm cuts its data is not known

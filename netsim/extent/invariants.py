@@ -85,7 +85,9 @@ class Invariant:
 
 
 def _wire(answer: Answer) -> str:
-    """How the time is shorter than the busiest link needs; empty if it is not."""
+    """How the time of the slowest process is shorter than the busiest link needs; empty if it is
+    not.
+    """
     if answer.use is None or answer.program is None:
         return ""
     least, link = needed(answer.use, answer.program.links)
@@ -233,7 +235,10 @@ def _stated_error(answer: Answer) -> str:
 
 
 def _limit(answer: Answer) -> str:
-    """The limit is known for rows with `limits: true`, for explanations, and in tests."""
+    """How the time is shorter than the limit, a time that no algorithm beats; empty if it is not.
+
+    The limit is known for rows with `limits: true`, for explanations, and in tests.
+    """
     most = answer.longest * (1 + answer.uncertainty + ROUNDING)
     if answer.limit <= 0.0 or answer.limit <= most:
         return ""
@@ -248,7 +253,10 @@ INVARIANTS = (
         _wire,
     ),
     Invariant(
-        "bytes", "rows bring all to ranks that these are to have and do not have", ALWAYS, _bytes
+        "bytes",
+        "rows bring to each rank all bytes that it must get and does not have",
+        ALWAYS,
+        _bytes,
     ),
     Invariant(
         "bounds",

@@ -1,17 +1,17 @@
 r"""Method for ranks that keep step: one of them is simulated; exact.
 
-In a hierarchical all-to-all every rank sends to a rank of another group, one message after the
-other, and only the end waits for what arrives. The distance of a message changes nothing but the
-end, as long as all ranks send their messages to one distance at the same time and every link has
-room for all of these at once. Static routes over full leaves and pods allow every such shift
-(Zahavi, D-Mod-K routing providing non-blocking traffic for shift permutations on real life fat
-trees, 2010).
+In step s of a hierarchical all-to-all every rank sends one message to the rank that is s groups
+away. A rank sends one message after the other, and only the end of the operation waits for what
+arrives. So all ranks send at the same times if, in every step, the links have room for the messages
+of all ranks at once. How far a message travels then matters only for its latency, and the latency
+only for the end. Static routes over full leaves and pods give every such step its room (Zahavi,
+D-Mod-K routing providing non-blocking traffic for shift permutations on real life fat trees, 2010).
 
 How that is checked (`sketches.AlgorithmSketch.lockstep`, `program/lockstep.py`): all messages of a
-distance must be as fast together as each alone, all links of a level must carry the same at the
-farthest distance, and in everything else all ranks must be equal. Some distances are sketched, and
-further ones are checked. A slow link, GPU or NIC, oversubscription, and leaves that are not full
-lead to a refusal.
+step must be as fast together as each alone, all links of a level (first link of a route, second …)
+must carry the same, and in everything else all ranks must be equal. If there are many groups, this
+is checked for a few steps near and far, and for some steps drawn at random. A slow link, GPU or
+NIC, oversubscription, and leaves that are not full lead to a refusal.
 
 Error: none. The finish time of each rank follows from the latencies of the messages that it
 receives last; if these differ by more than `max_lockstep_spread` of the time, the method is
@@ -64,12 +64,13 @@ def lockstep(question: MethodInput) -> Offer | Refusal:
 
 
 def ends_of_all(form: Form, run: StandaloneRun, spread: float) -> Floats:
-    """By rank, its finish time in seconds: when the simulated rank ends, and the last messages to
-    it have arrived.
+    """By rank, its finish time in seconds, from the run of one representative.
 
-    If one rank sends a message to the rank at some distance, all ranks send one to that distance.
-    Latencies differ between ranks by up to `spread` seconds, so only messages that end in that last
-    time are looked at.
+    A rank is finished when the representative has ended and the last messages from other groups
+    have arrived at the rank. In each step all ranks send to the same distance, so the sender of a
+    message to a rank follows from the distance. Only the latency of the route differs from rank to
+    rank, by up to `spread` seconds. So only messages that leave in the last `spread` seconds are
+    looked at.
     """
     schedule = run.schedule
     timeline = run.timeline

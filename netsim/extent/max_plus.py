@@ -48,13 +48,13 @@ MAX_DIFFERENT_TIMES = 64
 
 
 def ends_after_steps(ends: Floats, took: Floats, flight: Floats, steps: int) -> Floats:
-    """The finish times of lanes (second axis) of rings (first axis) after `steps` further steps, in
-    seconds.
+    """The finish times of lanes after `steps` further steps, as [ring, lane] in seconds.
 
-    Args:
-        ends: the finish times before these steps.
-        took: the time of a row of each lane.
-        flight: the latency from each lane to the next one.
+    `ends`, `took` and `flight` are such arrays as well:
+
+    - `ends`: the finish times before these steps.
+    - `took`: the seconds that a row of the lane takes.
+    - `flight`: the latency from the lane to the next one.
     """
     if steps <= MAX_SINGLE_STEPS:
         return ends_step_by_step(ends, took, flight, steps)
@@ -71,10 +71,11 @@ def ends_step_by_step(ends: Floats, took: Floats, flight: Floats, steps: int) ->
 
 
 def ends_in_closed_form(ends: Floats, took: Floats, flight: Floats, steps: int) -> Floats:
-    """`ends_after_steps` for one ring, in a time that hardly depends on the number of steps.
+    """`ends_after_steps` for one ring (arrays by lane), in a time that hardly depends on the number
+    of steps.
 
-    The ring is unrolled into as many laps as the steps may pass. For each different time of a row
-    (`slowest`), the paths that stay at a lane with that time are maximized.
+    The ring is unrolled into laps, enough of them for a path of `steps` steps. For each different
+    time of a row (`slowest`), the longest path that stays at a lane with that time is found.
     """
     size = len(ends)
     laps = -(-steps // size) + 1
@@ -95,8 +96,8 @@ def ends_in_closed_form(ends: Floats, took: Floats, flight: Floats, steps: int) 
 
 
 def _greatest(values: Floats, first: NDArray[np.int64], last: NDArray[np.int64]) -> Floats:
-    """By entry, the greatest of `values[first]` to `values[last]`, both included; -inf if there are
-    none.
+    """For each entry of `first` and `last`, the greatest of `values[first]`, …, `values[last]`;
+    -inf if `last` is less than `first`.
 
     In the loop, `table` holds the greatest of each `width` consecutive values, for widths of 1, 2,
     4, …
@@ -152,8 +153,10 @@ def row_times(program: Program, first_steps: FirstSteps) -> RowTimes | str:
 
 
 def _lanes(program: Program, first_steps: FirstSteps) -> Ints:
-    """By row, the number of its lane. Rows of a lane run one after the other; the copies of each
-    rank for itself are lanes of their own.
+    """By row, the number of its lane; -1 for rows without one, such as marks.
+
+    Rows of a lane run one after the other. The copies of each rank for itself have lanes of their
+    own.
     """
     lane = np.full(len(program), -1, np.int64)
     for call in first_steps.calls:
@@ -169,7 +172,8 @@ def _crowded(program: Program, lane: Ints, rates: Floats) -> str:
     """The most overloaded link if all lanes send at once, as a clause; empty if no link is
     overloaded.
 
-    `rates` are the rates of rows alone, in bytes a second.
+    - `lane`: by row, the number of its lane, or -1.
+    - `rates`: by row, its rate if no other row moves, in bytes/s.
     """
     paths = program.paths
     links = program.links
@@ -229,8 +233,10 @@ def ends_of_ranks(
 
 
 class _LaneTimes:
-    """By lane, in seconds: the end of its last row, and the last arrival that its next row waits
-    for.
+    """Times by lane, in seconds.
+
+    - `last`: the end of the last row that the lane has sent.
+    - `arrived`: the arrival of the last row that the lane has received since then; -inf: none.
     """
 
     def __init__(self, last: Floats, arrived: Floats) -> None:
@@ -239,7 +245,12 @@ class _LaneTimes:
 
 
 def _send(state: _LaneTimes, call: Message, times: RowTimes, begin: Floats) -> None:
-    """Update the times of the lanes that send, and of those that receive, one message each."""
+    """Update `state` for messages: the times of the lanes that send, and of those that receive.
+
+    - `call`: the messages.
+    - `times`: by row, its time and latency.
+    - `begin`: by lane, when its rank begins the operation, in seconds.
+    """
     sender = call.lanes
     receiver = call.receiver
     start = np.maximum(state.last[sender], state.arrived[sender])
@@ -333,7 +344,12 @@ def causes_of(work: LongRings) -> Causes:
     seconds = work.seconds
 
     def seconds_due_to(took: Floats, flight: Floats) -> float:
-        """The seconds of the time that grow with the given parts of rows' times and latencies."""
+        """How many seconds of the time are due to `took` and `flight`, parts of the times and
+        latencies of rows.
+
+        The parts are raised by a small fraction; the growth of the time, divided by this fraction,
+        is the result.
+        """
         raised = RowTimes(
             times.took + SMALL_FRACTION * took, times.flight + SMALL_FRACTION * flight
         )

@@ -35,10 +35,9 @@ def estimated_rows(ranks: int, rows_at: Callable[[int], int], multiple: int = 1)
     """The rows of a schedule for many ranks, extrapolated by a power law from two smaller numbers
     of ranks.
 
-    Args:
-        ranks: the number of ranks.
-        rows_at: returns the rows for a number of ranks.
-        multiple: the smaller numbers of ranks are multiples of it.
+    - `ranks`: the number of ranks.
+    - `rows_at`: returns the rows for a number of ranks.
+    - `multiple`: both smaller numbers are multiples of it, such as the ranks of a node.
     """
     fewer = 4 * multiple * -(-16 // multiple)
     more = 8 * multiple * -(-16 // multiple)
@@ -70,8 +69,11 @@ def _path_count(schedule: Schedule) -> int:
 
 
 def least_rows_of_nccl(collective: str, ranks: int, algorithm: str) -> int:
-    """The least number of rows of NCCL's schedule: a send and a receive for each pair, or a row for
-    each step of each rank in a ring.
+    """A lower estimate of the rows of NCCL's schedule for a collective.
+
+    - All-to-all: a send and a receive for each pair of ranks.
+    - Ring: a row for each step of each rank.
+    - Otherwise: a row for each rank.
     """
     if collective in ("alltoall", "alltoallv"):
         return 2 * ranks * ranks
@@ -82,18 +84,24 @@ def least_rows_of_nccl(collective: str, ranks: int, algorithm: str) -> int:
 def misfit_of_nccl(
     collective: str, ranks: int, groups: int, algorithm: str, loops: int = 1, share: float = 1.0
 ) -> str:
-    """The reason why NCCL's schedule would not fit into memory, estimated from its least rows;
-    empty if it fits.
+    """The reason why NCCL's schedules would not fit into memory, estimated from a lower bound of
+    their rows; empty if they fit.
 
-    `share` is the fraction of the rows that is written.
+    - `groups`: number of communicators, each of `ranks` ranks.
+    - `loops`: loops over the buffers.
+    - `share`: the fraction of the rows that is written.
     """
     rows = int(least_rows_of_nccl(collective, ranks, algorithm) * groups * share)
     return misfit(rows * loops, rows * (BYTES_A_ROW_OF_NCCL + (loops - 1) * BYTES_A_LOOP), ranks)
 
 
 def misfit(rows: int, memory: int, ranks: int) -> str:
-    """The reason why a schedule of `rows` rows and `memory` bytes would not fit, and what would
-    fit; empty if it fits.
+    """The reason why a schedule would not fit into memory, and with how many ranks it would; empty
+    if it fits.
+
+    - `rows`: its rows.
+    - `memory`: its bytes.
+    - `ranks`: its ranks.
     """
     available = available_memory()
     most = min(available * rows // max(1, memory), MAX_ROWS)
@@ -147,9 +155,9 @@ TOGETHER = 16
 
 
 def needed(gpus: int, rows: int, memory: float = 0) -> int:
-    """The bytes of a process that simulates `rows` rows on a cluster of `gpus` GPUs.
+    """An estimate of the bytes of a process that simulates `rows` rows on a cluster of `gpus` GPUs.
 
-    `memory` is an estimate of the bytes of the rows; the larger one counts.
+    `memory`: another estimate of the bytes of these rows; the larger estimate counts.
     """
     return int(PROCESS + gpus * BYTES_A_GPU + max(rows * BYTES_A_ROW_IN_STEP, memory))
 
@@ -183,7 +191,10 @@ GROUPS = (
 def _of_groups(
     root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self/cgroup")
 ) -> Iterator[int]:
-    """Yield for each control group of this process the bytes that it has left."""
+    """Yield the bytes that each control group of this process has left.
+
+    `root` is the folder of control groups, `process` the file that names those of this process.
+    """
     with suppress(OSError, ValueError):
         lines = [line.split(":", 2) for line in process.read_text(encoding="ascii").splitlines()]
         for kind, limit_file, taken_file, reclaimable in GROUPS:

@@ -28,8 +28,9 @@ DrawValues = Callable[["np.random.Generator", int], Floats]
 class NoiseDraws:
     """Random disturbances, by kind: "launch", "compute" or "link".
 
-    - `draws`: by kind, (function that draws values, whether all parts of a host share one value).
-      Values are seconds for launches, and fractions by which capacities are divided otherwise.
+    - `draws`: by kind, (function that draws values, whether all parts of a host share one value). A
+      value is a delay in seconds for launches. Otherwise it is a fraction f, and the capacity of
+      the link is divided by 1 + f.
     - `samples`: number of samples.
     - `seed`: seed of the random numbers.
     """
@@ -39,8 +40,11 @@ class NoiseDraws:
     seed: int = 0
 
     def of(self, kind: str, sample: int, names: Sequence[str]) -> Floats:
-        """The values of a kind in a sample for parts with these names; names begin with that of the
-        host.
+        """The random values of the parts `names` in sample number `sample`, in the order of
+        `names`.
+
+        Values are those of `draws`: seconds if `kind` is "launch", otherwise fractions. The host of
+        a part is its name up to the first dot.
         """
         draw, is_shared = self.draws[kind]
         owners = [name.partition(".")[0] for name in names] if is_shared else list(names)
@@ -57,47 +61,96 @@ def disturbed(program: Program, noise: NoiseDraws, engine: str) -> Floats:
 
 def sampled(program: Program, noise: NoiseDraws, engine: str) -> Iterator[Timeline]:
     """Yield the timeline of a program in each of the samples."""
-    paths = program.paths
-    links = program.links
-    # Without noise, links of equal capacity behind each other never limit all at once; with noise,
-    # any link of finite capacity may limit.
-    active = paths.active | np.isfinite(links.capacity)[paths.link]
-    program = replace(program, paths=replace(paths, active=active))
-    kinds = {number: links.kind(number) for number in np.unique(paths.link[active]).tolist()}
-    links_of_kind = {
-        "compute": [number for number, kind in kinds.items() if kind in COMPUTING],
-        "link": [number for number, kind in kinds.items() if kind in NETWORK],
-    }
-    names = {
-        kind: [_owner(links.name(number)) for number in numbers]
-        for kind, numbers in links_of_kind.items()
-    }
-    usual_runs = simulator(program, engine)
+    program = _with_all_limits(program)
+    links_of_kind = _disturbed_links(program, noise)
+    unchanged_runs = simulator(program, engine)
     engine = choose(program, engine)
     for sample in range(noise.samples):
-        capacity = links.capacity.copy()
-        for kind, numbers in links_of_kind.items():
-            if kind in noise.draws and numbers:
-                capacity[numbers] /= 1 + noise.of(kind, sample, names[kind])
-        begins = None
+        changed = program
+        delays = None
+        if links_of_kind:
+            changed = _with_capacities(changed, noise, sample, links_of_kind)
         if "launch" in noise.draws:
-            begins = noise.of("launch", sample, program.gpus)
-        schedule, released_rows = program.schedule, program.schedule.release_row
-        if begins is not None and len(released_rows):
-            # Rows with a release time are released later by the delay of their rank.
-            times = schedule.release_time + begins[schedule.src[released_rows]]
-            schedule = replace(schedule, release_time=times)
-            begins = None
-        runs = usual_runs
-        if links_of_kind.keys() & noise.draws.keys() or schedule is not program.schedule:
-            changed = replace(program, schedule=schedule, links=replace(links, capacity=capacity))
-            runs = simulator(changed, engine)
-        yield runs.timeline(begins)
+            delays = noise.of("launch", sample, program.gpus)
+        if delays is not None and len(program.schedule.release_row):
+            changed = _released_later(changed, delays)
+            delays = None
+        runs = unchanged_runs if changed is program else simulator(changed, engine)
+        yield runs.timeline(delays)
+
+
+def _with_all_limits(program: Program) -> Program:
+    """The program, in which every link of finite capacity may limit the rows that cross it.
+
+    Without noise, of two links with equal capacity behind each other one never limits, so that it
+    need not be looked at. With noise their capacities differ.
+    """
+    paths = program.paths
+    active = paths.active | np.isfinite(program.links.capacity)[paths.link]
+    return replace(program, paths=replace(paths, active=active))
+
+
+@dataclass(frozen=True, slots=True)
+class _DisturbedLinks:
+    """Links whose capacities noise changes.
+
+    - `numbers`: the number of each link in the program's table.
+    - `owners`: the name of the part that each link belongs to.
+    """
+
+    numbers: Sequence[int]
+    owners: Sequence[str]
+
+
+def _disturbed_links(program: Program, noise: NoiseDraws) -> dict[str, _DisturbedLinks]:
+    """The links that noise changes, by the kind of disturbance: "compute" or "link".
+
+    Kinds without such links are left out.
+    """
+    used_links = np.unique(program.paths.link[program.paths.active]).tolist()
+    kind_of_link = {number: program.links.kind(number) for number in used_links}
+    links_of_kind = {
+        "compute": [number for number, kind in kind_of_link.items() if kind in COMPUTING],
+        "link": [number for number, kind in kind_of_link.items() if kind in NETWORK],
+    }
+    disturbed_links = {}
+    for kind, numbers in links_of_kind.items():
+        if numbers and kind in noise.draws:
+            owners = [_owner(program.links.name(number)) for number in numbers]
+            disturbed_links[kind] = _DisturbedLinks(numbers, owners)
+    return disturbed_links
+
+
+def _with_capacities(
+    program: Program, noise: NoiseDraws, sample: int, links_of_kind: Mapping[str, _DisturbedLinks]
+) -> Program:
+    """The program with the capacities that links have in sample number `sample`.
+
+    `links_of_kind` has the links that change, as `_disturbed_links` returns them.
+    """
+    links = program.links
+    capacity = links.capacity.copy()
+    for kind, disturbed_links in links_of_kind.items():
+        capacity[disturbed_links.numbers] /= 1 + noise.of(kind, sample, disturbed_links.owners)
+    return replace(program, links=replace(links, capacity=capacity))
+
+
+def _released_later(program: Program, delays: Floats) -> Program:
+    """The program whose rows with a release time are released later, by the delay of their rank.
+
+    `delays` are in seconds, by rank.
+    """
+    schedule = program.schedule
+    times = schedule.release_time + delays[schedule.src[schedule.release_row]]
+    return replace(program, schedule=replace(schedule, release_time=times))
 
 
 def _owner(name: str) -> str:
-    """The part that a link or resource belongs to: for `sms(node0.gpu3)` the GPU, for a cable its
-    end in a host.
+    """The name of the part that a link or resource belongs to: for `sms(node0.gpu3)` the GPU, for a
+    cable its end in a host.
+
+    If only the head of a link `tail->head` is in a host, the name of this host is put before the
+    name of the link.
     """
     inside = name.partition("(")[2].removesuffix(")") or name
     tail, _, head = inside.partition("->")

@@ -129,7 +129,8 @@ def busy_link(question: MethodInput) -> Offer | Refusal:
 def result_like_first(question: MethodInput, reason: str, uncertainty: float) -> Result:
     """The result if all operations take as long as the first one.
 
-    `reason` is a clause for the user why that is about right; `uncertainty` is its relative error.
+    - `reason`: a clause for the user that says why that is nearly true.
+    - `uncertainty`: the largest relative error of the result.
     """
     words = f"1 of {question.form.iterations} operations ({reason})"
     return result_from_last(question, last_like_first(question), words, uncertainty)

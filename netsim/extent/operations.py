@@ -126,8 +126,9 @@ def _some_operations(bench: Bench, solver: Solver, question: MethodInput) -> Res
 def _more_operations(question: MethodInput, times: int) -> int:
     """The number of operations to simulate after `times` of them were too few.
 
-    Twice as many, or all of them if that is little more. After three, six, or four if these have
-    many rows.
+    After 3 operations that is 4 if 4 have many rows, otherwise 6. After 4 it is 6. After more, it
+    is twice as many, or all of them if there are fewer than 2.5 times as many and all have few
+    enough rows. It is never more than the operations that are timed.
     """
     rows = question.operation.rows
     thresholds = question.budget.thresholds

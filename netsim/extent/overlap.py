@@ -5,10 +5,10 @@ extrapolated from fewer loops (`fewer_loops.py`), all operations with all loops 
 rows. So operations of 16, 32, 64, … loops are simulated back to back, and the seconds by which they
 overlap are extrapolated.
 
-How that is checked, and the error: the overlap must grow with every loop as it does between the
-last runs; the difference between the last three runs, over all further loops, is the error. If that
-is more than 0.75 % of the time, and all operations have at most eight million rows, they are
-simulated with all loops (`operations.py`).
+How that is checked, and the error: each further loop is taken to add as much overlap as a loop adds
+between the last two runs. The error is the overlap that the further loops would add at the larger
+of the last two of these slopes. If the error is more than 0.75 % of the time, and all operations
+have at most eight million rows, they are simulated with all loops (`operations.py`).
 
     $ netsim expect dgx-h100 sendrecv --nodes 16 --sizes 512M --verbose
     sendrecv of 512 MiB: overlap of fewer loops: taken: 16 of 4096 loops, the overlap of operations
@@ -88,11 +88,12 @@ def _with_overlap(bench: Bench, question: MethodInput) -> Result | Refusal:
 
 
 def _further_overlap(overlaps: dict[int, Floats], loops: int, column: int) -> tuple[float, float]:
-    """The seconds by which operations overlap more with all loops than with the most that were
-    simulated, and the error of that in seconds.
+    """The seconds by which operations overlap more with all `loops` loops than with the most that
+    were simulated, and the error of these seconds.
 
-    `overlaps` has by number of loops the overlaps of the collective (column 0) and of the slowest
-    process (column 1).
+    - `overlaps`: by number of simulated loops, two overlaps in seconds: that of the collective
+      (column 0) and that of the slowest process (column 1).
+    - `column`: which of both is extrapolated.
     """
     return extrapolate_overlap(
         {size: float(value[column]) for size, value in overlaps.items()}, loops

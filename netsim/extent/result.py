@@ -167,10 +167,13 @@ class Solver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A method's offer to time a task; running it may still return a refusal.
+    """A method's offer to time a task.
 
-    The offer of an exact method has a `schedule` of `rows` rows on `paths` different paths; `note`
-    says which rows of the task these are.
+    - `run`: times the task. It may still return a refusal.
+    - `schedule`: for exact methods, what is simulated; None for others.
+    - `rows`: the number of its rows, if they are known.
+    - `paths`: an upper bound of the number of its different paths.
+    - `note`: which rows of the task these are, for the user; empty if they are all.
     """
 
     run: Callable[[Bench, Solver], OneOperation | Result | Refusal]

@@ -103,8 +103,10 @@ def rows_of_first_runs(form: Form, budget: Budget, runs: int) -> list[int]:
 def _from_first_rounds(
     bench: Bench, solver: Solver, form: Form, budget: Budget
 ) -> OneOperation | Refusal:
-    """The standalone operation from its first rounds; each further round moves as much over every
-    link.
+    """The standalone operation, extrapolated from simulations of its first rounds.
+
+    Each further round is taken to move as many bytes over every link as the simulated rounds do on
+    average.
     """
     last_run: dict[int, OneOperation] = {}
 

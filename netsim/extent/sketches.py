@@ -38,7 +38,9 @@ LONG_RINGS = {
 class AlgorithmSketch:
     """A textbook algorithm on the GPUs of a task, without its rows.
 
-    `key` is equal for equal sketches on a topology.
+    - `sketch`: the rows of each lane and the messages between lanes.
+    - `skeleton`: the same as lanes and hops, from which classes of equal lanes are found.
+    - `key`: the key of cached results on the topology; equal sketches have equal keys.
     """
 
     task: Task
@@ -68,9 +70,10 @@ class AlgorithmSketch:
         return self._answers.of(key, lambda: self._representatives(max_rounds))
 
     def lockstep(self, min_steps: int, max_spread: float) -> Lockstep | None:
-        """The classes of ranks that keep step, and their rate; None if ranks do not keep step.
+        """The classes of ranks that keep step, with the rate of their messages; None if ranks do
+        not keep step.
 
-        Also None if all ranks have fewer than `min_steps` steps together, or if the latencies of
+        Also None if the steps of all ranks are fewer than `min_steps`, or if the latencies of
         messages differ by more than the fraction `max_spread` of the time of all steps.
         """
         sketch = self.sketch

@@ -86,13 +86,17 @@ def extrapolate_increments(
 def extrapolate_rate(
     ends_of: Callable[[int], Floats], n: int, last: int, tolerance: float, need: float = 0.0
 ) -> ExtrapolatedEnds | None:
-    """Extrapolate finish times (s) to `n` loops from runs of `last`, half and a quarter as many
-    loops.
+    """Extrapolate finish times to `n` loops from runs of `last`, half and a quarter as many loops.
 
-    The rank or channel that ends last must take the same time for each loop from half of `last` on:
-    `need` seconds, which the busiest link needs for a loop; or, if `need` is 0, the time of a loop
-    from a quarter to half of `last`. None if it takes more or less by the fraction `tolerance`, or
-    if the loops delay another rank or channel by more than that one.
+    The condition is that the second half of the longest run, from half of `last` loops on, takes
+    the expected time, up to the fraction `tolerance`. None if it does not. None also if another
+    rank or channel is delayed by more than the one that ends last.
+
+    - `ends_of`: returns the finish times of a run by its number of loops: seconds, by rank or
+      channel.
+    - `need`: the seconds that the busiest link needs for one loop, which are the time expected of
+      each loop. If it is 0, each loop is expected to take as long as those from a quarter to half
+      of `last`.
     """
     ends = ends_of(last)
     half = ends_of(last // 2)
@@ -200,16 +204,17 @@ def lanes_of(schedule: Schedule, short: Schedule, loops: int) -> list[LoopLane] 
 
 
 def _edges(schedule: Schedule) -> list[int]:
-    """The rows at which the channel changes, or marks begin or end; with 0 and the number
-    of rows.
+    """The rows at which a section of the schedule begins, and at the end the number of rows.
+
+    A section ends where the channel changes, or where marks begin or end.
     """
     key = schedule.style_column("channel").astype(np.int64) * 2 + (schedule.kind == MARK)
     return [0, *(np.flatnonzero(np.diff(key)) + 1).tolist(), len(schedule)]
 
 
 def _repeats(schedule: Schedule, lane: LoopLane) -> bool:
-    """Whether the last two loops have rows with the same endpoints and the same numbers of
-    dependencies.
+    """Whether the last loop of a lane looks like the loop before: each row has the same endpoints
+    and the same number of dependencies as the row at its place in the other loop.
     """
     waits = np.diff(schedule.dep_ptr)
     return all(
@@ -248,10 +253,10 @@ class _Run:
         self.memory = longest + lags + float(program.path_latency.max(initial=0.0))
 
     def recurs(self, period: int) -> Recurrence | None:
-        """The steady state with a period of `period` loops, or None.
+        """The steady state with a period of `period` loops; None if the run is in no such state.
 
-        Rows that ended recently must have started and ended by the same time later than the same
-        rows `period` loops before.
+        Rows that ended recently must have started and ended later than the same rows `period` loops
+        before, all by the same number of seconds.
         """
         seconds = self._seconds_of_period(period)
         since = self.until - max(self.memory, FEWEST_PERIODS * seconds)
@@ -273,10 +278,11 @@ class _Run:
         return Recurrence(period, seconds, (high - low) / seconds, self.until)
 
     def _is_same_state(self, lane: LoopLane, period: int, seconds: float, since: float) -> bool:
-        """Whether the sets of rows that have ended, are under way, and have not started are the
-        same as `period` loops and `seconds` before.
+        """Whether a lane was in the same state `period` loops and `seconds` before: the same rows
+        had ended, were under way, and had not started, counted by their place in the loops.
 
-        The rows that had ended by `since` and those that had not ended by `until` are compared.
+        Rows that ended by `since` are compared, and those that end after `until`. (The times of the
+        rows between are compared in `recurs`.)
         """
         tolerance = AGREE * seconds
         ends = lane.by_loop(self.end)
@@ -295,10 +301,10 @@ class _Run:
         )
 
     def _seconds_of_period(self, period: int) -> float:
-        """The seconds by which a row ends later than the same row `period` loops before, if this is
-        a steady state.
+        """By how many seconds one row ends later than the same row `period` loops before.
 
-        They are measured at the row that ends last before the last loops begin.
+        It is the row that ends last before the last loops begin. In a steady state this is the time
+        of the period.
         """
         ends = self.lanes[0].by_loop(self.end)
         now = np.where(ends[period:-1] <= self.until, ends[period:-1], -np.inf)
@@ -311,11 +317,12 @@ class _Run:
 
 
 def extrapolate_overlap(overlaps: dict[int, float], loops: int) -> tuple[float, float]:
-    """How much more operations overlap with all loops than with the most that were simulated, and
-    the error of that, both in seconds.
+    """Two numbers of seconds: by how much more operations overlap with all `loops` loops than with
+    the most that were simulated, and the error of this.
 
-    `overlaps` has the seconds of overlap by the number of loops. Each further loop adds what a loop
-    adds between the last two runs; the error takes the larger of the last two slopes.
+    `overlaps` has the seconds of overlap by the number of simulated loops. Each further loop is
+    taken to add what a loop adds between the last two runs. The error is what further loops would
+    add at the larger of the last two slopes.
     """
     lengths = sorted(overlaps)
     slopes = [

@@ -78,8 +78,8 @@ def wide_instants(question: MethodInput) -> Offer | Refusal:
 def loops_in_wide_instants(form: Form, budget: Budget, rows_per_loop: float) -> int | None:
     """An estimate of the number of loops that this method simulates; None if it refuses the form.
 
-    Unlike the method itself, the estimate writes no schedule. `rows_per_loop` is an estimate as
-    well.
+    Unlike the method itself, the estimate writes no schedule. `rows_per_loop`: an estimate of the
+    rows of one loop of all channels.
     """
     thresholds = budget.thresholds
     schedules = form.loop_schedule

@@ -54,7 +54,7 @@ class CriticalPath:
     release: float
 
     def shares(self) -> dict[str, float]:
-        """The fraction of the makespan (0 to 1) by cause."""
+        """The fraction of the makespan (0 to 1) by name of the cause."""
         causes = ("latency", "launch", "transfer", "compute", "release")
         seconds = {cause: float(getattr(self, cause)) for cause in causes}
         total = sum(seconds.values())
@@ -97,8 +97,8 @@ def critical_path(program: Program, timeline: Timeline) -> CriticalPath:
 
 
 def _walk(program: Program, timeline: Timeline) -> tuple[Longs, float, float]:
-    """The rows of the critical path, first to last, and the seconds of lags and of the first
-    release on it.
+    """The rows of the critical path, first to last; the seconds of lags on it; and the seconds
+    until the release of its first row.
     """
     start = timeline.start
     end = timeline.end
@@ -138,10 +138,8 @@ class _Waits:
         self.latency = program.path_latency
 
     def of(self, first: int, last: int) -> tuple[list[int], list[float]]:
-        """For each row from `first` up to `last` (exclusive): the dependency that was ready last,
-        and when (s).
-
-        The dependency is -1 if a row has none.
+        """Two lists for the rows `first` … `last` - 1: the dependency that was ready last (-1:
+        none), and when it was ready, in seconds.
         """
         ptr = self.schedule.dep_ptr[first : last + 1].astype(np.int64)
         span = slice(int(ptr[0]), int(ptr[-1]))
@@ -265,8 +263,9 @@ def _causes(program: Program, timeline: Timeline) -> Causes:
 
 
 def link_label(table: LinkTable, link: int) -> tuple[str, str]:
-    """The class and the place of a link in words: ("NIC ingress", "node1.nic0"), ("memory",
-    "gpu3").
+    """A link in words, as (class, place): ("NIC ingress", "node1.nic0"), ("memory", "gpu3").
+
+    `table` has all links, `link` is the number of one.
     """
     name = table.name(link)
     kind = table.kind(link)
@@ -305,7 +304,7 @@ def _count(table: LinkTable, link: int) -> int:
 
 
 def _transfers(program: Program, timeline: Timeline, path: CriticalPath) -> dict[str, float]:
-    """The seconds of the rows on the critical path, by the kind of link that limits each."""
+    """By kind of link, the seconds of those rows on the critical path that this kind limits."""
     seconds: dict[str, float] = {}
     for row in path.rows.tolist():
         kind = narrowest_kind(program, row)
@@ -338,9 +337,11 @@ _MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 class Limit:
     """The least seconds that any algorithm needs.
 
-    `bandwidth` is the time by the tightest cut, which `cut` describes, and `latency` that between
-    the two ranks farthest apart. `best` is the time that the best schedules in the literature reach
-    for large sizes; None if unknown.
+    - `bandwidth`: the seconds that the data needs to cross the tightest cut.
+    - `latency`: the seconds of latency between the two ranks that are farthest apart.
+    - `best`: the seconds that the best schedules in the literature reach for large sizes, without
+      latency; None if unknown.
+    - `cut`: the tightest cut in words.
     """
 
     bandwidth: float
@@ -361,10 +362,10 @@ def limit_of(
 ) -> Limit:
     """The lower bound for the collective `name` on the devices `gpus`, in the order of ranks.
 
-    Args:
-        block: bytes of its count as nccl-tests defines it
-        demand: for sends between pairs, demand[a, b] are the bytes from rank a to rank b
-        nvls: NVSwitches can add values
+    - `block`: bytes of the collective's count, as nccl-tests defines it.
+    - `root`: the root of a broadcast, reduce, gather or scatter.
+    - `demand`: for sends between pairs, `demand[a, b]` are the bytes from rank a to rank b.
+    - `nvls`: whether NVSwitches can add values.
     """
     if len(gpus) < 2 or (block <= 0 if demand is None else not demand.any()):
         return Limit(0.0, 0.0, 0.0, "nothing has to move")
@@ -384,7 +385,7 @@ def limit_of(
         least, side = cuts.tightest(supply, ends, back=back)
         best = least
     if not np.isfinite(least):
-        raise TopologyError(f"{topology.name}: not all ranks are joined")
+        raise TopologyError(f"{topology.name}: some ranks are not connected by links")
     return Limit(least, cuts.distance(), best, cuts.words(side))
 
 
@@ -416,8 +417,8 @@ class _Cuts:
         self.parts = [alone, np.array([with_ranks.get(name, -1) for name in hosts])]
 
     def sinks(self, apart: int = -1) -> Ints:
-        """One rank of each kind; ranks are of one kind if their links and those of their neighbors
-        are equal.
+        """The number of one rank of each kind, as an array. Ranks are of one kind if their links,
+        and the links around them as far as the network goes, have equal rates.
 
         The rank `apart` counts as a kind of its own and is left out (-1: no rank).
         """
@@ -454,10 +455,12 @@ class _Cuts:
     def tightest(
         self, supply: Floats, ends: Ints, *, back: bool
     ) -> tuple[float, NDArray[np.bool_]]:
-        """The longest time in seconds that any cut takes, and that cut.
+        """The longest time in seconds that any cut takes, and the cut that takes it.
 
-        `supply` are the bytes that each rank has and all ranks in `ends` need; with `back`, the
-        bytes that each rank needs and all ranks in `ends` have.
+        - `supply`: the bytes that each rank has, all of which each rank in `ends` needs.
+        - `ends`: numbers of ranks.
+        - `back`: if true, data goes the other way: each rank in `ends` has the bytes that each rank
+          needs.
         """
         tail, head = (self.head, self.tail) if back else (self.tail, self.head)
         into = np.bincount(head, self.rate, self.nodes)[self.ranks[ends]]
@@ -484,10 +487,11 @@ class _Cuts:
     def _side(
         self, supply: Floats, end: int, seconds: float, tail: Longs, head: Longs
     ) -> NDArray[np.bool_]:
-        """The sending side of the minimum cut towards the node `end` if transfers may take
-        `seconds`.
+        """The sending side of the minimum cut between the ranks with a supply and the node `end`,
+        if all transfers may take `seconds`.
 
-        `tail` and `head` are the nodes of each link.
+        - `supply`: bytes of each rank.
+        - `tail`, `head`: the nodes at which each link begins and ends.
         """
         unit = float(supply.sum()) / _SUPPLY
         source = self.nodes
@@ -498,12 +502,12 @@ class _Cuts:
         return flow([(tails, heads, np.round(most / unit))], source, end)[1][:-1]
 
     def all_reduce(self, block: float) -> tuple[float, NDArray[np.bool_], float]:
-        """The least time of an all_reduce by any cut, that cut, and the time of the best known
-        schedules.
+        """The least seconds of an all_reduce by any cut, the cut that decides it, and the seconds
+        of the best known schedules. `block` are the bytes of the input.
 
         The data of each rank must leave every part of a partition, and the result must enter it. If
-        no switch adds values, the parts exchange the data 2 (parts - 1) times. The best known
-        schedules reduce and scatter the sums and then gather them.
+        no switch adds values, the parts together receive 2 (parts - 1) times the data. The best
+        known schedules reduce and scatter the sums and then gather them.
         """
         supply = np.where(np.arange(len(self.ranks)) == 0, block, 0.0)
         every = np.full(len(self.ranks), block / len(self.ranks))
@@ -519,11 +523,12 @@ class _Cuts:
         return least, side, max(least, sum(halves))
 
     def between(self, demand: Floats) -> tuple[float, NDArray[np.bool_], float | None]:
-        """The least time of sends between pairs, the tightest cut, and the optimal time (None if
-        too large).
+        """The least seconds of sends between pairs, the tightest cut, and the seconds of the best
+        possible flows (None if the network is too large to compute them).
 
-        The cuts tried are those around ranks and hosts; a small network is also solved as a linear
-        program.
+        `demand[a, b]` are the bytes from rank a to rank b. The cuts around ranks and hosts are
+        tried; a small network is also solved as a linear program. If that takes longer than any of
+        the cuts, the second entry is an empty cut.
         """
         least = 0.0
         side = np.zeros(self.nodes, bool)
@@ -540,8 +545,8 @@ class _Cuts:
         return best, side if best <= least * (1 + 1e-6) else np.zeros(self.nodes, bool), best
 
     def _program(self, demand: Floats) -> float:
-        """The seconds of the optimal flows for the demand, by a linear program; flows of one source
-        are combined.
+        """The least seconds for the demand, as a linear program finds them: all sends at once, each
+        divided over any paths. `demand[a, b]` are the bytes from rank a to rank b.
         """
         from scipy import optimize, sparse
 

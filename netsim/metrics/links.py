@@ -31,7 +31,9 @@ IN_SECONDS = frozenset({"sms", "clock", "proxy", "nic_msg", "host"})
 
 @dataclass(frozen=True, slots=True)
 class LinkUse:
-    """The links that carried anything, with their amounts and average utilization (0 to 1)."""
+    """The links that carried anything in a run, in three arrays with an entry for each: `link`, its
+    number; `amount`, what it carried, in its unit; `utilisation`, the average from 0 to 1.
+    """
 
     link: Longs
     amount: Floats
@@ -41,16 +43,16 @@ class LinkUse:
         return len(self.link)
 
     def top(self, count: int) -> Longs:
-        """The positions of the `count` links with the largest utilization; equal ones in their
-        order.
+        """The positions, in the arrays, of the `count` links with the largest utilization, the
+        largest first. Equal ones stay in their order.
         """
         return np.argsort(-self.utilisation, kind="stable")[:count]
 
 
 def link_amounts(program: Program, times: Floats | None = None) -> Floats:
-    """The amount that all rows together draw from each link.
+    """By number of the link, the amount that all rows of a program together draw from it.
 
-    `times` is a factor on each row's amount (default 1).
+    - `times`: by row, a factor on its amount; by default 1.
     """
     paths = program.paths
     placed = program.path >= 0
@@ -63,9 +65,10 @@ def link_amounts(program: Program, times: Floats | None = None) -> Floats:
 
 
 def amounts_by(table: LinkTable, program: Program) -> Floats:
-    """Return the amount that a program draws from each link, by the link numbers of `table`.
+    """By number of the link in `table`, the amount that all rows of a program together draw from
+    it.
 
-    The table has all links of the program and may have more; those have the amount 0.
+    `table` has all links of the program, and may have more; those have the amount 0.
     """
     amounts = np.zeros(len(table))
     wires = len(table) - len(table.resources)
@@ -83,7 +86,7 @@ def link_use(program: Program, timeline: Timeline) -> LinkUse:
 
 
 def use_of(program: Program, amounts: Floats, seconds: float) -> LinkUse:
-    """The links with an amount, and their utilization if they carry that in `seconds`.
+    """The links with an amount above 0, and their utilization if they carry it in `seconds`.
 
     `amounts` has an entry for each link of the program.
     """
@@ -103,9 +106,8 @@ class Fullest:
 
 
 def fullest_link(topology: Topology, program: Program, use: LinkUse) -> Fullest | None:
-    """The link between switches that carries most; None if none of them is used.
-
-    The mean that it is compared with includes unused links.
+    """The link between switches that carries most, with its amount over the mean of all links
+    between switches, unused ones included; None if none of them is used.
     """
     between = topology.links.kind == LINK_KINDS.index("fabric")
     wires = use.link < len(between)
@@ -176,10 +178,11 @@ def receivers(schedule: Schedule, rows: Longs) -> Ends:
 
 
 def _spelled_out(schedule: Schedule, rows: Longs, end: Ints, group_kind: int) -> Ends:
-    """Return each row with the rank at one of its endpoints, as columns (rows, ranks).
+    """Columns (rows, ranks): each row with the rank at one of its two endpoints.
 
-    `end` is that endpoint by row (`src` or `dst`). Rows of `group_kind` (multicast or in-switch
-    reduction) have the number of a group there: they get one entry for every rank of the group.
+    - `end`: the entries of that endpoint by row: `src` or `dst` of the schedule.
+    - `group_kind`: the kind of rows (multicast or in-switch reduction) that have the number of a
+      group there. Such a row gets an entry for every rank of the group.
     """
     if all(style.kind != group_kind for style in schedule.styles):
         return rows, end
@@ -217,10 +220,12 @@ _INSTANT = 1e-9  # changes that are closer than this fraction of the run count a
 
 @dataclass(frozen=True, slots=True)
 class LinkLoad:
-    """The load of links over time: `amount[i, k]` passes `link[i]` from `edges[k]` to `edges[k +
-    1]` (s).
+    """The load of some links over time, in bins.
 
-    `room[i, k]` is the amount that the link's capacity allows in that time.
+    - `link`: the numbers of the links.
+    - `edges`: the times in seconds at which bins begin, and the end of the last bin.
+    - `amount`: `amount[i, k]` passes `link[i]` in bin k.
+    - `room`: in the same shape, the amount that the link's capacity allows in the bin.
     """
 
     link: Longs
@@ -230,13 +235,13 @@ class LinkLoad:
 
     @property
     def rate(self) -> Floats:
-        """The average rate in every bin, in units of the link per second."""
+        """The average rate as [link, bin], in units of the link per second."""
         widths = np.diff(self.edges)
         return np.divide(self.amount, widths, out=np.zeros_like(self.amount), where=widths > 0)
 
     @property
     def utilisation(self) -> Floats:
-        """The average utilization in every bin, as a fraction."""
+        """The average utilization as [link, bin], a fraction."""
         return utilisation_of(self.amount, self.room)
 
     def seconds_at_capacity(self, least: float = 0.99) -> Floats:
@@ -257,8 +262,8 @@ class Loads:
     _passed_by_link: Memo = field(default_factory=Memo)
 
     def between(self, link: int, begin: Floats, end: Floats) -> Floats:
-        """The amounts that pass over a link from each time in `begin` to that in `end`
-        (seconds).
+        """The amounts that pass over a link from `begin[k]` to `end[k]` seconds, for each k. Rows
+        that take no time are left out.
         """
         when, passed, *_ = self._passed_by_link.of(link, lambda: self._passed(link))
         if not len(when):
@@ -276,7 +281,7 @@ class Loads:
         return at_once + self.between(link, edges[:-1], edges[1:])
 
     def users(self, link: int) -> tuple[Longs, Floats]:
-        """The rows that use a link, and the amount that each draws from it."""
+        """Two arrays: the rows that use a link, and the amount that each of them draws from it."""
         order, ptr, weight = self._entries
         members = order[ptr[link] : ptr[link + 1]]
         paths = self._owners[members]
@@ -303,10 +308,10 @@ class Loads:
         return moving_times(self.program, self.timeline, rows)
 
     def _passed(self, link: int) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return what passes over a link as four arrays (times in seconds).
+        """What passes over a link, as four arrays; times are in seconds.
 
-        The first two are times and the amount that had passed by each. The last two are the times
-        and amounts of rows that take no time, which the first two leave out.
+        The first two are times, and the amount that had passed by each. The last two are the times
+        and the amounts of rows that take no time, which the first two leave out.
         """
         rows, drawn = self.users(link)
         begin, end = self.flow(rows)
@@ -373,9 +378,10 @@ def _changes(program: Program, timeline: Timeline) -> Floats:
 
 
 def _passed_on(amount: Floats, room: Floats, busy: NDArray[np.bool_]) -> Floats:
-    """Return amounts by link and bin, with what exceeds the room of a bin moved to the next bin.
+    """`amount`, with what exceeds the room of a bin moved to the next bin.
 
-    Nothing is moved past the end of a busy period: its last bin keeps the excess.
+    `amount`, `room` and `busy` (whether anything passes) are arrays [link, bin]. Nothing is moved
+    past the end of a busy period: its last bin keeps the excess.
     """
     level = np.empty_like(amount)
     surplus = np.zeros(len(amount))
@@ -422,9 +428,9 @@ def gpu_time(program: Program, timeline: Timeline) -> GpuTime:
 
 
 def arrivals(program: Program, timeline: Timeline, rows: Longs) -> Spans:
-    """When the data of rows arrives: (receiving rank, begin, end) in seconds.
+    """When the data of rows arrives, as arrays (receiving rank, begin, end) in seconds.
 
-    That is a path latency after the data leaves.
+    Data arrives later than it leaves, by the latency of the path.
     """
     row, rank = receivers(program.schedule, rows)
     delay = program.path_latency[program.path[row]]
@@ -433,7 +439,9 @@ def arrivals(program: Program, timeline: Timeline, rows: Longs) -> Spans:
 
 
 def _working(program: Program, timeline: Timeline, rows: Longs) -> Spans:
-    """The spans in which ranks send or compute for rows: (rank, start, finish) in seconds."""
+    """The spans in which ranks send or compute for rows: arrays (rank, start, finish), times in
+    seconds.
+    """
     row, rank = senders(program.schedule, rows)
     return rank, timeline.start[row], timeline.end[row]
 
@@ -467,11 +475,11 @@ def _covered(spans: Spans, ranks: int, makespan: float) -> Floats:
 
 
 def needed(use: LinkUse, links: LinkTable) -> tuple[float, int]:
-    """The seconds that the busiest link needs for its amount at its highest capacity, and that
-    link's number.
+    """(seconds, link): the seconds that the busiest link needs for its amount at its highest
+    capacity, and the number of this link.
 
-    A link that carries bytes and never has capacity needs infinite seconds. Without a used link: 0
-    seconds and link -1.
+    A link that carries bytes and never has capacity needs infinite seconds. If no link is used, the
+    result is (0, -1).
     """
     if not len(use):
         return 0.0, -1

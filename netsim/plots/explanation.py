@@ -46,8 +46,9 @@ def plot_explanation(explanation: Mapping[str, Any], folder: Path) -> list[Path]
 
 
 def breakdown_figure(explanations: Mapping[str, Mapping[str, Any]], title: str = "") -> Figure:
-    """A stacked bar for each explanation, with the µs of each cause; the keys of `explanations`
-    name the bars.
+    """A figure with a stacked bar for each explanation: the time of each cause.
+
+    `explanations` has the explanations by the name of their bar.
     """
     figure, axes = one_panel(7.6, 1.5 + 0.55 * len(explanations))
     longest = max(explanation["time_us"] for explanation in explanations.values()) or 1.0
@@ -87,12 +88,12 @@ def _stack(
     longest: float,
     factor: float,
 ) -> None:
-    """Draw a stacked bar at the y position `place`; a wide part shows its percentage of `total`.
+    """Draw a stacked bar at the y position `place`; a wide part shows its percentage of `total`
+    (µs).
 
-    Args:
-        parts: (value in µs, color) of each part
-        longest: length of the longest bar of the figure in µs
-        factor: µs of one unit of the x axis
+    - `parts`: (value in µs, color) of each part.
+    - `longest`: length of the longest bar of the figure in µs.
+    - `factor`: µs of one unit of the x axis.
     """
     left = 0.0
     for value, color in parts:
@@ -154,8 +155,10 @@ def _simulated(parameter: Mapping[str, Any]) -> bool:
 
 
 def _swing(parameter: Mapping[str, Any], now: float) -> tuple[float, float]:
-    """The relative changes of the time `now` (µs) if a parameter is 10 % worse and if it is 10 %
+    """Two relative changes of the time `now` (µs): if a parameter is 10 % worse, and if it is 10 %
     better.
+
+    They are simulated, or else estimated from the critical path.
     """
     if _simulated(parameter):
         return parameter["worse_10pct_us"] / now - 1, parameter["better_10pct_us"] / now - 1
@@ -185,7 +188,11 @@ def _draw_swing(axes: Axes, place: int, changes: tuple[float, float], strength: 
 
 
 def _label_change(axes: Axes, place: int, change: float, text: str) -> None:
-    """Write a text at the end of the bar of length `change`, unless that is too small to see."""
+    """Write a text at the end of a bar of length `change`, unless the bar is too small to see.
+
+    - `place`: the y of the bar.
+    - `change`: the relative change of the time, negative to the left.
+    """
     if abs(change) > _LEAST:
         sign = 1 if change > 0 else -1
         axes.annotate(
@@ -378,8 +385,10 @@ def answers(explanation: Mapping[str, Any]) -> Figure:
 def _finish(
     axes: Axes, names: Sequence[str], explanation: Mapping[str, Any], *, room: float = 1.0
 ) -> None:
-    """Set the labels, limits and title of the axes; the x axis is `room` times as long
-    as the step.
+    """Set the labels, the limits and the title of the axes.
+
+    - `names`: the labels of the bars.
+    - `room`: length of the x axis, as a multiple of the time of the step.
     """
     unit, factor = time_unit(explanation["time_us"])
     axes.set_yticks(range(len(names)), names)
@@ -412,11 +421,15 @@ def plot_breakdown(path: Path, out_dir: Path) -> list[Path]:
 
 
 def published_points(rows: pd.DataFrame, results: pd.DataFrame, folder: Path) -> pd.DataFrame:
-    """Published training steps of the same machine, model, sequence length and data type, as
-    points.
+    """Published training steps of the same machine, model, sequence length and data type, as rows
+    to draw: name of the curve, GPUs, tokens/s and MFU (%).
 
-    Their batches and layouts may differ. Their MFU is computed with the ratio of MFU to throughput
-    of the simulated steps.
+    Their batches and layouts may differ. Their MFU is computed from their throughput with the ratio
+    of both in the simulated steps.
+
+    - `rows`: simulated steps, as `scaled` returns them.
+    - `results`: the table of results.csv.
+    - `folder`: the result folder, whose manifest has the scenario.
     """
     columns = ["line", "gpus", "tokens_per_s", "mfu_pct"]
     swept = {"axis:workload.model", "axis:workload.sequence"} & {*rows.columns}
@@ -438,10 +451,14 @@ def published_points(rows: pd.DataFrame, results: pd.DataFrame, folder: Path) ->
 
 
 def scaled(steps: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
-    """The training steps with columns `gpus` (their number) and `line` (the name of their curve).
+    """The training steps with added columns: `gpus` (their number) and `line` (the name of their
+    curve).
 
-    The curve is named by the axes that differ between steps with equally many GPUs. No rows if all
-    steps have equally many GPUs.
+    A curve is named by those axes that differ between steps with equally many GPUs. There are no
+    rows if all steps have equally many GPUs.
+
+    - `steps`: the table of breakdown.csv.
+    - `results`: the table of results.csv, which has the number of GPUs of each cell.
     """
     if "tokens_per_s" not in steps:
         return steps[:0]

@@ -32,8 +32,14 @@ _MOST = 60  # most bars of one figure
 
 @dataclass(frozen=True)
 class _Measure:
-    """A quantity that is drawn as bars: a value and its text for each cell, and the color of the
-    bars.
+    """A quantity that is drawn as bars.
+
+    - `label`: its name and unit.
+    - `values`: its value for each cell.
+    - `texts`: each value as text.
+    - `color`: the color of the bars.
+    - `ends`: the lowest and highest percentile for each cell, drawn as error bars; None: no error
+      bars.
     """
 
     label: str
@@ -114,7 +120,7 @@ def _of_seeds(lines: Sequence[sizes.PlotLine]) -> str:
 
 
 def _ends(rows: pd.DataFrame, column: str) -> list[tuple[float, float]] | None:
-    """The lowest and highest drawn percentile of a time column, for each row.
+    """For each row, (lowest, highest) percentile of the time column `column` that is drawn.
 
     They are over samples of noise, or else over seeds; None if there are neither.
     """
@@ -155,9 +161,11 @@ def plot_results(
 ) -> list[Path]:
     """Draw one or several results.csv into a folder; return the paths of the pictures.
 
-    `line_rate` (GB/s) is drawn as a guide. If there are more lines than a figure can show, most of
-    them are pale; further figures then show the lines that have one value in a certain column, the
-    one with the fewest values.
+    - `line_rate`: a bandwidth in GB/s that is drawn as a guide.
+
+    If there are more lines than one figure can show, most lines of the first figure are pale. One
+    column is then chosen, the one with the fewest values, and each of its values gets a further
+    figure with the lines that have this value.
     """
     figures = {
         name: partial(_figure, lines, title, line_rate)
@@ -178,7 +186,7 @@ def figure_of_table(table: pd.DataFrame) -> Figure:
 
 
 def _all_parts(table: pd.DataFrame) -> list[tuple[str, str, sizes.PlotLines]]:
-    """The name, title and lines of each figure of a table: collectives first, then
+    """(name, title, lines) of each figure of a table: those of collectives first, then those of
     training steps.
     """
     steps = table.get("step_time_us", pd.Series(dtype=float)).notna().reindex(table.index)
@@ -198,7 +206,9 @@ def _figure(lines: sizes.PlotLines, title: str, line_rate: float | None) -> Figu
 
 
 def _parts(name: str, table: pd.DataFrame) -> list[tuple[str, str, sizes.PlotLines]]:
-    """The name, title and lines of each figure of a table of one kind; none for an empty table."""
+    """(name, title, lines) of each figure of a table with rows of one kind; none for an empty
+    table.
+    """
     if table.empty:
         return []
     lines = sizes.lines_of(table)
@@ -227,7 +237,7 @@ def _parts(name: str, table: pd.DataFrame) -> list[tuple[str, str, sizes.PlotLin
 
 
 def _only(lines: sizes.PlotLines, place: int, value: str) -> sizes.PlotLines:
-    """The lines whose value in the column number `place` is `value`.
+    """The lines that have `value` in column number `place` of `lines.columns`.
 
     They are named by the columns in which they still differ.
     """
@@ -323,11 +333,18 @@ def names_of(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
 
 
 def compared(table: pd.DataFrame, question: SweepQuestion) -> pd.DataFrame:
-    """The rows, compared with the fastest row that has the same conditions and the same size.
+    """The rows of a sweep, each compared with the fastest row that has the same conditions and the
+    same size.
 
-    Added columns: `question` (the conditions as text), `choice` (as text), `time` (µs), `size`
-    (bytes), those of `with_ratios`, and `shown`, which marks the rows of the size that pictures
-    show: the largest one for which most cells with the same conditions have a row.
+    Added columns:
+
+    - `question`: the conditions as text.
+    - `choice`: the choices as text.
+    - `time`: µs of an operation or of a training step.
+    - `size`: bytes.
+    - those of `with_ratios`.
+    - `shown`: whether pictures show the row. They show one size for each set of conditions: of the
+      sizes for which the greatest number of cells has a row, the largest.
     """
     column = "time_us" if table["time_us"].notna().any() else "step_time_us"
     rows = table.assign(time=table[column], size=table["size_asked"].fillna(0).astype(int))
@@ -344,10 +361,12 @@ def compared(table: pd.DataFrame, question: SweepQuestion) -> pd.DataFrame:
 
 
 def with_ratios(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    """The rows with their times as multiples of those of `others`, which has one row for each.
+    """The rows with their times relative to those of `others`, which has one row for each of
+    `rows`.
 
-    Added columns: `ratio`, `low` and `high` (its interval), `certainty` (sure, likely, cannot
-    tell), and `equal`, which is true if the difference is smaller than its uncertainty.
+    Added columns: `ratio` (time of the row over that of the other row), `low` and `high` (the
+    interval of the ratio), `certainty` (sure, likely, cannot tell), and `equal` (whether the
+    difference is smaller than its uncertainty).
     """
     pairs = list(zip(others.to_dict("records"), rows.to_dict("records"), strict=True))
     spans = [ratio_of(base_row, row) for base_row, row in pairs]
@@ -380,10 +399,11 @@ def _certainty(first: Mapping[Any, Any], second: Mapping[Any, Any], *, has_inter
 
 
 def against(rows: pd.DataFrame, question: SweepQuestion) -> pd.DataFrame:
-    """The rows compared with the base line: the row with the base line's values and otherwise equal
-    axes.
+    """The rows compared with the base line, as `with_ratios` returns them.
 
-    Rows without such a partner are left out. `is_base` marks the rows of the base line.
+    Each row is compared with the row that has the values of the base line, and the row's own values
+    on all other axes. Rows for which there is no such row are left out. The column `is_base` marks
+    rows that are part of the base line.
     """
     others = [axis for axis in question.choices if axis not in question.base]
     keys = [*rows[["question", "size", *others]].astype(str).itertuples(index=False, name=None)]
@@ -397,10 +417,11 @@ def against(rows: pd.DataFrame, question: SweepQuestion) -> pd.DataFrame:
 
 
 def axes_figure(rows: pd.DataFrame, question: SweepQuestion, title: str) -> Figure | None:
-    """A panel for each choice axis: the ratio of times between each of its values and the first (or
-    the base line's).
+    """A figure with a panel for each axis that is a choice; None if there is none.
 
-    Each point compares two cells whose other choices are equal; lines are the geometric means.
+    A panel shows the ratio of times between each value of its axis and the base line's value, or
+    else the first one. Each point compares two cells whose other choices are equal; lines are the
+    geometric means.
     """
     rows = rows[rows["shown"]]
     axes = question.choices[:_MOST_AXES]
@@ -424,7 +445,9 @@ def axes_figure(rows: pd.DataFrame, question: SweepQuestion, title: str) -> Figu
 def _axis_panel(panel: Axes, pairs: pd.DataFrame, axis: str, first: str) -> None:
     """Draw the ratios of times for each value of an axis, and their geometric mean.
 
-    `pairs` are rows compared with the value `first`.
+    - `pairs`: rows that are compared with the same cell at the value `first`, as `against` returns
+      them.
+    - `axis`: the column of the axis.
     """
     values = list(dict.fromkeys(pairs[axis].astype(str)))[:_MOST_VALUES]
     panel.axhline(1.0, color=style.GREY, linewidth=0.8)
@@ -658,7 +681,11 @@ def pareto_figure(rows: pd.DataFrame, column: str, label: str, title: str = "") 
 
 
 def _name_front(figure: Figure, panel: Axes, front: pd.DataFrame, column: str) -> None:
-    """Write numbers on the cells of a Pareto front, and list their names beside the panel."""
+    """Write a number on each cell of a Pareto front, and list the names of these cells beside the
+    panel.
+
+    `front` are the rows of these cells, and the column `column` has their x.
+    """
     handles = []
     for number, (_, row) in enumerate(front.iterrows(), start=1):
         panel.annotate(

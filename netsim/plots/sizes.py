@@ -103,8 +103,12 @@ Integers = np.ndarray[tuple[int], np.dtype[np.integer[Any]]]
 
 @dataclass(frozen=True)
 class PlotLine:
-    """A line of a plot, which shows one cell: its label, the values that name it, and its rows by
-    size.
+    """A line of a plot, which shows one cell.
+
+    - `label`: its text in the legend.
+    - `values`: the values that distinguish the cell from others, one for each of
+      `PlotLines.columns`.
+    - `table`: its rows, one for each size, in increasing order.
     """
 
     label: str
@@ -114,9 +118,11 @@ class PlotLine:
 
 @dataclass(frozen=True)
 class PlotLines:
-    """The lines of a plot, and the columns whose values distinguish them.
+    """The lines of a plot.
 
-    `values` of each line has one value for each of `columns`. The lines in `rest` are drawn pale.
+    - `columns`: the columns whose values distinguish the lines.
+    - `lines`: the lines with colors of their own.
+    - `rest`: lines that are too many for that and are drawn pale.
     """
 
     columns: tuple[str, ...]
@@ -206,11 +212,12 @@ def lines_of(table: pd.DataFrame) -> PlotLines:
 
 
 def thinned(lines: PlotLines, few: int, most: int = 0, always: Sequence[str] = ()) -> PlotLines:
-    """The lines with all but about `few` moved to `rest`, if there are more than `few` and `most`.
+    """The lines, of which only about `few` keep a color and the others are moved to `rest`.
 
-    The lines kept are evenly spaced: in the order of the table if one column names them, or else
-    from the fastest to the slowest at their largest size. Lines of the cells in `always` are kept,
-    too.
+    Nothing is moved if there are at most `few` or at most `most` lines. Lines that keep their color
+    are evenly spaced: in the order of the table if one column names them, otherwise from the
+    fastest to the slowest at their largest size. `always` are names of cells whose lines keep it in
+    any case.
     """
     if len(lines.lines) <= max(few, most):
         return lines
@@ -229,10 +236,11 @@ def thinned(lines: PlotLines, few: int, most: int = 0, always: Sequence[str] = (
 
 
 def _telling(table: pd.DataFrame, cell: Integers, starts: Integers) -> tuple[str, ...]:
-    """The columns whose values together distinguish all cells; a column that adds no distinction is
+    """The columns whose values together distinguish the cells. A column that adds no distinction is
     left out.
 
-    `cell` has the number of the cell of each row, `starts` the first row of each cell.
+    - `cell`: by row of the table, the number of its cell.
+    - `starts`: by cell, its first row.
     """
     axes = [str(column) for column in table.columns if str(column).startswith(AXIS)]
     chosen: list[str] = []
@@ -271,7 +279,9 @@ def in_words(name: str) -> str:
 
 
 def telling(values: Sequence[str]) -> list[str]:
-    """Values such as `tp: 8, pp: 4`, each without the parts (`pp: 4`) that all values share."""
+    """The values, each without the parts that all of them share: `tp: 8, pp: 4` and `tp: 4, pp: 4`
+    become `tp: 8` and `tp: 4`.
+    """
     parts = [str(value).split(", ") for value in values]
     shared = set.intersection(*map(set, parts)) if parts else set()
     left = [", ".join(part for part in each if part not in shared) for each in parts]
@@ -279,8 +289,11 @@ def telling(values: Sequence[str]) -> list[str]:
 
 
 def label_of(columns: Sequence[str], values: Sequence[str], cell: pd.DataFrame) -> str:
-    """The label of a line: its `values` by `columns` in words, or the algorithm if nothing names
-    it.
+    """The label of a line: its values in words.
+
+    - `columns`, `values`: the columns that distinguish lines, and the line's value in each. If
+      there are none, the label is the algorithm.
+    - `cell`: the rows of the line.
     """
     label = ", ".join(map(spoken, columns, values))
     if not label and "algorithm" in cell.columns and cell["algorithm"].nunique() == 1:
@@ -533,8 +546,11 @@ def _fill(
     look: Look,
     alpha: float,
 ) -> None:
-    """Draw a band between two times (`ends`, in µs) in both panels, with the line's color and
-    opacity `alpha`.
+    """Draw a band between two times in both panels, in the color of the line.
+
+    - `table`: the rows of the line.
+    - `ends`: the lower and the upper time by row, in µs.
+    - `alpha`: the opacity of the band.
     """
     ideal = table["busbw_GBps"] * table["time_us"]
     band: dict[str, Any] = {"color": look.color, "alpha": alpha, "linewidth": 0, "zorder": 1.5}
@@ -652,8 +668,8 @@ def above_rate(table: pd.DataFrame, line_rate: float) -> list[str]:
 
 
 def _summarised(lines: PlotLines, *, spans: bool) -> list[Entry]:
-    """The entries of the legend for bands over seeds, intervals of measured times (`spans`), and
-    pale lines.
+    """The entries of the legend for bands over seeds, samples with noise, and pale lines. With
+    `spans`, also one for intervals of measured times.
     """
     entries: list[Entry] = []
     if spans:

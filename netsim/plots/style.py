@@ -156,7 +156,7 @@ def time_text(microseconds: float) -> str:
 
 
 def time_unit(microseconds: float) -> tuple[str, float]:
-    """The unit that suits a time in microseconds, and the microseconds of one such unit."""
+    """The name of the unit that suits a time in microseconds, and how many microseconds it has."""
     return next((pair for pair in TIMES if microseconds >= pair[1] * (1 - 1e-9)), TIMES[-1])
 
 
@@ -184,7 +184,8 @@ class Shade(NamedTuple):
 
 
 def looks(of: str) -> dict[str, Shade]:
-    """The words and colors of one kind of thing, by name, in the order of the table `looks.csv`.
+    """By name, the words and the color of each thing of one kind, in the order of the table
+    `looks.csv`.
 
     `of` is the kind: "cause", "link", "phase" and others.
     """
@@ -232,8 +233,8 @@ def read_table(path: Path, columns: Sequence[str], description: str) -> pd.DataF
 def read_long_table(
     path: Path, columns: Sequence[str], description: str, only: Collection[str]
 ) -> pd.DataFrame:
-    """The cells of a large CSV file as text, limited to the columns in `only`, as `read_table`
-    gives them.
+    """The cells of a large CSV file as text, like those of `read_table`; only the columns in
+    `only`.
 
     Each different text is stored once (as a category), to save memory.
     """
@@ -275,9 +276,9 @@ def _read_at_once(path: Path, columns: Sequence[str], only: Collection[str]) -> 
 def _read(
     path: Path, description: str, columns: Sequence[str]
 ) -> tuple[list[str], list[list[str]], list[int]]:
-    """The header, the rows, and the line number at which each row ends.
+    """(header, rows, line number at which each row ends) of a CSV file, as text.
 
-    Raises an InputError that names the line if the file is not a table with these columns.
+    An InputError names the line if the file is not a table with the columns `columns`.
     """
     with table_text(path) as file:
         reader = csv.reader(file)
@@ -337,9 +338,11 @@ def numbers(path: Path, table: pd.DataFrame, column: str) -> pd.Series:
 
 
 def refuse(path: Path, wrong: pd.Series, column: str, why: str) -> None:
-    """Raise an InputError for the first value in `wrong`, a column with values that no run writes.
+    """Raise an InputError for the first value in `wrong`; nothing happens if it is empty.
 
-    `wrong` is indexed by the lines of the file; nothing happens if it is empty.
+    - `path`: the file.
+    - `wrong`: values of the column `column` that no run writes, indexed by the lines of the file.
+    - `why`: what was expected instead.
     """
     if len(wrong):
         place = f"{path}:{wrong.index[0]}: {column}: {why}, got {wrong.iloc[0]:.10g}"

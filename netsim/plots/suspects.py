@@ -54,10 +54,10 @@ def suspects_figure(result: LocalizeResult) -> Figure:
 
 
 def node_rows(result: LocalizeResult) -> list[tuple[str, list[int]]]:
-    """The nodes as rows of boxes, each a name and node numbers; nodes of one leaf switch are in one
-    row.
+    """The nodes as rows of boxes: (name of the row, node numbers) of each.
 
-    Long rows are split. If nodes share all leaf switches, rows have no names.
+    Nodes of one leaf switch are in one row with its name. A long row continues in rows without a
+    name. If all nodes share all leaf switches, no row has a name.
     """
     parts = result.predictor.parts
     if parts.node_count > 1 and parts.has_node_leaves:
@@ -165,7 +165,8 @@ def _title(result: LocalizeResult) -> str:
 
 
 def _draw_pairs(figure: Figure, panel: Axes, result: LocalizeResult, nodes: Sequence[int]) -> None:
-    """Draw the map of tested pairs of nodes: each cell is the measured over the expected time.
+    """Draw the map of tested pairs of `nodes`. The color of a cell is the measured time over the
+    expected time.
 
     Tests of one node are on the diagonal; pairs without a test are hatched.
     """
@@ -205,8 +206,8 @@ def _draw_pairs(figure: Figure, panel: Axes, result: LocalizeResult, nodes: Sequ
 
 
 def pair_grid(result: LocalizeResult, nodes: Sequence[int]) -> NDArray[np.float64]:
-    """The measured over the expected time for each pair of nodes, as a symmetric matrix; NaN
-    without a test.
+    """A symmetric matrix over `nodes`: the measured time over the expected time of each pair; NaN
+    for pairs without a test.
     """
     place = {node: number for number, node in enumerate(nodes)}
     grid = np.full((len(nodes), len(nodes)), np.nan)

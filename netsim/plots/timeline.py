@@ -113,11 +113,11 @@ def _refuse_ends(path: Path, table: pd.DataFrame) -> None:
 
 
 def _representatives(bars: pd.DataFrame) -> tuple[dict[int, str], str]:
-    """The ranks to draw, one for each class of equal ranks, with their names, and a note about the
-    classes.
+    """The ranks to draw, and a note for the user about the classes of equal ranks.
 
-    Ranks are equal if they do the same at the same time, on any channels. If there are too many
-    classes, the largest are drawn.
+    Ranks are equal if they do the same at about the same time, on any channels. One rank of each
+    class is drawn, the key of the returned mapping; its value is the name to show. If there are too
+    many classes, the largest are drawn.
     """
     ranks, sketches = _sketches(bars)
     classes = list[list[int]]()
@@ -141,10 +141,11 @@ def _representatives(bars: pd.DataFrame) -> tuple[dict[int, str], str]:
 def _classes(
     sketches: Sequence[NDArray[np.float64]] | NDArray[np.float64], within: float
 ) -> list[list[int]]:
-    """Divide sketches into classes of similar ones; return their positions by class.
+    """Divide ranks into classes of similar ones; return their positions by class.
 
-    A sketch is an array that summarizes the work of a rank (`_sketches`). Each of its values
-    differs by at most `within` from that of the first member of its class.
+    - `sketches`: for each rank an array that summarizes its work, as `_sketches` returns it.
+    - `within`: each value of a sketch differs by at most this from that of the first member of its
+      class.
     """
     classes: list[list[int]] = []
     for place, sketch in enumerate(sketches):
@@ -233,10 +234,12 @@ def _bars(table: pd.DataFrame) -> pd.DataFrame:
 def _side(
     table: pd.DataFrame, end: str, part: int, bar_kinds: NDArray[np.str_] | NDArray[np.object_]
 ) -> pd.DataFrame:
-    """The bars of rows at their sender (`end` "src") or receiver ("dst").
+    """A bar for each row at its sender (`end` "src") or receiver (`end` "dst").
 
-    A row whose end is a group of ranks has a bar for each of them. `part` is the part of the lane
-    that the bars take, `bar_kinds` the kind of each.
+    A row whose sender or receiver is a group of ranks has a bar for each rank of the group.
+
+    - `part`: the part of the lane that the bars take: its upper half, its lower half, or all of it.
+    - `bar_kinds`: the kind of bar of each row.
     """
     begin = table["start_us"]
     finish = table["end_us"]
@@ -515,9 +518,10 @@ _FEW = 400  # in a lane with more bars, bars have no least width
 
 @dataclass
 class _Rank:
-    """A rank of a training step, with its bars by the name of the lane: (begin, end, kind), in µs.
+    """A rank of a training step.
 
-    `labels` are texts on bars: (begin, end, lane, text).
+    - `lanes`: by name of the lane, its bars as (begin, end, kind), in µs.
+    - `labels`: texts on bars, as (begin, end, lane, text), in µs.
     """
 
     name: str
@@ -607,10 +611,9 @@ def step_figure(ranks: Sequence[_Rank], title: str) -> Figure:
 def _label(axes: Axes, rank: _Rank, top: float, factor: float, last: float) -> None:
     """Write the micro-batch on each pass and the collective on each call, where the bar has room.
 
-    Args:
-        top: y of the top of the rank's band
-        factor: µs of one unit of the x axis
-        last: end of the step in µs
+    - `top`: y of the top of the rank's band.
+    - `factor`: µs of one unit of the x axis.
+    - `last`: end of the step in µs.
     """
     room = _STEP_WIDTH * 0.85 * 72 / last
     places = {name: number for number, name in enumerate(rank.lanes)}
@@ -785,7 +788,9 @@ def states_figure(states: Sequence[State], chunks: Sequence[str], title: str = "
 
 
 def _text_inches(states: Sequence[State]) -> tuple[float, float]:
-    """The width and the height of a cell that has room for every sum, in inches."""
+    """The width and the height in inches of a cell of the grids, with room for the longest text of
+    a sum.
+    """
     sums = {h.origins for state in states for row in state.held for h in row}
     texts = [_sum(origins, "a").split("\n") for origins in sums]
     longest = max((len(line) for text in texts for line in text), default=2)

@@ -103,8 +103,8 @@ class DaskPool(WorkerPool):
                 raise InputError(message, hint="install the same version everywhere")
 
     def _remote_version(self, run: Callable[..., Any], **options: Any) -> Any:
-        """The version of the scheduler, or of workers by address; or the exception that the call
-        raised.
+        """The version of netsim on the scheduler, or a mapping from the address of each worker to
+        its version; where the call raised an exception, the exception.
 
         `run` is the method of the client that calls a function there.
         """

@@ -30,10 +30,12 @@ class PartTime:
 
 @dataclass(frozen=True)
 class PartCost:
-    """The cost of a dead part: `ratio` is the time with it dead over the time of the healthy
-    cluster.
+    """The cost of a dead part.
 
-    Over several settings it is the geometric mean; `time_us` is then that of the last setting.
+    - `part`: its name.
+    - `ratio`: the time of the job with the part dead over its time on the healthy cluster; over
+      several settings, the geometric mean.
+    - `time_us`: the time with the part dead, in µs; of the last setting if there are several.
     """
 
     part: str
@@ -43,10 +45,12 @@ class PartCost:
 
 @dataclass(frozen=True)
 class PartCosts:
-    """The costs of all parts, the most costly first, and the parts that the job cannot lose.
+    """The costs of all parts.
 
-    `lost` has the reason by part, `healthy_us` the time of the healthy cluster in the first
-    setting.
+    - `healthy_us`: the time on the healthy cluster in the first setting, in µs.
+    - `costs`: the costs of parts, the most costly first.
+    - `lost`: by part without which the job cannot run, the reason.
+    - `setting_count`: number of settings (values of the other axes).
     """
 
     healthy_us: float
@@ -56,10 +60,10 @@ class PartCosts:
 
 
 def part_costs(times: Iterable[PartTime], lost: Mapping[str, str]) -> PartCosts:
-    """The costs of the parts from the times of cells; settings without a time of the healthy
+    """The costs of the parts from the times of cells. Settings without a time of the healthy
     cluster are ignored.
 
-    `lost` has, by part, why the job cannot run without it.
+    `lost`: by part without which the job cannot run, the reason.
     """
     every = list(times)
     healthy = {
@@ -121,9 +125,10 @@ def first_line(text: str) -> str:
 
 
 def sentences(costs: PartCosts, at: str = "") -> list[str]:
-    """Sentences about the most and the least costly parts, and about parts that cannot be lost.
+    """Up to two sentences for the user: which parts cost most and least time, and which ones the
+    job cannot do without.
 
-    `at` is text such as " at 64 MiB".
+    `at` is text that is added, such as " at 64 MiB".
     """
     lines = []
     if costs.costs:
@@ -145,7 +150,9 @@ def _healthy(costs: PartCosts) -> str:
 
 
 def _range(costs: Sequence[PartCost]) -> str:
-    """A clause about the most and the least costly parts, or about all if they cost the same."""
+    """A clause that names the parts which cost most and those which cost least, or all parts if
+    they cost the same.
+    """
     most = costs[0]
     least = costs[-1]
     if most.ratio / least.ratio - 1 <= EQUAL:

@@ -43,7 +43,9 @@ MANY = 64  # for this many rows the compiled engine is worth its start-up, howev
 
 @dataclass(frozen=True)
 class SizedCell:
-    """A task of a sweep: one cell at one size in bytes (0 for a training step)."""
+    """One cell of a sweep at one size in bytes (0 for a training step), which gives one row of
+    results.csv.
+    """
 
     cell: Cell
     size: int
@@ -218,10 +220,12 @@ VERSION = f"{__version__} (model {MODEL_VERSION})"
 
 @dataclass(frozen=True)
 class Order:
-    """What a worker has to compute: a cell as plain values (`data`, `axes`), and the sizes in
-    bytes.
+    """What a worker has to compute: one cell at some sizes.
 
-    `cell` is the id that the cell must have when the worker builds it.
+    - `cell`: the id that the cell must have when the worker builds it.
+    - `data`, `axes`: the scenario of the cell and its values on the axes, as plain values.
+    - `sizes`: the sizes in bytes.
+    - `version`: the version of netsim that made the order.
     """
 
     cell: str
@@ -285,7 +289,7 @@ def answers(
 ) -> Iterator[SizeAnswer]:
     """Simulate the sizes of one cell, and yield the answer of each.
 
-    `progress(size)` returns the function to which the engine reports its rows, or None.
+    `progress(size)` returns the function that the engine calls with its progress, or None.
     """
     for size in sizes:
         began = time.perf_counter()
@@ -396,7 +400,7 @@ class Workers:
 
 
 def left_of(order: Order, answered: int) -> Order:
-    """The order without its first `answered` sizes."""
+    """The order without its first `answered` sizes, which have been answered."""
     return replace(order, sizes=order.sizes[answered:])
 
 
@@ -435,16 +439,17 @@ def run_tasks(
     progress: ProgressOf = lambda task: None,
     later: LaterWorkers | None = None,
 ) -> Generator[tuple[SizedCell, Row, NetsimError | None], None, None]:
-    """Compute the rows that the folder lacks; yield every row in order as soon as it is there.
+    """Compute the rows that the folder lacks. Yield (task, row, error or None) for every task in
+    order, as soon as it is there.
 
-    Args:
-        tasks: all tasks of a sweep, or some of them.
-        folder: the result folder, which records every row.
-        engine: the engine of all tasks of the sweep (`engine_for`).
-        workers: who computes the rows; None is this process.
-        cache: rows of earlier sweeps.
-        progress: the progress display of a task.
-        later: workers that compute the remaining rows after `LONG` seconds in this process.
+    - `tasks`: all tasks of a sweep, or some of them.
+    - `folder`: the result folder, which records every row.
+    - `engine`: the engine of all tasks of the sweep (`engine_for`).
+    - `workers`: who computes the rows; None: this process.
+    - `cache`: rows of earlier sweeps.
+    - `progress`: returns the progress display of a task.
+    - `later`: starts workers, which compute the remaining rows after `LONG` seconds in this
+      process.
     """
     engine = engine_for(tasks, engine)
     if cache is not None:

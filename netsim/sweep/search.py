@@ -39,8 +39,8 @@ class Constraints:
         return {name for condition in self.conditions for name in condition.names}
 
     def hold(self, axes: Mapping[str, Any], figures: Mapping[str, Any]) -> bool:
-        """Whether all conditions hold for a choice; one about a figure that the choice lacks does
-        not hold.
+        """Whether all conditions hold for a choice with these values on axes and these figures. A
+        condition about a figure that the choice lacks does not hold.
         """
         return all(holds(condition, axes, figures) for condition in self.conditions)
 
@@ -135,9 +135,8 @@ def nearest_misses(
 
 
 def _range(name: str, trials: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
-    """Return a clause about the values of a figure or an axis in the trials.
-
-    Examples: "mfu is 0.3 to 0.4", "tp is one of 1, 2". It is empty if the trials have none.
+    """A clause about the values that a figure or an axis has in `trials`, (axes, figures) of
+    choices: "mfu is 0.3 to 0.4", "tp is one of 1, 2". Empty if none has a value.
     """
     values = [figures[name] for _, figures in trials if figures.get(name) is not None]
     if values:
@@ -165,7 +164,11 @@ LARGER_IS_BETTER = ("busbw_GBps",)
 
 @dataclass(frozen=True)
 class LayoutChoice:
-    """A choice: the cells that differ only in their seed, each at its largest size."""
+    """A choice of a search: cells that differ only in their seed.
+
+    - `axes`: their values on the axes, without the seed.
+    - `tasks`: each of the cells at its largest size.
+    """
 
     axes: Mapping[str, Any]
     tasks: tuple[SizedCell, ...]
@@ -178,8 +181,12 @@ class LayoutChoice:
 
 @dataclass(frozen=True)
 class Trial:
-    """A choice that was simulated: its rows, the medians of its figures over seeds, and whether it
-    meets the constraints.
+    """A choice that was simulated.
+
+    - `rows`: the row of each of its tasks.
+    - `figures`: by name, the median over its seeds.
+    - `allowed`: whether it meets the constraints.
+    - `lost`: why its worker process died, or why it did not fit into memory; empty if neither.
     """
 
     choice: LayoutChoice
@@ -276,7 +283,7 @@ class Search:
                 yield self.trial(choice, rows, next(lost, ""))
 
     def trial(self, choice: LayoutChoice, rows: tuple[Row, ...], lost: str = "") -> Trial:
-        """The trial of a choice from its rows; the figures are medians over its seeds."""
+        """The trial of a choice from its rows. `lost` is that of `Trial`."""
         figures_of_rows = [
             {name: getattr(row, name) for name in FIGURES} | {**row.details}
             for row in rows
@@ -302,7 +309,9 @@ class Search:
 
 
 def estimate_layout(choice: LayoutChoice) -> LayoutEstimate:
-    """Estimate the step time of a layout by simulating one rank of each pipeline stage."""
+    """The estimated step time of the layout of a choice, from a simulation of one rank of each
+    pipeline stage.
+    """
     try:
         return LayoutEstimate(choice, folded_step(resolve_step(choice.cell)).seconds)
     except InputError as error:

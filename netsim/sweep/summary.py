@@ -47,10 +47,11 @@ def time_of(row: Row) -> float:
 
 
 def base_rows(rows: Sequence[Row], base: Mapping[str, Any]) -> dict[tuple[str, int], Row]:
-    """The row with which each row is compared, by (cell, size in bytes) of the compared row.
+    """By (cell, size in bytes) of a row, the row with which it is compared. Rows without such a row
+    are left out.
 
-    It is the row of the same size whose cell has the values of `base`, and otherwise the same
-    values.
+    It is the row of the same size whose cell has the values of `base` on their axes, and the values
+    of the compared row on the other axes.
     """
     row_of_place = {(place_of(row.axes), row.requested_size): row for row in rows if time_of(row)}
     base_of_row = {}
@@ -62,7 +63,7 @@ def base_rows(rows: Sequence[Row], base: Mapping[str, Any]) -> dict[tuple[str, i
 
 
 def place_of(axes: Mapping[str, Any]) -> Place:
-    """The values of axes as a tuple, for use as a key."""
+    """The values on all axes as a tuple of (axis, value as text), for use as a key."""
     return tuple(sorted((key, str(value)) for key, value in axes.items()))
 
 
@@ -89,8 +90,8 @@ def comparison_csv(rows: Sequence[Row], axes: Sequence[str], base: Mapping[str, 
 
 
 def bands_csv(rows: Sequence[Row], axes: Sequence[str]) -> str:
-    """Percentiles of the time over the seeds as CSV: a line for each size and each cell without its
-    seed.
+    """Percentiles of the time over the seeds, as CSV. There is a line for each size and each group
+    of cells that differ only in their seed.
     """
     others = [name for name in axes if name != SEED]
     timed = (row for row in rows if time_of(row))
@@ -154,7 +155,9 @@ class Idle:
 
 
 def idle_axes(cells: Sequence[Cell], rows: Sequence[Row]) -> list[Idle]:
-    """The axes without effect: all cells that differ only in such an axis have equal times."""
+    """The axes without effect: cells that differ only in such an axis have equal times at every
+    size.
+    """
     sizes = {cell.id: cell.scenario.workload.size_list() for cell in cells}
     by_cell: dict[str, dict[int, float]] = {}
     for row in rows:
@@ -180,8 +183,8 @@ def idle_axes(cells: Sequence[Cell], rows: Sequence[Row]) -> list[Idle]:
 
 
 def _same_times(times_of_cells: Sequence[Mapping[int, float]]) -> bool:
-    """Whether cells have the same sizes, with equal times at each; each mapping has µs by size in
-    bytes.
+    """Whether all cells have the same sizes, and equal times at each. `times_of_cells` has a
+    mapping from size in bytes to µs for each cell.
     """
     first = times_of_cells[0]
     for times in times_of_cells[1:]:
@@ -225,7 +228,7 @@ def reason(idle: Idle, engine: str = "auto") -> str:
 
 
 def _most_used(program: Program, timeline: Timeline) -> dict[str, float]:
-    """The largest utilization of a link, as a fraction, by kind of link."""
+    """By kind of link, the largest utilization of a link of this kind, as a fraction."""
     use = link_use(program, timeline)
     most = dict[str, float]()
     for link, part in zip(use.link.tolist(), use.utilisation.tolist(), strict=True):
@@ -235,7 +238,7 @@ def _most_used(program: Program, timeline: Timeline) -> dict[str, float]:
 
 
 def _unchanged(idle: Idle) -> str:
-    """The reason why two cells have the same transfers on the same links, as text."""
+    """Why the two cells of `idle` have the same transfers on the same links, as text."""
     first, second = idle.cells
     if idle.axis.rpartition(".")[2] == SEED:
         return "no host is placed at random, and no message has a choice of routes"
@@ -282,7 +285,9 @@ def _changed_kinds(first: Program, second: Program) -> list[str]:
 
 
 def _table(program: Program) -> dict[str, Any]:
-    """For each kind of link, the sorted pairs of columns: capacities and latencies of its links."""
+    """By kind of link, the capacities and the latencies of its links, as pairs; each of both
+    columns is sorted by itself.
+    """
     table = program.links
     figures = np.column_stack([table.capacity, table.latency])
     kinds = grouped(range(len(table)), table.kind)

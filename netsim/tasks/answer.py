@@ -65,8 +65,11 @@ def resolve_any(cell: Cell) -> AnyResolved:
 def answer(
     resolved: AnyResolved, size: int, *, engine: str = "auto", progress: Progress | None = None
 ) -> Row:
-    """The row of a resolved cell at one size; a training step has no size. `progress` is called
-    while it is simulated.
+    """The row of a resolved cell at one size in bytes; a training step has no size. `progress` is
+    called while a simulation runs.
+
+    If a fault stops a simulation for so long that NCCL gives up, the row has the time of that, and
+    an error.
     """
     try:
         if isinstance(resolved, ResolvedCell):
@@ -116,8 +119,7 @@ def memory_needed(cell: Cell, sizes: Sequence[int]) -> int:
 
 
 def find_scenario(name: str) -> Preset:
-    """The file of a scenario, from its path or from the name of a preset with or without its
-    folder.
+    """The file of the scenario `name`: a path, or the name of a preset with or without its folder.
 
     `scenarios/quickstart.yaml` names the preset from any directory, unless a file with this path
     exists.
@@ -131,11 +133,12 @@ def find_scenario(name: str) -> Preset:
 
 
 def load_source(path: Path, settings: Sequence[str] = ()) -> Source:
-    """The scenario in a file, with `KEY=VALUE` settings applied; if it has no name, it gets that of
-    its file.
+    """The scenario in the file `path`, with `KEY=VALUE` settings applied. A scenario without a name
+    gets the name of its file.
 
-    A trace becomes a scenario that runs it on the cluster of the settings. Files that the scenario
-    names are looked for beside it first; files of settings are looked for in the current folder.
+    If the file is a trace, the scenario runs this trace on the cluster that the settings describe.
+    Files that the scenario names are looked for beside the scenario first; files that settings
+    name, in the current folder.
     """
     work = {"cluster": {}, "workload": {"trace": str(path)}}
     source = Source(str(path), work) if path.suffix in TRACES else read_source(path)
@@ -151,8 +154,11 @@ FOUND_LATER = ("algorithm", "measured")  # keys with files that are looked up wh
 
 
 def _with_paths_beside(value: Any, scenario: Path) -> Any:
-    """The values of a scenario, in which names of files that exist beside the scenario are replaced
-    by their paths.
+    """`value`, a part of the data of a scenario, in which names of files that exist beside the
+    scenario are replaced by their paths.
+
+    `scenario` is the path of the scenario's file. Keys that end with a word of `FOUND_LATER` are
+    left as they are.
     """
     if isinstance(value, dict):
         return {
@@ -174,11 +180,11 @@ def name_of(path: Path) -> str:
 
 
 def checked(source: Source, *, alone: bool = True) -> Expansion:
-    """All points of a scenario; a point whose parts do not fit together is invalid, with the
-    reason.
+    """All points of a scenario; a point whose parts do not fit together is replaced by an `Invalid`
+    with the reason.
 
-    With `alone` false, a cell that needs too much memory stays valid until it runs, if there are
-    others.
+    If `alone` is false and there are other cells, a cell that needs too much memory stays valid
+    here and fails when it runs.
     """
     expansion = expand_all(source)
     points = list(expansion.points)
@@ -214,8 +220,8 @@ def notes_of(cells: Sequence[Cell]) -> list[str]:
 
 
 def _step_warnings(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield the warnings of training steps; if some of several cells do not have one, with the
-    number of cells that have it.
+    """Yield each warning of a training step once. If only some cells have it, the text says how
+    many.
     """
     steps = [cell for cell in cells if not isinstance(cell.scenario.workload, Workload)]
     if not steps:

@@ -64,10 +64,11 @@ MOST_JOBS = 32
 
 @dataclass(frozen=True)
 class Built:
-    """A topology that was built, and its cluster, which is None for a plain graph.
+    """A topology that was built.
 
-    `jobs` has the communicators of the last cells on it, by the settings of NCCL. `number` is
-    different for every cluster that is built.
+    - `cluster`: the cluster that it belongs to; None for a plain graph.
+    - `jobs`: a cache of the communicators of the last cells on it, by their settings of NCCL.
+    - `number`: a number that no other topology in this process has.
     """
 
     topology: Topology
@@ -105,7 +106,8 @@ def built(cell: Cell) -> Built:
 
 
 def groups_of(cell: Cell, cluster: Built) -> tuple[tuple[int, ...], ...]:
-    """The ranks of every communicator of a cell, counted from 0 over the GPUs in use.
+    """The ranks of every communicator of a cell: for each communicator, its members, numbered from
+    0 over the GPUs in use.
 
     If the file names a GPU that the cluster lacks, the error shows its place in the file.
     """

@@ -133,8 +133,10 @@ def _selection(resolved: ResolvedCell) -> Selection | None:
 
 
 def _connections_by_kind(resolved: ResolvedCell, size: int) -> Iterator[dict[str, Any]]:
-    """Yield for each kind of link between switches the number of connections on its links: sum,
-    mean and most.
+    """Yield a mapping for each kind of link between switches: how many links there are and are
+    used, how many connections are on them in all, on average and at most, and which link has most.
+
+    If there are more than `MOST_KINDS` kinds, all links are counted together.
     """
     topology = resolved.topology
     links = topology.links
@@ -161,9 +163,11 @@ def _connections_by_kind(resolved: ResolvedCell, size: int) -> Iterator[dict[str
 
 
 def _changes(resolved: ResolvedCell, made: Fabric, policy: Policy) -> dict[str, dict[str, Any]]:
-    """By name, changes of settings that may shorten the time, each as a mapping from key to value.
+    """By name, changes of settings that may shorten the time of a cell. Each is a mapping from the
+    key of the scenario to the new value.
 
-    `made` is the fabric of the cell, `policy` its routing policy.
+    - `made`: the fabric of the cell.
+    - `policy`: its routing policy.
     """
     data = resolved.cell.source.data["cluster"]
     fabric = "cluster.fabric"
@@ -194,10 +198,15 @@ def _changes(resolved: ResolvedCell, made: Fabric, policy: Policy) -> dict[str, 
 def _queue_pairs(
     comm: Communicator | None, policy: Policy, fabric: str
 ) -> dict[str, dict[str, Any]]:
-    """By name, settings with more queue pairs for each connection, and with the other way to use
-    them.
+    """By name, changes of the use of queue pairs, each as a mapping from the key of the scenario to
+    the new value.
 
-    A message is either split over the queue pairs, or messages are sent on the queue pairs in turn.
+    Some have more queue pairs for each connection. One also exchanges how they are used: a message
+    is split over the queue pairs, or messages are sent on the queue pairs in turn.
+
+    - `comm`: NCCL's communicator; None for a textbook algorithm.
+    - `policy`: the routing policy of the cell.
+    - `fabric`: the key of the fabric in the scenario.
     """
     keys = [f"{fabric}.qps", f"{fabric}.split_on_qps"]
     if comm is not None:
@@ -213,8 +222,11 @@ def _queue_pairs(
 def _times_with(
     resolved: ResolvedCell, size: int, label: str, changes: dict[str, Any], seeds: int, engine: str
 ) -> dict[str, Any]:
-    """The times of the cell with some settings, under the name `label`; for several seeds if they
-    depend on the seed.
+    """The times (µs, sorted) and other figures of the cell with `changes` of its settings, as plain
+    values; `label` names them.
+
+    There is a time for each of `seeds` seeds, or a single one if it does not depend on the seed. If
+    the settings are refused, the values say why.
     """
     rows: list[Row] = []
     try:

@@ -73,8 +73,10 @@ class JobPart:
 
 @dataclass(frozen=True, eq=False)
 class RunTogether:
-    """The simulation of parts that run together; `ends` has for each part the end marks of its last
-    operation, by rank.
+    """The simulation of parts that run together.
+
+    `ends` has, for each part, the numbers of the marks that end its last operation, one for each
+    rank.
     """
 
     program: Program
@@ -89,8 +91,8 @@ class RunTogether:
 
     @property
     def until(self) -> float:
-        """When the last job is complete, in seconds since the start; a background does not
-        count.
+        """When the last job is complete, in seconds since the start of the simulation. Background
+        messages do not count.
         """
         is_job = [part.name != BACKGROUND for part in self.parts]
         return max(float(self.timeline.end[rows].max()) for rows in compress(self.ends, is_job))
@@ -103,8 +105,8 @@ class RunTogether:
 
     @property
     def messages(self) -> NDArray[np.float64]:
-        """The seconds from start to arrival of every background message that started before the
-        last job was complete.
+        """For each background message that started before the last job was complete, the seconds
+        from its start to its arrival.
         """
         schedule = self.program.schedule
         rows = schedule.release_row
@@ -236,12 +238,12 @@ def _messages(
     target: int,
     until: float,
 ) -> JobPart:
-    """A part with all background messages that start before `until` seconds, at random times.
+    """A JobPart with all background messages that start before `until` seconds, at random times.
 
-    Args:
-        rates: by host, the mean bytes per second that it sends.
-        gpus: the GPUs of each host.
-        target: the host that an incast sends to.
+    - `rates`: by host, the mean bytes/s that it sends.
+    - `gpus`: the GPUs of each host.
+    - `target`: the position of the host to which an incast, or half of the messages of a hot spot,
+      goes.
     """
     sizes = np.array([len(of_host) for of_host in gpus])
     builder = Builder(int(sizes.sum()), collectives=(background.pattern,))
@@ -302,8 +304,10 @@ class ResolvedJobs:
         return sum(job.memory_needed(size) for job in self.alone)
 
     def part(self, number: int, size_number: int) -> JobPart:
-        """One operation or step of a job, at the size at position `size_number` of its list, or at
-        its last size if it has fewer.
+        """One operation or step of job number `number`.
+
+        The operation has the size at position `size_number` in the job's list of sizes, or the last
+        one if the list is shorter.
         """
         cell = self.alone[number]
         name = self.jobs[number].name
@@ -376,7 +380,9 @@ def resolve_jobs(cell: Cell) -> ResolvedJobs:
 def _stragglers_of(
     alone: Sequence[ResolvedCell | ResolvedStep], gpus: Sequence[Ints]
 ) -> dict[int, float]:
-    """By GPU of the cluster, the slowdown that a training step among the jobs states for it."""
+    """By GPU of the cluster, the factor by which it is slower, as a training step among the jobs
+    states it.
+    """
     return {
         int(of_job[straggler.rank]): straggler.slowdown
         for job, of_job in zip(alone, gpus, strict=True)
@@ -413,8 +419,10 @@ def _resolved(cell: Cell, job: JobConfig, hosts: int, gpus: Ints) -> ResolvedCel
 
 
 class Shared:
-    """The simulations of a shared cell at one size: each job alone, all together, and pairs of
-    jobs.
+    """The simulations of a shared cell at one size: each job alone, all jobs together, and, when
+    asked for, pairs of jobs.
+
+    `parts` are the jobs, `alone` the run of each.
     """
 
     def __init__(self, resolved: ResolvedJobs, size_number: int, engine: str) -> None:
@@ -453,8 +461,9 @@ class Shared:
         return ran
 
     def slowed(self, number: int) -> Iterator[tuple[str, float, str]]:
-        """Yield for each other job, and for the background, its name, the factor by which it slows
-        job `number`, and the shared link with the highest load.
+        """Yield (name, factor, link) for each other job, and for the background: its name, the
+        factor by which it makes an operation of job `number` longer, and the name of the link with
+        the highest load that both use.
         """
         messages = self.resolved.messages
         cell = self.alone[number]
@@ -480,16 +489,18 @@ class Shared:
         """Simulate parts together; more than `MOST_ROWS` rows raise an error."""
         rows = sum(part.rows for part in parts)
         if rows > MOST_ROWS:
-            message = f"all rows of what runs together are run, and {rows:.2g} are too many"
+            message = (
+                f"jobs side by side are simulated in full, and their {rows:.2g} rows are more than "
+                f"{MOST_ROWS:.2g}"
+            )
             raise self.resolved.cell.source.error(("cluster",), message, kind=NoRoomError)
         return run_together(parts, self.resolved.topology, self.engine)
 
     def _repeated(self, once: Sequence[JobPart]) -> list[JobPart]:
-        """The jobs with their starts and their numbers of operations. `once` are the jobs with one
-        operation each.
+        """The jobs with their starts and their numbers of operations.
 
-        A job without a stated number of operations runs until the longest job with a stated number
-        is complete.
+        `once` are the jobs with one operation each. A job whose number of operations is not stated
+        repeats its operation until the longest other job is complete.
         """
         jobs = self.resolved.jobs
         took = [self._run([part]).until for part in once]
@@ -504,10 +515,11 @@ class Shared:
         return counts
 
     def _fullest_shared_link(self, run: RunTogether, both: RunTogether) -> str:
-        """The name of the link with the highest load in `both` among those that a job uses together
-        with others; empty if there is none.
+        """The name of the link with the highest load among those that a job shares with other rows;
+        empty if it shares none.
 
-        `run` is the run of the job alone.
+        - `run`: the run of the job alone.
+        - `both`: the run of the job together with others, from which loads are taken.
         """
         wires = len(self.resolved.topology.links)
         amounts = link_amounts(run.program)[:wires]

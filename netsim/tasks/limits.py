@@ -41,13 +41,17 @@ def limit_columns(
         "limit_us": least * 1e6,
         "best_known_us": None if limit.best is None else max(least, limit.best) * 1e6,
         "of_limit_pct": 100 * least / seconds if seconds > 0 else None,
-        "binds": limit.cut if least == limit.bandwidth else "the way between ranks",
+        "binds": limit.cut if least == limit.bandwidth else "latency between ranks",
     }
 
 
 @cached_per_object
 def _limit_of_a_byte(resolved: ResolvedCell, matrix: Matrix | None) -> Limit:
-    """The lower bound for blocks of one byte, or for a matrix of bytes between ranks."""
+    """The lower bound if a block has one byte, from which that of any size follows in proportion.
+
+    Without `matrix`, a block is the count of the collective. With `matrix` (alltoallv: elements
+    from each rank to each rank), each element counts as one byte.
+    """
     work = resolved.cell.scenario.collective
     config = resolved.cell.scenario.cluster
     members = () if config.graph is not None else config.members
@@ -68,8 +72,11 @@ def _limit_of_a_byte(resolved: ResolvedCell, matrix: Matrix | None) -> Limit:
 
 
 def _demand(resolved: ResolvedCell, matrix: Matrix | None) -> NDArray[np.float64] | None:
-    """The bytes that each rank sends to each other rank, as a matrix; None for collectives without
-    a fixed matrix.
+    """What each rank (first axis) sends to each rank (second axis); None for collectives other than
+    all-to-all, sendrecv and p2p.
+
+    The unit is a block, or for alltoallv an element of `matrix`. Data that stays on its rank is
+    left out.
     """
     work = resolved.cell.scenario.collective
     ranks = len(resolved.groups[0])

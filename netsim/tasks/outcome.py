@@ -123,8 +123,10 @@ def _runs_of(task: Task) -> object:
 
 
 def plan_key(plan: Plan) -> list[object]:
-    """A key that is equal for equal plans. For the fields in `STANDING` it has a digest that is
-    computed once for all sizes.
+    """A key that is equal for equal plans.
+
+    Its first entry is a digest of the fields in `STANDING`, which is computed once for all sizes;
+    the others are the values of the other fields.
     """
     standing = plan.memo.of(
         ("key of plan", plan.algorithm), lambda: digest([getattr(plan, name) for name in STANDING])

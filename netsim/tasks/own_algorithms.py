@@ -18,8 +18,9 @@ def verify_own_algorithm(
 ) -> None:
     """Verify the algorithm of a cell at its sizes, out of place and in place.
 
-    The smallest and the largest size come first. Verification ends when `tables.MOST_CHECKED` rows
-    times ranks have been examined. A CollectiveError says what is wrong with the algorithm.
+    The smallest and the largest size come first. Verification ends when `MOST_CHECKED`
+    (`collectives/table.py`) rows times ranks have been examined. A CollectiveError says what is
+    wrong with the algorithm.
 
     `collective_at` returns the collective of a size.
     """

@@ -74,7 +74,7 @@ class ResolvedCell:
 
     @property
     def gpus_per_node(self) -> int:
-        """The number of GPUs of a host, or of the first host if hosts differ."""
+        """The number of GPUs of the first host."""
         return len(self.topology) // node_count(self.cell.scenario.cluster)
 
     @property
@@ -87,7 +87,9 @@ class ResolvedCell:
     def collective(
         self, size: int, *, in_place: bool = False, ranks: int | None = None
     ) -> Collective:
-        """The collective of one communicator at a size; `ranks` replaces the number of ranks."""
+        """The collective of one communicator at a size in bytes; with `ranks`, that of a
+        communicator of another number of ranks.
+        """
         work = self.cell.scenario.collective
         return collective_of(
             work.collective,
@@ -284,8 +286,8 @@ def _gpus_of_ranks(cell: Cell, topology: Topology) -> NDArray[np.int32]:
 
 
 def _in_time(cell: Cell, topology: Topology) -> Topology:
-    """The topology; with the faults that begin or end while an operation runs, if the scenario has
-    some.
+    """The topology of a cell; if the scenario has faults that begin or end while an operation runs,
+    a topology with these changes of its links.
     """
     scenario = cell.scenario
     if not scenario.timed:

@@ -18,8 +18,8 @@ from netsim.workloads.task import Task
 
 @dataclass(frozen=True)
 class FewerRanks:
-    """How to make the same collective on fewer ranks, from which the size of a schedule is
-    extrapolated.
+    """How to make the same collective on fewer ranks, from which the size of its schedule is
+    extrapolated to all ranks.
     """
 
     collective_at: Callable[[int], Collective]

@@ -40,7 +40,9 @@ def row_of_size(
 
 
 def question_row(resolved: ResolvedCell, size: int, **columns: Any) -> result_rows.Row:
-    """The row of one cell at one size without simulated values, other than those in `columns`."""
+    """The row of one cell at one size before its task is simulated: what was asked, and NCCL's
+    plan, with the values of `columns` added.
+    """
     work = resolved.cell.scenario.collective
     plan = resolved.planned(size)
     collective = resolved.collective(size)

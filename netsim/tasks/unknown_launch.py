@@ -39,13 +39,19 @@ def with_style(resolved: ResolvedCell, style: str) -> ResolvedCell:
 
 
 def seconds_of_both(resolved: ResolvedCell, seconds_of: Callable[[ResolvedCell], float]) -> float:
-    """The seconds of a cell with an unknown launch style: the geometric mean over both styles."""
+    """The seconds of a cell with an unknown launch style: the geometric mean over both styles.
+
+    `seconds_of` returns the seconds of a cell whose launch style is known.
+    """
     first, second = (seconds_of(with_style(resolved, style)) for style in POSSIBLE_STYLES)
     return sqrt(first * second)
 
 
 def row_of_both(resolved: ResolvedCell, row_of: Callable[[ResolvedCell], Row]) -> Row:
-    """The row of a cell with an unknown launch style, from the rows with both styles."""
+    """The row of a cell with an unknown launch style, from the rows with both styles.
+
+    `row_of` returns the row of a cell whose launch style is known.
+    """
     quick, slow = sorted(
         (row_of(with_style(resolved, style)) for style in POSSIBLE_STYLES),
         key=lambda row: row.time_us or 0.0,

@@ -44,11 +44,13 @@ def interval_at(
     is_validated: bool = True,
     uncertainty: float = 0.0,
 ) -> dict[str, Any]:
-    """The columns of the interval around the time `time_us`.
+    """The columns `time_low_us` and `time_high_us`, the interval around the time `time_us`; none if
+    no interval is known.
 
-    It is the interval of the cell's class, or of the widest class if nothing similar was measured;
-    for a cell that no measured system resembles, the interval of such cells. It is at least as wide
-    as the relative `uncertainty` of an approximation.
+    It is the interval of the cell's class of measured runs, or of the widest class if nothing
+    similar was measured; for a cell that no measured system resembles, the interval of such cells.
+    It is at least as wide as `uncertainty`, the relative error of an approximation, and as the
+    uncertain time of launches.
     """
     is_measured = resolved.is_nccl and is_validated
     where = class_of(resolved) if is_measured else result_rows.Joined("", "")
@@ -70,7 +72,8 @@ def interval_at(
 
 
 def range_of_launches_us(resolved: ResolvedCell) -> tuple[float, float]:
-    """The microseconds by which the launches of an operation may take less, and more, than assumed.
+    """Two numbers of microseconds: by how much less, and by how much more, the launches of an
+    operation may take than assumed.
 
     (0, 0) if each process has one GPU, or if the range of the host is not known.
     """
@@ -87,7 +90,9 @@ def range_of_launches_us(resolved: ResolvedCell) -> tuple[float, float]:
 
 @cached_per_object
 def class_of(resolved: ResolvedCell) -> result_rows.Joined:
-    """The machine, transport and rate of a cell of NCCL, as measured runs are classed."""
+    """The machine, transport and rate (Gbit/s of a node) by which a cell of NCCL is assigned to a
+    class of measured runs.
+    """
     config = resolved.cell.scenario.cluster
     job = resolved.jobs[0]
     machine = oldest_machine(job.machines)

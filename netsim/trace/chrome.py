@@ -104,8 +104,8 @@ def track_name(track: Track, lane: int) -> str:
 
 
 def lanes(slices: Iterable[Slice]) -> list[tuple[Slice, int]]:
-    """The slices in order of time, each with the number of a lane of its track on which it overlaps
-    no other.
+    """(slice, number of its lane) for each slice, in order of time. On a lane of its track a slice
+    overlaps no other.
     """
     ordered = sorted(slices, key=_place_of)
     lane = [0] * len(ordered)
@@ -119,7 +119,8 @@ def lanes(slices: Iterable[Slice]) -> list[tuple[Slice, int]]:
 
 
 def packed(spans: Iterable[tuple[float, float]], slack: float = 0.0) -> Iterator[int]:
-    """Yield for each span (begin, end), in order of begins, the lowest lane that is free then.
+    """Yield for each span (begin, end), which must be ordered by begins, the number of the lane
+    that it gets: the lowest lane that is free when the span begins.
 
     A lane is free if its last span ends at most `slack` after the begin.
     """
@@ -134,8 +135,8 @@ def packed(spans: Iterable[tuple[float, float]], slack: float = 0.0) -> Iterator
 
 
 def threads(placed: Iterable[tuple[Slice, int]]) -> dict[tuple[int, Track, int], int]:
-    """The thread number, from 1, of each lane that slices use, by (rank, track, lane), in the order
-    of display.
+    """By (rank, track, lane), the number of the thread that shows it. In each rank, threads are
+    numbered from 1 in the order of display.
     """
     used = sorted({(item.rank, item.track, lane) for item, lane in placed})
     ranks = grouped(used, itemgetter(0)).values()
@@ -194,8 +195,8 @@ def _together(names: trace_names.Names, slices: Iterable[Slice]) -> list[Slice]:
 
 
 def _as_one(names: trace_names.Names, equal_slices: Sequence[Slice]) -> Slice:
-    """Merge slices of equal time, rank and track into one; bytes and rates are added, arrows are
-    kept.
+    """One slice for slices of equal time, rank and track: bytes and rates are added, and it has the
+    arrows of all.
     """
     arguments = [json.loads(item.args) for item in equal_slices]
     args = {"rows": [item.pop("row") for item in arguments], **arguments[0]}
@@ -216,8 +217,9 @@ def _as_one(names: trace_names.Names, equal_slices: Sequence[Slice]) -> Slice:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """Rows that the trace shows, and how they become slices; texts are made column by column for
-    speed.
+    """Rows that the trace shows, and how they become slices.
+
+    Names and arguments are made for all rows at once, column by column, for speed.
     """
 
     program: Program
@@ -320,16 +322,19 @@ class _Shown:
         *,
         receiving: bool = False,
     ) -> Iterator[_Bar]:
-        """Begin and end in nanoseconds, name and arguments of each row; `begin` and `end` are in
-        seconds.
+        """Yield (begin in ns, end in ns, name, arguments as JSON) of each row.
+
+        - `begin`, `end`: by row, in seconds.
+        - `args`: by row, its arguments as JSON.
+        - `receiving`: whether names are those of the receiver.
         """
         first, last = spans(begin, end)
         names = self.names.rows(self.rows, receiving=receiving)
         return zip(first.tolist(), last.tolist(), names, args, strict=True)
 
     def _args(self, **columns: list[str]) -> Iterator[str]:
-        """The arguments of each row as a JSON object; `columns` have a JSON value for each row, by
-        key.
+        """Yield the arguments of each row as a JSON object. `columns` have, by key of the object, a
+        list with a JSON value for each row.
         """
         keys = "".join(f',"{key}":%s' for key in columns)
         form = f'{{"row":%s{keys}}}'
@@ -431,7 +436,9 @@ def kernel_slices(
 
 
 def _communication_spans(program: Program, timeline: Timeline) -> _RankSpans:
-    """The spans in which ranks send or receive: row, rank, begin and end in seconds."""
+    """The spans in which ranks send or receive, as arrays (row, rank, begin, end), times in
+    seconds.
+    """
     kind = program.schedule.kind
     moving = np.flatnonzero((kind != MARK) & (kind != COMPUTE))
     row, rank = senders(program.schedule, moving)
@@ -456,7 +463,9 @@ def _collective_args(
 
 
 def _repetitions(schedule: Schedule) -> NDArray[np.int64]:
-    """The repetition that each row belongs to, from 0: the number of launches before it."""
+    """By row, the number of its repetition, from 0. A repetition begins with a block of rows that
+    are launches; rows before the first launch belong to repetition 0.
+    """
     launching = np.array([s.kind == MARK and s.stream == "launch" for s in schedule.styles], bool)
     launch = launching[schedule.style] if len(schedule.styles) else np.zeros(0, bool)
     begins = launch.copy()
@@ -468,7 +477,9 @@ def _repetitions(schedule: Schedule) -> NDArray[np.int64]:
 def _spans(
     keys: NDArray[np.int64], begins: NDArray[np.float64], ends: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """The distinct keys in order, and for each the first begin and the last end."""
+    """Three arrays: the different keys in increasing order, and for each key the first begin and
+    the last end.
+    """
     present = np.zeros(int(keys.max(initial=-1)) + 1, bool)
     present[keys] = True
     numbers = np.flatnonzero(present)
@@ -496,7 +507,8 @@ def busiest_load(
 
 
 def counter_events(program: Program, load: LinkLoad) -> tuple[list[Event], list[Event]]:
-    """The events that name a process for each kind of links, and the counter events of the links.
+    """Two lists: the events that name a process for each kind of links, and the events of counters,
+    of which each link has one.
 
     Counters are rates in GB/s; for resources that give seconds, the utilization in %.
     """
@@ -523,8 +535,8 @@ def counter_events(program: Program, load: LinkLoad) -> tuple[list[Event], list[
 
 
 def named(name: str, pid: int, tid: int = 0) -> list[Event]:
-    """The events that name a process and set its place; with `tid` (from 1), those for a thread of
-    it.
+    """The events that name a process and set its place in the display; with `tid` (from 1), the
+    same for a thread of this process.
     """
     kind = "thread" if tid else "process"
     about = {"ph": "M", "pid": pid, "tid": tid}
@@ -560,10 +572,10 @@ def write_trace(
     rows: int = MOST_ROWS,
     about: Mapping[str, str] | None = None,
 ) -> trace_names.Written:
-    """Write a trace to `path` (.json or .json.gz) with at most `rows` rows, those that start first.
+    """Write a trace to `path` (.json or .json.gz); return the file with a note about omitted rows.
 
-    Its first line is the header, with what was simulated (`about`). Returns the file with a note
-    about omitted rows.
+    It has at most `rows` rows, those that start first. Its first line is the header, with what was
+    simulated (`about`).
     """
     selection = trace_names.first_rows(timeline, rows)
     operations = trace_names.named_operations(program, tuple(operations))
@@ -619,7 +631,11 @@ def _about(
 def _slice_events(
     placed: Sequence[tuple[Slice, int]], tids: Threads
 ) -> tuple[list[_Timed], list[_Timed], list[_Timed]]:
-    """The events of slices, of starts of arrows and of ends of arrows, each (time in µs, JSON).
+    """Three lists of (time in µs, event as JSON): the slices, the starts of arrows, and the ends of
+    arrows.
+
+    - `placed`: slices with their lanes, as `lanes` returns them.
+    - `tids`: thread numbers, as `threads` returns them.
 
     There may be millions, so each event is formatted from a template, and common parts are
     converted once.

@@ -92,9 +92,8 @@ class GoalText:
         return "\n".join([f"num_ranks {schedule.ranks}", "", *lines])
 
     def _seconds(self) -> NDArray[np.float64]:
-        """For each row, the seconds that it takes besides the time of its bytes on shared wires.
-
-        These are its latency, and what a rate below that of the wires adds.
+        """By row, its seconds besides the time of its bytes on wires that rows share: its latency,
+        and what a rate below that of the wires adds.
         """
         paths = self.program.paths
         links = self.program.links
@@ -164,9 +163,10 @@ class GoalText:
     def _message(
         self, src: int, dst: int, size: int, after: Sequence[int], there: Sequence[int] = ()
     ) -> dict[int, int]:
-        """Add a send and its receive of `size` bytes; return their numbers by rank.
+        """Add a send and its receive of `size` bytes; return the number of each operation by rank.
 
-        The send waits for the operations `after`, the receive for those in `there`.
+        - `after`: operations of the sender that the send waits for.
+        - `there`: operations of the receiver that the receive waits for.
         """
         tag = self.tags[src, dst]
         self.tags[src, dst] += 1
@@ -176,9 +176,12 @@ class GoalText:
         }
 
     def _awaited(self, row: int, lag: Lag, rank: int, owner: int) -> int:
-        """The operation that `rank` must wait for if it waits for a row whose end `owner` knows.
+        """The number of the operation of `rank` after which `row` is finished and the lag after it
+        is over.
 
-        A message from `owner` is added if the rank does not know the end of the row.
+        - `owner`: a rank that knows when the row ends. If `rank` does not know it, a message from
+          `owner` to `rank` is added.
+        - `lag`: if it takes time, a delay on `rank` is added.
         """
         done = self.operations_of_row[row]
         seconds = lag.seconds
@@ -199,7 +202,8 @@ SEND = 1
 RECEIVE = 2
 CALCULATE = 3
 ANY = (-1, 2**32 - 1)  # source or tag of a receive that accepts any, in text and in binary
-# The first number of a binary file, as LogGOPSim writes it and after it has consumed the file.
+# The first number of a binary file: COOKIE as `txt2bin` writes it, USED_UP after LogGOPSim has read
+# the file with --save-mem, which changes it.
 COOKIE = 4223
 USED_UP = 2342
 HEAD = struct.Struct("<QIBB")
@@ -315,8 +319,8 @@ class Goal:
         self._add(self.rank, VERBS.get((match["verb"], match["way"]), 0), *values, number)
 
     def _add(self, *row: int) -> None:
-        """Add an operation with the values `row`; raise a LookupError if a value is out
-        of range.
+        """Add an operation; `row` are its values in the order of `COLUMNS`. Raise a LookupError if
+        a value is out of range.
         """
         _, kind, peer, size, tag, cpu, nic, _ = row
         anybody, any_tag = ((kind == RECEIVE and one in ANY) for one in (peer, tag))
@@ -462,8 +466,8 @@ class _Matcher:
         return self.matches
 
     def _begin(self, now: int, number: int) -> None:
-        """Start an operation at time `now` (ns); pair a send or receive, or keep it until its
-        partner starts.
+        """Start operation `number` at time `now` (ns). A send or receive is paired with its
+        partner, or kept until the partner starts.
         """
         rank, kind, peer, size, *_ = self.goal.rows[number]
         if kind != RECEIVE:
@@ -518,7 +522,7 @@ class _Rows:
         self.arrives = np.arange(len(self.target)) >= len(self.target) - len(sends)
 
     def schedule(self) -> tuple[Schedule, NDArray[np.int32]]:
-        """The schedule, and the row of each operation."""
+        """The schedule, and an array with the number of the row of each operation."""
         builder = Builder(self.goal.ranks, collectives=("application",))
         lags = np.array([builder.lag(IN_ORDER), builder.lag(ARRIVED)], np.int16)
         order = self._order()
@@ -530,7 +534,9 @@ class _Rows:
         return builder.finish(), place[: len(self.goal.table)]
 
     def _columns(self, builder: Builder) -> tuple[Longs, ...]:
-        """The style, source, destination and piece of each row."""
+        """Four arrays by row: the number of its style, its source, its destination, and the number
+        of its piece.
+        """
         rank, kind, peer, size, _, cpu, nic, _ = self.nodes.T
         sends = kind == SEND
         calculates = kind == CALCULATE

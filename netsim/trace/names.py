@@ -161,10 +161,11 @@ def launch_args(device: int, stream: int, correlation: int) -> dict[str, int]:
 def kineto_args(
     operation: TracedOperation, rank: int, members: Sequence[int], seq: int
 ) -> dict[str, object]:
-    """The arguments with which Kineto describes a collective on one rank; `seq` is its sequence
-    number.
+    """The arguments with which Kineto describes a collective on one rank.
 
-    The first member of a p2p operation sends, the second receives.
+    - `members`: the ranks of its process group. Of a point-to-point operation the first one sends
+      and the second one receives.
+    - `seq`: its sequence number.
     """
     if operation.collective == "p2p":
         sends = rank == members[0]
@@ -193,8 +194,9 @@ def kineto_args(
 def distributed_info(
     ranks: int, operations: Sequence[TracedOperation], rank: int = 0
 ) -> dict[str, object]:
-    """The header in which Kineto says to which job and rank a trace belongs; `ranks` is their
-    number.
+    """The header in which Kineto says to which job and rank a trace belongs.
+
+    `ranks` is the number of ranks of the job, `rank` the rank of the trace.
     """
     groups = {op.group: op for op in reversed(operations)} or {"0": TracedOperation("")}
     return {
@@ -233,8 +235,11 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class ShownRows:
-    """The rows that a trace shows, in row order, of `total` rows; omitted rows start at `until` (s)
-    or later.
+    """The rows that a trace shows.
+
+    - `rows`: their numbers, in increasing order.
+    - `total`: the number of all rows of the run.
+    - `until`: omitted rows start at this time or later, in seconds.
     """
 
     rows: NDArray[np.int64]
@@ -354,8 +359,10 @@ class Names:
         return _row(style, titles, str(schedule.step[rows[0]]), where, size)
 
     def _ranks(self, end: int) -> str:
-        """The name of the rank at one end of a row, or the number of ranks if the end
-        is a group.
+        """The name of the rank at one end of a row, or the number of ranks as text if the end is a
+        group.
+
+        `end` is a rank, or -1 - n for the group n.
         """
         ranks = members(self.program.schedule, end)
         return self.program.gpus[ranks[0]] if len(ranks) == 1 else f"{len(ranks)} GPUs"
@@ -382,7 +389,9 @@ def _ends(
     column: NDArray[np.int32],
     group_kind: int,
 ) -> NDArray[np.int32]:
-    """The ranks in a column for some rows; -1 - n for the group n in rows of `group_kind`."""
+    """By entry of `rows`, the rank in `column` (source or destination). For rows of `group_kind`,
+    which have the number n of a group there, it is -1 - n.
+    """
     grouped = np.array([style.kind == group_kind for style in schedule.styles], bool)
     ends = column[rows]
     ends_of_rows: NDArray[np.int32] = np.where(grouped[schedule.style[rows]], -1 - ends, ends)
@@ -390,9 +399,11 @@ def _ends(
 
 
 def _row(style: Style, titles: Sequence[str], step: str, where: str, size: str) -> str:
-    """The name of a row with a style; the other texts are its step, other end and size.
+    """The name of a row with a style.
 
-    `titles` has the title of each operation.
+    - `titles`: the title of each operation.
+    - `step`, `size`: its step and size as text.
+    - `where`: the rank at its other end as text, with an arrow.
     """
     if style.kind == MARK:
         return style.stream or "mark"
@@ -408,8 +419,8 @@ def _row(style: Style, titles: Sequence[str], step: str, where: str, size: str) 
 def named_operations(
     program: Program, listed: tuple[TracedOperation, ...]
 ) -> tuple[TracedOperation, ...]:
-    """An operation for each collective of the schedule: those in `listed`, or operations made from
-    the names.
+    """The operations of a trace, one for each collective of the schedule: `listed`, or if that is
+    empty, operations made from the names of the collectives.
     """
     names = program.schedule.collectives
     if listed and len(listed) != len(names):

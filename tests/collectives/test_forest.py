@@ -194,7 +194,7 @@ def test_ways_through_other_ranks_and_dead_links_are_none() -> None:
     assert len(links_between(dead).src) == 4
     apart = TreeLinks(3, (0,), (1,), (0,), (0.0,), (((0, 1.0),),), (1e9,))
     for function in (packed, searched):
-        with pytest.raises(CollectiveError, match="not all ranks are joined by links"):
+        with pytest.raises(CollectiveError, match="some ranks are not connected by links"):
             function(collective_of("all_gather", 3, 1024), links=apart)
 
 

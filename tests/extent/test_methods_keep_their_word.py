@@ -352,7 +352,7 @@ def test_whether_loops_may_be_cut_is_asked_of_the_limits_of_the_question() -> No
 
 
 def trees(seed: int, timing: str) -> ResolvedCell:
-    """Trees whose channels meet in nothing that can be full, over a few loops."""
+    """Trees whose channels share no link which can saturate, over a few loops."""
     some = random.Random(seed)
     nodes, size = some.choice((3, 4, 6, 9, 17)), some.randint(MIB, 8 * MIB) // 4 * 4
     work = SIMPLE % ("all_reduce", "Tree", size, timing)

@@ -32,9 +32,10 @@ Point = tuple[float, float]
 
 
 def ends_of_lines(picture: Drawing) -> list[tuple[Point, Point]]:
-    """The start and end point of each line: on the edges of its boxes.
+    """The start and end point of each line, on the edges of the boxes that it joins.
 
-    Lines at one side of a box are beside each other, in the order of the boxes at their other ends.
+    Several lines at one side of a box start beside each other, ordered by the x of the boxes that
+    they lead to.
     """
     sides: dict[tuple[int, int], list[tuple[float, int]]] = defaultdict(list)
     for number, line in enumerate(picture.lines):
@@ -55,8 +56,8 @@ def ends_of_lines(picture: Drawing) -> list[tuple[Point, Point]]:
 
 
 def _side(here: Box, there: Box, line: Stroke) -> int:
-    """The side of the box `here` at which a line to `there` leaves: 1 top, -1 bottom, 0 left or
-    right.
+    """The side of the box `here` at which a line to the box `there` leaves: 1 top, -1 bottom, 0
+    left or right.
     """
     if abs(here.y - there.y) > 1e-6:
         return 1 if there.y > here.y else -1
@@ -80,8 +81,9 @@ def _attach(box: Box, side: int, far_end: float, place: int, count: int) -> floa
 
 
 def _point(picture: Drawing, line: Stroke, here: int, there: int, x: float) -> Point:
-    """The point at which a line leaves box number `here` towards box `there`; `x` is where on the
-    edge.
+    """The point at which a line leaves box number `here` towards box number `there`.
+
+    `x` is the x of that point, unless the line runs from center to center (`free`).
     """
     box = picture.boxes[here]
     if line.free:
@@ -153,7 +155,9 @@ def draw_legend(figure: Figure, picture: Drawing, left: float, top: float, *, he
 
 
 def _rates(picture: Drawing) -> list[tuple[str, float]]:
-    """The kind and rate (bytes/s) of each sort of link, for the legend; without dead links."""
+    """(kind, rate in bytes/s) of each sort of link, for the legend: at most `_MOST_KEYS` of them,
+    and none of dead links.
+    """
     rates = {(line.kind, line.rate) for line in picture.lines if not line.is_dead}
     kinds = list(LINK_LOOKS)
     return sorted(rates, key=lambda pair: (kinds.index(pair[0]), -pair[1]))[:_MOST_KEYS]
@@ -175,8 +179,8 @@ def _dead_keys(picture: Drawing) -> list[Artist]:
 
 
 def _rate_text(kind: str, rate: float, usable: float) -> str:
-    """The kind and rate of a link in the legend, with the line rate if only the fraction `usable`
-    of it can be used.
+    """The kind and rate (bytes/s) of a link as text for the legend. If only the fraction `usable`
+    of the line rate can be used, the text has both rates.
     """
     text = format_bandwidth(rate)
     if kind in ("nic", "fabric") and usable < 1:
@@ -350,9 +354,10 @@ def _draw_texts(axes: Axes, picture: Drawing, points: float) -> None:
 
 
 def _draw_lines(axes: Axes, picture: Drawing, points: float, *, heat: bool) -> None:
-    """Draw the lines, the widest first, and the number of links that each represents.
+    """Draw the lines, the widest first, and write the number of links that each represents.
 
-    `points` is the font size, `heat` colors lines by utilization.
+    - `points`: font size.
+    - `heat`: whether the color of a line shows its utilization.
     """
     ends = ends_of_lines(picture)
     crowd = Counter(_rows_of(picture, line) for line in picture.lines)
@@ -387,8 +392,8 @@ def _color(line: Stroke, *, heat: bool) -> Color:
 
 
 def _loop(bend: float, start: Point, end: Point) -> CurvePath:
-    """The path of a line that goes around other boxes: out by `bend`, along, and back, with round
-    corners.
+    """The path of a line from `start` to `end` that goes around the boxes between them: out by
+    `bend`, along, and back, with round corners.
     """
     upright = abs(start[0] - end[0]) < 1e-6
     out = (bend * 1.6, 0.0) if upright else (0.0, bend)
@@ -411,7 +416,7 @@ def _loop(bend: float, start: Point, end: Point) -> CurvePath:
 
 
 def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, color: Color) -> Point:
-    """Draw one line from `start` to `end`, and return the place of its label."""
+    """Draw one line from `start` to `end`, and return the point for its label."""
     if line.bend and line.free:
         curve = _loop(line.bend, start, end)
         middle = start
@@ -447,13 +452,12 @@ def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, color: Color) ->
 def _label_counts(
     axes: Axes, picture: Drawing, y: float, members: list[tuple[Stroke, Point]], points: float
 ) -> None:
-    """Write how many links each line of a row represents: once if all numbers are equal, else at
-    each line.
+    """Write how many links each line represents: once at the left if all numbers are equal, or a
+    range if there are very many lines, else at each line.
 
-    Args:
-        y: the y of the row's label
-        members: the lines between two rows, each with the place of its label
-        points: font size
+    - `y`: the y of a text at the left.
+    - `members`: the lines between two rows of boxes, each with the point for its label.
+    - `points`: font size.
     """
     counts = {line.count for line, _ in members}
     if counts == {1}:
@@ -546,8 +550,8 @@ def plot_topology(
 
 
 def plot_loads(name: str, cluster: Cluster, stem: Path) -> list[Path]:
-    """Draw, for each routing, the number of flows on each link if every GPU sends to the GPU half
-    way round.
+    """Draw, for each routing, the number of flows on each link between switches if GPU g of n sends
+    to GPU g + n / 2 (mod n); return the paths of the pictures.
     """
     gpus = np.arange(len(cluster.topology), dtype=np.int32)
     loads = loads_by_routing(cluster, gpus, (gpus + len(gpus) // 2) % len(gpus))

@@ -113,8 +113,10 @@ def grid_picture(
 
 
 def _position(place: Sequence[int], shown: Sequence[Sequence[int | None]]) -> tuple[float, float]:
-    """The x and y of a cell; `place` is its position on each dimension, among the positions
-    `shown`.
+    """The x and y of a cell of a torus in the drawing.
+
+    - `place`: by dimension, the position of the cell among those that are drawn.
+    - `shown`: by dimension, the coordinates that are drawn, with None for a gap.
     """
     *outer, row, column = place
     if not outer:
@@ -182,7 +184,7 @@ def _layered(title: str, subtitle: str, topology: Topology, used: Use) -> shapes
 
 
 def _rows(topology: Topology) -> list[tuple[str, list[str]]]:
-    """The rows of a layered drawing from the bottom, each the kind and its nodes.
+    """The rows of a layered drawing from the bottom to the top: (kind, its nodes) of each.
 
     Switches have a row for each distance from GPUs and NICs.
     """

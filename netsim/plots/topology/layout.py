@@ -26,11 +26,12 @@ _ASIDE = 0.95  # the distance from a CPU to its memory
 
 @dataclass
 class _Plan:
-    """The horizontal layout of a host: the x of its devices and places, and the level of each
-    place.
+    """The horizontal layout of a host. A place is a PCIe switch or a CPU.
 
-    A place is a PCIe switch or a CPU; its level counts the switches between it and the devices.
-    NICs that a fault removed have an x as well.
+    - `x`: by name, the x of the devices and places, those of dead NICs included.
+    - `level`: by place, 1 if devices only are below it, otherwise 1 more than the highest level of
+      a switch below it.
+    - `dead_nics`: numbers of the NICs that a fault removed.
     """
 
     host: Host
@@ -69,8 +70,8 @@ class _Plan:
         return min([*gpus, *below], default=999), place
 
     def lay(self, place: str, start: float) -> float:
-        """Set the x of a place and of everything below it, from `start` to the right; return the
-        right end.
+        """Lay out a place and everything below it from x `start` to the right; return the x where
+        it ends.
         """
         gpus, nics = self.devices(place)
         columns = max(len(gpus), len(nics))
@@ -99,10 +100,10 @@ def draw_host(
 ) -> float:
     """Add a host to a drawing, with its left edge at x `start`; return the x of its right edge.
 
-    Args:
-        switch: name of its NVSwitch; "" if hosts share NVSwitches
-        levels: number of levels of PCIe switches that all hosts of the drawing have room for
-        dead_nics: numbers of the NICs that faults removed
+    - `name`: the name of the host.
+    - `switch`: name of its NVSwitch; "" if hosts share NVSwitches.
+    - `levels`: number of levels of PCIe switches for which all hosts of the drawing have room.
+    - `dead_nics`: numbers of the NICs that faults removed.
     """
     plan = _Plan(host, tuple(dead_nics))
     end = start
@@ -238,8 +239,11 @@ _PITCH = 1.25
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A switch of the fabric, or a group of switches that is drawn as one box; `number` counts them
-    in a tier.
+    """A switch of the fabric, or a group of switches, that is drawn as one box.
+
+    - `number`: its position in its tier, from 0.
+    - `label`: the text in the box.
+    - `switches`: the numbers of its switches in the fabric.
     """
 
     number: int
@@ -259,8 +263,8 @@ class TierRow:
 
     @property
     def slots(self) -> list[Unit | int]:
-        """The drawn units in order; a number in their midst is how many units are left
-        out there.
+        """What is drawn from left to right: units, and a number between two units (or at an end)
+        for the units that are left out there.
         """
         slots: list[Unit | int] = []
         before = -1
@@ -310,8 +314,8 @@ def width_of_row(row: TierRow) -> float:
 
 
 def gap_of(span: tuple[float, float]) -> float:
-    """The vertical gap between two rows of width `span`; wider rows have larger gaps, since their
-    lines are flatter.
+    """The vertical gap above a row that extends from x `span[0]` to `span[1]`. Wider rows have
+    larger gaps, since their lines are flatter.
     """
     return max(shapes.WIDE_GAP, 0.095 * (span[1] - span[0]))
 
@@ -323,7 +327,9 @@ def draw_rows(
     span: tuple[float, float],
     y: float,
 ) -> None:
-    """Add the tiers of a fabric to a drawing, the lowest at height `y`, each as wide as `span`."""
+    """Add the tiers of a fabric to a drawing, from the lowest one at height `y` upwards. Each
+    extends from x `span[0]` to `span[1]`.
+    """
     ports = {tier.name: tier.ports for tier in tiers_of(fabric)}
     for row in rows:
         slots = row.slots
@@ -528,8 +534,11 @@ def _above(
     span: tuple[float, float],
     y: float,
 ) -> None:
-    """Add the fabric above the hosts, whose top is at `y`; it may be wider than the
-    hosts (`span`).
+    """Add the fabric to a drawing of hosts.
+
+    - `rows`: the tiers of the fabric.
+    - `span`: the left and right edge of the hosts; tiers may be wider.
+    - `y`: the top of the hosts.
     """
     if cluster.fabric is None:
         return
@@ -548,8 +557,10 @@ def _shared(host: Host) -> bool:
 def _slots(
     all_groups: list[shapes.DrawnHosts], shown: list[shapes.DrawnHosts]
 ) -> list[shapes.DrawnHosts | int]:
-    """The groups of hosts that are drawn; a number in their midst is how many hosts are left out
-    there.
+    """What is drawn from left to right: groups of hosts, and in the middle the number of hosts that
+    are left out, if any.
+
+    `all_groups` are all groups, `shown` those that are drawn.
     """
     if len(shown) == len(all_groups):
         return list(shown)
@@ -567,7 +578,9 @@ def _nodes(cluster: Cluster) -> dict[str, list[str]]:
 
 
 def _host_box(cluster: Cluster, group: shapes.DrawnHosts, x: float, pitch: float) -> shapes.Box:
-    """The box of a group of hosts, at x; `pitch` is the distance to the next box."""
+    """The box of a group of hosts. `x`: its center; `pitch`: the distance to the next box, from
+    which its width follows.
+    """
     host = cluster.hosts[group.kind]
     gpu_count = len(host.gpus)
     if group.count == 1:
@@ -589,8 +602,11 @@ def _host_box(cluster: Cluster, group: shapes.DrawnHosts, x: float, pitch: float
 def _domain_switches(
     sheet: shapes.DrawingSheet, cluster: Cluster, nodes: dict[str, list[str]]
 ) -> None:
-    """Add the NVSwitches that hosts share: below their boxes, or inside a box that is a complete
-    domain.
+    """Add the NVSwitches that hosts share: as a box below the hosts' boxes, or inside a box that is
+    a complete domain.
+
+    `nodes` are the names of nodes of the topology by host or NVLink domain, as `_nodes` returns
+    them.
     """
     for domain in np.unique(cluster.domain).tolist():
         switches = nodes.get(f"nvlink{domain}", [])

@@ -113,7 +113,7 @@ class Drawing:
     usable: float = 1.0
 
     def below(self, upper: "Drawing") -> "Drawing":
-        """This drawing with the drawing `upper` centered above it, as one."""
+        """One drawing that has this one below and `upper` above, both centered."""
         drop = self.bottom - 0.9 - upper.top
         middle = (self.left + self.right - upper.left - upper.right) / 2
         moved = upper.moved(middle, drop)
@@ -200,7 +200,11 @@ def around(frame: Frame, boxes: list[Box], lines: list[Stroke]) -> Frame:
 
 @dataclass
 class DrawingSheet:
-    """A drawing in preparation; `of` has the number of the box of each node of the topology."""
+    """A drawing in preparation.
+
+    - `rows`: (y, text) of captions at the left margin.
+    - `of`: by name of a node of the topology, the number of the box that represents it.
+    """
 
     boxes: list[Box] = field(default_factory=list)
     captions: list[Caption] = field(default_factory=list)
@@ -242,10 +246,11 @@ MOST_LEAVES = 16  # most leaf switches that are drawn
 
 @dataclass(frozen=True, slots=True)
 class DrawnHosts:
-    """Consecutive hosts `first` to `last` that are drawn as one box.
+    """Consecutive hosts that are drawn as one box: numbers `first` to `last`.
 
-    `kind` is their class in the cluster, `domain` their NVLink domain (-1 if no domain has several
-    hosts), `switches` the leaf switches they are connected to.
+    - `kind`: their class in the cluster.
+    - `domain`: the number of their NVLink domain; -1 if it has a single host.
+    - `switches`: numbers of the leaf switches to which they are connected.
     """
 
     first: int
@@ -283,8 +288,8 @@ def host_groups(cluster: Cluster) -> list[DrawnHosts]:
 
 
 def some_of(groups: list[DrawnHosts]) -> list[DrawnHosts]:
-    """The groups to draw: all, or the first and the last if there are too many groups or leaf
-    switches.
+    """The groups of hosts to draw: all of them, or the first ones and the last ones if there are
+    too many groups or leaf switches.
     """
     most = min(len(groups), MOST_SINGLE if groups[0].count == 1 else MOST_GROUPS)
     while most > 2:
@@ -296,15 +301,15 @@ def some_of(groups: list[DrawnHosts]) -> list[DrawnHosts]:
 
 
 def ends_of(items: Sequence[T], most: int) -> list[T]:
-    """The first and the last items of a sequence, `most` in total."""
+    """The first ones and the last ones of `items`, `most` in total; all of them if they are no
+    more.
+    """
     return [item for item in slots_of(items, most) if item is not None]
 
 
 def slots_of(items: Sequence[T], most: int) -> list[T | None]:
-    """The items, or if they are too many the first and the last, with None in place of those
-    between.
-
-    With `most` items in total.
+    """All items if they are at most `most`; otherwise the first ones and the last ones, `most` in
+    total, with one None between them.
     """
     if len(items) <= most:
         return [*items]
@@ -344,10 +349,11 @@ def group_size(fabric: Fabric) -> int:
 def lines_between(
     topology: Topology, of: Mapping[str, int], used: NDArray[np.float64] | None
 ) -> list[Stroke]:
-    """The lines between boxes, one for all links between two boxes.
+    """The lines of a drawing: one for all links between two boxes.
 
-    `of` has the number of the box of each drawn node, `used` the utilization of each link (0 to 1)
-    or None.
+    - `of`: by name of a node of the topology, the number of its box; nodes that are not drawn are
+      left out.
+    - `used`: by link, its utilization (0 to 1); None if it is not known.
     """
     box = np.array([of.get(str(name), -1) for name in topology.nodes])
     links = topology.links
@@ -391,8 +397,8 @@ def lines_between(
 
 
 def bent(lines: list[Stroke], boxes: list[Box]) -> list[Stroke]:
-    """The lines with their bends: lines between boxes of one row swing out, unless the boxes are
-    neighbors.
+    """The lines with their bends. A line swings out if it joins two boxes of one row with another
+    box between them, or two GPUs of one row.
     """
     return [replace(line, bend=_bend(line, boxes)) for line in lines]
 
