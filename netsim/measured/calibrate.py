@@ -716,18 +716,19 @@ def _alternative(
 
 def _differences(residuals: Residuals, x: Floats, high: Floats) -> Floats:
     """Return the derivatives of residuals (rows) by the parameters (columns) at x, from a small
-    step of each parameter.
+    step of each parameter: upwards, or downwards if that would exceed its largest value `high`.
     """
     steps = np.where(x + STEP <= high, STEP, -STEP)
     return _slopes(residuals, x, np.diag(steps))
 
 
 def _wide_differences(residuals: Residuals, x: Floats, low: Floats, high: Floats) -> Floats:
-    """Return the derivatives of residuals (rows) by the parameters (columns) from a wide step up or
-    down, whichever changes the residuals more.
+    """Return the derivatives of residuals (rows) by the parameters (columns) at x, from a wide step
+    of each parameter up or down, whichever changes the residuals more.
 
-    Some parameters only have an effect once they are the bottleneck, for example the time that a
-    host takes for a launch.
+    Steps end at the least and largest values `low` and `high`. A wide step is needed because some
+    parameters only have an effect once they are the bottleneck, for example the time that a host
+    takes for a launch.
     """
     best = np.zeros((len(residuals([x])[0]), len(x)))
     for sign in (1.0, -1.0):

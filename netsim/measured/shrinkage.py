@@ -155,10 +155,12 @@ def _weighted(line: LinearModel, chosen: Which, spread: float) -> Iterator[tuple
 
 
 def determined(line: LinearModel, seen: Which, spread: float) -> Which:
-    """Return a mask of the parameters that the points determine: those of `seen`, after the least
-    certain ones were removed one by one.
+    """Return a mask of the parameters that the points determine.
 
-    Two parameters with the same effect are both uncertain until one of them is removed.
+    Of the parameters in the mask `seen`, the least certain one is removed, again and again, until
+    every one that is left is certain enough: its standard deviation is at most the fraction
+    UNCERTAIN of `spread` (the standard deviation assumed between systems), and its interval is at
+    most WIDE. Two parameters with the same effect are both uncertain until one of them is removed.
     """
     chosen = seen.copy()
     while chosen.any():

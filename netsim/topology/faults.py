@@ -52,19 +52,16 @@ class Fault(Model):
 
     The part is named by one of these keys; names may be patterns (`node*.nic3`):
 
-    - `link`: `leaf0-spine3` for both directions, `leaf0->spine3` for one; all cables between the
-    two
-      nodes, or with `#1` one of them.
+    - `link`: `leaf0-spine3` for both directions, `leaf0->spine3` for one. This means all cables
+      between the two nodes; with `#1` only cable number 1 of them.
     - `nic`, `switch`, `leaf`, `spine`, `host`, `gpu`: a node or host.
     - `rail`: the NICs of that number in all hosts.
 
     What is left of it:
 
-    - `bandwidth`: what is left of the links of the part, as a fraction or a line rate: of a NIC,
-    rail
-      or host, the cables of its NICs; of a switch, all its cables. A NIC, rail, switch, leaf or
-          spine
-      without this key is dead.
+    - `bandwidth`: what is left of the links of the part, as a fraction or a line rate. The links of
+      a NIC, rail or host are the cables of its NICs, those of a switch all its cables. A NIC, rail,
+      switch, leaf or spine without this key is dead.
     - `latency`: latency of the link under the fault; a value below the healthy one has no effect.
     - `slowdown`: factor by which a GPU, or all GPUs of a host, take longer (1.3: 30 % longer).
 

@@ -266,7 +266,9 @@ class Router(ABC):
 
     @property
     def window(self) -> float:
-        """Bytes that the connections of a message may have in flight."""
+        """Bytes that all connections of a message together may have in flight; infinite without a
+        limit.
+        """
         return inf
 
     @property
@@ -401,10 +403,13 @@ class Topology:
         return kept_routes.of(question, lambda: self.router.routes(self, src, dst, channel, way))
 
     def routes_of_messages(self, requests: Sequence[RouteQuery]) -> Routes:
-        """Return the routes of all messages of a schedule, given as queries.
+        """Return the routes of all messages of a schedule: those of the first request, then those
+        of the second, and so on. Each of the `requests` is the source, destination and channel of
+        some messages, and the name of their route.
 
-        With adaptive routing, the result assumes that all messages begin at one instant: each takes
-        the first of its paths whose fullest link has the fewest messages for its rate.
+        With adaptive routing, messages are taken to start one after the other at one instant. Each
+        takes, of its possible paths, the one whose fullest link has the fewest messages for its
+        rate; links that all its paths share do not count.
         """
         choices = range(self.router.choices)
         if len(choices) == 1:

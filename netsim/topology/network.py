@@ -168,15 +168,15 @@ def fabric(
 
 
 def _ends_present(fabric: Fabric, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Mask over the nodes of a fabric (ports, then switches): False for ports that `present`, a
-    mask over the ports, does not have.
+    """Return a mask over the nodes of a fabric (ports, then switches): the mask `present` over the
+    ports, followed by True for every switch.
     """
     return np.append(present, np.ones(len(fabric.switches), bool))
 
 
 def links_of_ports(fabric: Fabric, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Mask over the links of a fabric: False if the link ends at a missing port. `present` is a
-    mask over the ports.
+    """Return a mask over the links of a fabric: False if the link ends at a port for which
+    `present`, a mask over the ports, is False.
     """
     ends = _ends_present(fabric, present)
     left: NDArray[np.bool_] = ends[fabric.tail] & ends[fabric.head]
@@ -184,8 +184,8 @@ def links_of_ports(fabric: Fabric, present: NDArray[np.bool_]) -> NDArray[np.boo
 
 
 def without_ports(fabric: Fabric, present: NDArray[np.bool_]) -> Fabric:
-    """Return a fabric without the ports (of dead NICs) that the mask `present` does not have, and
-    without their cables.
+    """Return a fabric with only the ports for which the mask `present` is True. The other ports,
+    those of dead NICs, are removed with their cables.
 
     The remaining ports are renumbered; all switches and the cables between them stay.
     """
@@ -293,9 +293,11 @@ class NextLinks:
         link: numbers of the links in the fabric; only these links are used.
         targets: CSR: the switches of target t are `targets[1][targets[0][t]:targets[0][t + 1]]`.
 
-    The links of a switch are sorted by neighbor. First come the neighbors at the second end of
-    their first cable, by its number, then those at the first end. Paths on a torus that always take
-    the first link therefore correct one dimension after the other.
+    The links out of a switch are sorted by neighbor. A link with an even number leads from the
+    first end of its cable to the second, one with an odd number back. Neighbors that are reached by
+    even links come first, then the others; both are ordered by the lowest number of a link to them.
+    Paths on a torus that always take the first link therefore correct one dimension after the
+    other.
     """
 
     def __init__(
@@ -463,8 +465,8 @@ class FabricNetwork:
 
     @cached_property
     def _groups(self) -> tuple[Longs, Longs]:
-        """For the links between switches: the group of the switch at the tail, and that at the
-        head.
+        """Two arrays with an entry for each link of `core`: the group of the switch that it leaves,
+        and the group of the switch that it enters.
         """
         made = self.fabric
         assert made.groups is not None
@@ -534,8 +536,8 @@ class FabricNetwork:
 
     @cached_property
     def widths(self) -> tuple[list[int], list[int]]:
-        """For each tier: the most neighbors in the next tier that a switch has; then the most links
-        to them.
+        """Two lists with an entry for each tier: the largest number of different neighbors in
+        higher tiers that a switch of this tier has, and the largest number of links to them.
         """
         made = self.fabric
         link = self.core
@@ -553,8 +555,9 @@ class FabricNetwork:
 
     @cached_property
     def choice_counts(self) -> tuple[int, ...]:
-        """The most links that a NIC chooses from, then the most upward links of a switch of each
-        tier but the highest.
+        """How many links there are to choose from at each hop upwards, at most: the first entry is
+        for a NIC, the others are for switches of tier 1, tier 2 and so on, without the highest
+        tier.
         """
         top = int(self.tier.max(initial=1))
         least = 2 if len(self.core) else 1

@@ -571,7 +571,7 @@ def dragonfly(
 def _group_cables(groups: int, routers: int, global_links: int) -> Cables:
     """Return the cables of a dragonfly: inside groups first, then between groups.
 
-    Every two routers of a group share one cable. Every two groups share `lanes` cables: the
+    Every two routers of a group share one cable. Every two groups share this number of cables: the
     `routers * global_links` global ports of a group, divided by the number of other groups and
     rounded down. With 4 routers of 2 global links and 5 groups, that is 8 / 4 = 2.
     """
@@ -582,7 +582,9 @@ def _group_cables(groups: int, routers: int, global_links: int) -> Cables:
     lane = np.tile(np.arange(lanes, dtype=np.int32), groups * (groups - 1) // 2)
 
     def gateway(here: Ints, there: Ints) -> Ints:
-        """For each cable, the router of group `here` that has the cable to group `there`."""
+        """Return, for each cable between groups, the number of the router at its end in group
+        `here[i]`, if the other end of cable i is in group `there[i]`.
+        """
         port = ((there - here) % groups - 1) * lanes + lane
         router: Ints = here * routers + port // global_links
         return router
@@ -603,11 +605,17 @@ def custom(
     cables: list[Cable],
     groups: Ints | None = None,
 ) -> Fabric:
-    """Return the fabric of a list of switches and cables.
+    """Return the fabric of a list of switches and cables. Raises a TopologyError if a NIC port has
+    no cable.
 
-    Each cable is (end, end, line rate in bytes per second or None for the usual one, latency in
-    seconds or None). Ends are numbers: NIC ports first, then switches. Raises a TopologyError if a
-    NIC port has no cable.
+    Args:
+        ports: NIC ports of all hosts.
+        terms: rates and latencies of the links for which a cable states none.
+        switches: names of the switches.
+        cables: for each cable (end, end, line rate in bytes per second or None, latency in seconds
+            or None). Ends are numbers: NIC ports first, then switches. A cable without a rate has
+            that of its NIC port, or `terms.link` between switches.
+        groups: group of every switch, -1 if it is in none; None: the fabric has no groups.
     """
     joined = {end for cable in cables for end in cable[:2]}
     missing = next((port for port in range(len(ports)) if port not in joined), None)

@@ -112,7 +112,9 @@ class DeviceTree:
         return {(a, b): count for (a, b), count in directed.items() if a < b}
 
     def outline(self) -> str:
-        """Return a text that is equal for equal hosts: everything but bus ids, names and ranks."""
+        """Return a text that describes the devices and links of the host without bus ids, names and
+        ranks. Two hosts are equal if their texts are.
+        """
         gpus = [
             (slot.place, slot.link, slot.gpu and (slot.gpu.sm, slot.gpu.gdr, slot.gpu.gcn))
             for slot in self.gpus
