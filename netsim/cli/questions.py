@@ -62,10 +62,11 @@ class NotedSource(NamedTuple):
 
 @dataclass(frozen=True)
 class QuestionOptions:
-    """The options of the cluster, of NCCL and of the collective, as they were written.
+    """The options of the cluster, of NCCL and of the collective, as the user has written them.
 
-    They have the names of their flags (`netsim/cli/options.py`). None is an option that was not
-    given; a verb that lacks an option leaves it so."""
+    Fields have the names of the flags (`netsim/cli/options.py`). An option that was not given, or
+    that the verb does not have, is None.
+    """
 
     nodes: int | None = None
     gpus_per_node: int | None = None
@@ -93,7 +94,7 @@ class QuestionOptions:
 
     @property
     def flags(self) -> dict[str, Any]:
-        """The values of those options that set one key of a scenario each."""
+        """The options that were given and that each set one key of a scenario: values by name."""
         values = {name: getattr(self, name) for name in FLAGS}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -104,7 +105,11 @@ class QuestionOptions:
 
 
 def source_of_question(topology: str, collective: str, options: QuestionOptions) -> NotedSource:
-    """The scenario of a topology, a collective and options."""
+    """Return the scenario that simulates `collective` on the cluster of `topology`, with all
+    options applied, and notes for the user.
+
+    Raises an InputError for contradicting options, and for a sweep.
+    """
     source, notes = _cluster(topology, options)
     origins = dict(source.origins)
     work = {"collective": collective, "sizes": parsed(parse_cli_sizes, "--sizes", options.sizes)}
@@ -131,12 +136,14 @@ GRAPHS = ("tpu-v4", "tpu-v5p")  # scenarios whose clusters are taken for machine
 
 
 def flag_of(name: str) -> str:
-    """How an option is written."""
+    """Return the flag of an option: `--gpus-per-node` for `gpus_per_node`."""
     return f"--{name.replace('_', '-')}"
 
 
 def _cluster(name: str, options: QuestionOptions) -> NotedSource:
-    """The cluster section of a machine, a scenario or a file of another program."""
+    """Return a scenario with only the section `cluster`, and notes for the user. `name` is a
+    machine, a scenario, or a file of another program.
+    """
     path = Path(name)
     if path.is_file() or is_path(name) or path.suffix in FOREIGN:
         if path.suffix not in SUFFIXES:
@@ -160,7 +167,9 @@ def _cluster(name: str, options: QuestionOptions) -> NotedSource:
 
 
 def _foreign(path: Path, options: QuestionOptions) -> NotedSource:
-    """The machine of a file of another program, completed by --gpu, --nic and --nics."""
+    """Return a scenario whose cluster is the machine in a file of another program, completed by the
+    options --gpu, --nic and --nics, and notes for the user.
+    """
     from netsim.cli.topo_subject import foreign  # with readers of XML and of JSON
 
     imported = foreign(path, gpu=options.gpu, nic=options.nic, nics=options.nics)
@@ -172,7 +181,9 @@ def _foreign(path: Path, options: QuestionOptions) -> NotedSource:
 
 
 def _with_fabric(source: Source, options: QuestionOptions) -> Source:
-    """The source with the fabric and the transport that options name."""
+    """Return the scenario with the kind of fabric and the transport that the options name;
+    unchanged if they name none.
+    """
     section = source.data.get("cluster")
     fabric = section.get("fabric") if isinstance(section, dict) else None
     fabric_keys = dict(fabric) if isinstance(fabric, dict) else {}
@@ -189,7 +200,9 @@ def _with_fabric(source: Source, options: QuestionOptions) -> Source:
 
 
 def _usual_fabric(section: dict[str, Any]) -> str:
-    """Rail-optimized where hosts have several NICs, as clusters have without any fabric given."""
+    """Return the kind of fabric that a cluster section has if it names none: "rail-optimized" if
+    hosts have several NICs, else "single-switch".
+    """
     try:
         nics = loaded(section["machine"]).machine.nics
     except (KeyError, NetsimError):
@@ -200,7 +213,11 @@ def _usual_fabric(section: dict[str, Any]) -> str:
 
 
 def _variables(options: QuestionOptions) -> tuple[list[tuple[str, str, str]], tuple[str, ...]]:
-    """NCCL's variables as (name, value, origin), and warnings about those of the process."""
+    """Return NCCL's variables as (name, value, where it was set), and warnings for the user.
+
+    They are those of `--env`, and with `--nccl-env` those in the environment of this process.
+    Unknown variables of the environment are named in the warnings.
+    """
     stated: dict[str, tuple[str, str, str]] = {}
     warnings: tuple[str, ...] = ()
     if options.nccl_env:
@@ -218,7 +235,10 @@ def _variables(options: QuestionOptions) -> tuple[list[tuple[str, str, str]], tu
 def questioned(
     subject: str, collective: str | None, options: QuestionOptions
 ) -> tuple[AnyResolved, list[str]]:
-    """The cell of a question, and notes for the user about how it was read."""
+    """Return the resolved cell that a command asks about, and notes for the user.
+
+    `subject` is the name of a topology if a `collective` is given, else that of a scenario.
+    """
     on(subject)
     if collective is not None:
         source, notes = source_of_question(subject, collective, options)
@@ -228,7 +248,9 @@ def questioned(
 
 
 def cell_of(subject: str, options: QuestionOptions) -> tuple[Cell, list[str]]:
-    """The first cell of a scenario; options of topologies are refused."""
+    """Return the first cell of the scenario `subject`, and notes for the user. Raises an InputError
+    for options that only go with a topology.
+    """
     if options.named:
         message = f"{flag_of(options.named[0])}: goes with TOPOLOGY COLLECTIVE, not with a scenario"
         raise InputError(message, hint="use --set KEY=VALUE, or name a collective")
@@ -245,10 +267,12 @@ LONG = 0.7  # processor seconds from which on another core helps
 
 
 def simulated(resolved: ResolvedCell, engine: Engine, failures: list[NetsimError]) -> Iterator[Row]:
-    """Yield the row of every size, in order; errors are added to `failures`.
+    """Yield the row of every size of a cell, in order. A size that fails gives a row with its
+    error, which is also added to `failures`.
 
-    Where this takes long, another process helps: each of the two takes the largest size that
-    neither has begun."""
+    If this takes long, a second process helps: each of the two simulates the largest size that
+    neither has begun.
+    """
     sizes = resolved.cell.scenario.collective.size_list()
     engine_here = at_hand(engine, many=len(sizes) >= MANY_SIZES)
     usual = partial(answer.answer, resolved, engine=engine_here, progress=engine_progress())
@@ -276,10 +300,11 @@ def simulated(resolved: ResolvedCell, engine: Engine, failures: list[NetsimError
 
 
 def _survived(resolved: ResolvedCell, row_of: Callable[[int], Row], size: int) -> Row:
-    """The row of a size.
+    """Return the row of a size in bytes; `row_of(size)` simulates it.
 
-    Where it may need more memory than there is, another process simulates it, which the system may
-    end without ending this one."""
+    If the simulation may need more memory than is free, it runs in a child process. If the system
+    kills that process, this one survives and raises a LostError.
+    """
     if len(resolved.topology) <= EXACT_UP_TO:
         return row_of(size)
     most = resolved.memory_needed(size)
@@ -302,7 +327,7 @@ def _survived(resolved: ResolvedCell, row_of: Callable[[int], Row], size: int) -
 
 
 def _row_or_error(row_of: Callable[[int], Row], size: int) -> Row | Exception:
-    """The row of a size, or the error that it ends with."""
+    """Return the row of a size in bytes, or the error that its simulation raises."""
     try:
         return row_of(size)
     except NetsimError as error:
@@ -313,9 +338,10 @@ def _row_or_error(row_of: Callable[[int], Row], size: int) -> Row | Exception:
 
 
 def _forked(question: Callable[[], object]) -> tuple[int, int]:
-    """Start another process that writes the result of `question()` into a pipe and ends.
+    """Start a child process that pickles the result of `question()` into a pipe and ends.
 
-    Returns the process and the end of the pipe to read from."""
+    Returns (id of the process, file descriptor to read the pipe from).
+    """
     rows, tell = os.pipe()
     child = os.fork()
     if child == 0:
@@ -342,14 +368,19 @@ def _let_go(process: int) -> None:
 
 
 def _may_help(resolved: ResolvedCell, sizes: Sequence[int]) -> bool:
-    """Whether there are sizes for two, another core, and memory for the first of them at once."""
+    """Return whether a second process may simulate some of `sizes` (bytes, the largest first):
+    there are two or more sizes, a second processor core, and memory for the first two sizes at the
+    same time.
+    """
     if len(sizes) < 2 or len(getattr(os, "sched_getaffinity", lambda _: ())(0)) < 2:
         return False
     return sum(map(resolved.memory_needed, sizes[:2])) <= available_memory()
 
 
 class _Helper:
-    """Another process, which shares sizes with this one; it leaves out those that fail."""
+    """A second process that simulates some of the sizes, while this process simulates others. Sizes
+    that fail get no row.
+    """
 
     def __init__(self, sizes: Sequence[int], row_of: Callable[[int], Row]) -> None:
         self._sizes = sizes
@@ -360,14 +391,18 @@ class _Helper:
         self._process, self._rows = _forked(self._own_rows)
 
     def rows(self) -> dict[int, Row]:
-        """The rows of both processes, by size."""
+        """Simulate sizes until none is left; return the rows of this and of the second process, by
+        size in bytes.
+        """
         rows = self._own_rows()
         with open(self._rows, "rb") as file, suppress(EOFError, pickle.UnpicklingError):
             rows.update(pickle.load(file))
         return rows
 
     def _own_rows(self) -> dict[int, Row]:
-        """The rows that this process is the first to begin."""
+        """Simulate the next size that neither process has begun, until none is left; return these
+        rows by size in bytes. Both processes call this.
+        """
         rows = dict[int, Row]()
         while place := os.read(self._left, 2):
             number = int.from_bytes(place, sys.byteorder)
@@ -377,5 +412,5 @@ class _Helper:
         return rows
 
     def end(self) -> None:
-        """End the process."""
+        """End the second process."""
         _let_go(self._process)

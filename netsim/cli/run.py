@@ -126,10 +126,11 @@ def approximations(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def worst(failures: Sequence[NetsimError], tasks: int) -> NetsimError | None:
-    """The error that a run ends with: the first that is more than a lost cell, else the first; None
-    without errors.
+    """Return the error with which a run ends; None if there are no errors.
 
-    If there are several errors, their number is added. `tasks` is the number of all rows.
+    It is the first error that is not a `LostError` (a cell whose process died, or for which there
+    was no memory); if all are, the first one. If there are several errors, its text also says how
+    many of all `tasks` rows failed.
     """
     if not failures:
         return None

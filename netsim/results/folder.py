@@ -51,7 +51,7 @@ Key = tuple[str, int]  # cell, size
 
 
 def few_of(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the first lines, and the number of the others."""
+    """Yield the first `MOST_NAMED` of some lines; if there are more, a last line says how many."""
     yield from lines[:MOST_NAMED]
     if len(lines) > MOST_NAMED:
         yield f"... and {len(lines) - MOST_NAMED} more"
@@ -59,10 +59,12 @@ def few_of(lines: Sequence[str]) -> Iterator[str]:
 
 @dataclass
 class Folder:
-    """The results of an open folder; `finished` holds the rows it has, by cell and size asked.
+    """The results of an open folder. `finished` holds the rows that exist already, by (id of the
+    cell, requested size in bytes).
 
-    `path` is the folder; `place`, its `.partial`, is where files are written until they are
-    complete. A Folder that only reads (`rows_of`) has no workspace."""
+    `path` is the folder. Files are written into `place`, its subfolder `.partial`, until all of
+    them are complete. A Folder that only reads (`rows_of`) has no workspace.
+    """
 
     path: Path
     place: Path
@@ -81,7 +83,11 @@ class Folder:
     _synced: float = 0.0
 
     def record(self, key: Key, row: Row, timing: dict[str, Any]) -> None:
-        """Append one finished row to the journal at once."""
+        """Append one finished row to the journal at once.
+
+        `key` is (id of the cell, requested size in bytes), `timing` has the values that differ from
+        run to run, such as the wall time.
+        """
         self.finished[key] = row
         self.timings[key] = timing
         if self._is_gone():
@@ -108,7 +114,9 @@ class Folder:
         return text.replace(f"{self.place}/", f"{self.path}/")
 
     def replaces_sound_results(self) -> bool:
-        """Whether the folder has complete results without any failed row."""
+        """Whether the folder has complete results in which no row failed. Results without a
+        readable journal count as such.
+        """
         file = self.path / RESULTS
         if not file.is_file():
             return False
@@ -181,8 +189,9 @@ class Folder:
 
     @contextmanager
     def ended_by(self, write: Callable[[], object]) -> Iterator[None]:
-        """Call `write` at the end of the `with` block; if the block fails, its own error is
-        raised."""
+        """Call `write` at the end of the `with` block, also if the block raises an error. That
+        error is then raised, even if `write` fails, too.
+        """
         try:
             yield
         except BaseException:
@@ -287,8 +296,12 @@ def _check_owners(
 def _check_owner_of(
     folder: Path, path: Path, wanted: Mapping[str, Any], tell: Tell, *, resume: bool
 ) -> None:
-    """Compare with a manifest; a damaged one is replaced if the journal beside it is of this
-    scenario."""
+    """Raise an InputError if the manifest in `folder` belongs to another scenario than the manifest
+    `wanted`.
+
+    A damaged manifest is accepted, with a message to `tell`, if the journal beside it is of the
+    wanted scenario. `path` is the results folder, for messages.
+    """
     try:
         earlier = read_manifest(folder)
     except InputError as error:
@@ -359,8 +372,9 @@ LONGEST_LINE = 64 * 2**20  # bytes of a row in a journal; a row has some kilobyt
 
 
 def _lines_of(journal: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a journal, of which the last may be cut off; a file without lines ends
-    early."""
+    """Yield the lines of a journal. It stops after a line without a line break: the last one if it
+    was cut off, or one that is too long for a journal.
+    """
     while line := journal.readline(LONGEST_LINE):
         yield line
         if not line.endswith(b"\n"):
@@ -389,8 +403,9 @@ def _owner_of_journal(path: Path) -> str | None:
 
 
 def _read(folder: Folder) -> None:
-    """Read the rows of the journal that did not fail; a last line that was cut off is removed
-    from the file."""
+    """Read the rows of the journal into `folder`, except rows with an error, which are computed
+    again. A last line that was cut off is removed from the file.
+    """
     good = read_journal(folder)
     folder.journal.truncate(good)
     for text in few_of([f"{text}; its row is computed again" for text in folder.damaged]):
@@ -401,8 +416,9 @@ def _read(folder: Folder) -> None:
 
 
 def read_journal(folder: Folder) -> int:
-    """Read the rows of the journal without damaged lines; return where the last complete line
-    ends."""
+    """Read the journal of `folder` into its `finished` and `timings`; note damaged lines in its
+    `damaged`. Return the number of bytes up to the end of the last complete line.
+    """
     good = 0
     folder.journal.seek(0)
     for number, line in enumerate(_lines_of(folder.journal), 1):
@@ -555,7 +571,12 @@ def _version_text(manifest: Mapping[str, Any]) -> str:
 def _check_shard(
     part: Path, shard: list[int] | None, first: list[int] | None, places: dict[int, Path]
 ) -> None:
-    """Record which part of a sweep a folder has; parts must be of one sweep, each present once."""
+    """Note in `places` (folder by number of the part) that the folder `part` holds part `shard` =
+    [number, number of parts] of a sweep.
+
+    `first` is the same pair of the first folder. Raises an InputError if a part is present twice,
+    or if the two sweeps were divided into different numbers of parts.
+    """
     number, parts = shard or (0, 0)
     if number in places:
         part_text = f"part {number} of {parts}" if shard else "the whole"

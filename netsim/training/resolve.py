@@ -682,7 +682,9 @@ def _attention(arch: str, kernel: str) -> tuple[float, float, float]:
 
 
 def _narrow(arch: str, work: Training, name: str) -> float:
-    """The fraction of its peak rate that a matrix product in FP8 or FP4 reaches."""
+    """Return the fraction of its peak rate that a matrix product of the narrow data type `name`
+    (FP8 or FP4) reaches on GPUs of the generation `arch`.
+    """
     if name == "nvfp4":
         return _constant_or(f"{arch}.gemm.fp4", "gemm.other")
     if work.scaling == "row" and f"{arch}.gemm.fp8.row" in TABLE:

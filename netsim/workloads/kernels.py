@@ -123,10 +123,11 @@ def elementwise_of(setting: Setting, *, gated: bool) -> Elementwise:
     return EAGER if gated else LAYER_NORM
 
 
-# Bytes that move for each element when inputs of narrow products are cast from 16 bits, once for
-# the product and once transposed for the gradient of weights: (after a norm, which writes its
-# output cast, elsewhere in a kernel that reads 2 bytes and writes 2). If the scale follows from the
-# tensor, another kernel first finds its largest element.
+# Bytes that move for each element when inputs of narrow products are cast from 16 bits, by how
+# scales are found. An input is cast twice: for the product, and transposed for the gradient of
+# weights. Each entry is (input made by a norm, which writes its output cast; other input, cast by
+# a kernel that reads 2 bytes and writes twice 1 byte). If the scale follows from the tensor,
+# another kernel first finds its largest element.
 
 CASTS = {"delayed": (0.0, 4.0), "block": (0.0, 4.0), "row": (7.0, 10.3), "tensor": (5.8, 7.8)}
 CAST_FP4 = (4.0, 8.0)  # Hadamard transform and largest element of the tensor first
@@ -144,8 +145,8 @@ def cast_bytes(setting: Setting, *, fused: bool = False) -> float:
 
 
 def cast_seconds(setting: Setting, elements: float, *, fused: bool = False) -> float:
-    """The seconds of casting `elements` elements of products' inputs; `fused` is that of
-    `cast_bytes`.
+    """Return the seconds of casting `elements` elements of products' inputs. `fused`: whether a
+    norm makes these inputs and writes them cast (see `cast_bytes`).
     """
     bytes_per_element = cast_bytes(setting, fused=fused)
     return setting.roofline.stream_seconds(elements * bytes_per_element, bytes_per_element > 0)
@@ -187,8 +188,9 @@ class Shapes:
 
     @property
     def cast_message(self) -> int:
-        """The bytes of the same activations as inputs of products. With narrow types they are
-        gathered after the cast, so they are fewer.
+        """The bytes of the activations of all `tokens` between blocks, when they are gathered as
+        inputs of products. Inputs of a narrow type are cast before they are gathered, so they have
+        fewer bytes than `message`.
         """
         if self.setting.cast == self.setting.stored:
             return self.message

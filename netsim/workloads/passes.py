@@ -834,7 +834,7 @@ def _passes(setting: Setting, layer: Layer) -> Passes:
 
 
 def _parts(setting: Setting, layer: Layer) -> tuple[list[PassPart], list[PassPart]]:
-    """The parts of a layer in its forward pass, and in its backward pass."""
+    """Return (parts of the forward pass, parts of the backward pass) of a layer."""
     if layer.kind == "plain" or not isinstance(setting.model, Transformer):
         return _plain(setting, layer)
     shapes = Shapes(setting.model, setting)
@@ -847,7 +847,10 @@ def _parts(setting: Setting, layer: Layer) -> tuple[list[PassPart], list[PassPar
 
 
 def _plain(setting: Setting, layer: Layer) -> tuple[list[PassPart], list[PassPart]]:
-    """The same for a layer that is described by FLOPs, bytes or times."""
+    """Return (parts of the forward pass, parts of the backward pass) of a layer that is described
+    by FLOPs, bytes or times. The backward pass is half gradients of inputs, half gradients of
+    weights.
+    """
     plain = layer.plain
     samples = setting.micro
     moved = layer.parameters * setting.element + samples * (plain.activation + plain.output)
@@ -904,8 +907,8 @@ def _modules(shapes: Shapes) -> tuple[str, ...]:
 def _recomputed_layer(
     setting: Setting, forward_parts: list[PassPart], layer: Layer
 ) -> list[PassPart]:
-    """The recomputation at the start of a layer's backward pass if complete layers are recomputed;
-    otherwise empty.
+    """Return the parts that are recomputed at the start of a layer's backward pass if complete
+    layers are recomputed; otherwise an empty list.
     """
     if layer.kind == "embedding" or "full" in setting.recompute:
         return [] if layer.kind == "embedding" else _recomputed(forward_parts)
@@ -921,8 +924,8 @@ def _recomputed_layer(
 
 
 def _recomputed_modules(shapes: Shapes, layer: Layer) -> list[PassPart]:
-    """The recomputation at the start of a block's backward pass if some modules are recomputed;
-    otherwise empty.
+    """Return the parts that are recomputed at the start of a block's backward pass if some modules
+    of the block are recomputed; otherwise an empty list.
     """
     s = shapes.setting
     m = shapes.model

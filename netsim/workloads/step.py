@@ -423,7 +423,9 @@ class _Step:
 
     @staticmethod
     def _last_first(last: int, after: Deps) -> Deps:
-        """The last kernel, followed by the other entries that must have finished."""
+        """Return the entry `last` (the last kernel of a pass), followed by the entries of `after`,
+        without repeating `last`.
+        """
         return (last, *(end for end in after if end != last))
 
     def _weights(self, stage: _Stage, action: Action) -> None:

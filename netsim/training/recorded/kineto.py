@@ -226,7 +226,12 @@ def job_of(data: Mapping[str, Any]) -> ProfiledJob:
 
 
 def _elements(collective: str, args: Mapping[str, Any], members: int, *, uneven: bool) -> int:
-    """The number of elements in the size of a call, as nccl-tests counts it."""
+    """Return the number of elements in the size of a call, as nccl-tests counts it, from the call's
+    arguments.
+
+    `members` is the number of ranks of its group, `uneven` whether ranks exchange parts of
+    different size.
+    """
     into, out = (_number(args.get(f"{way} msg nelems")) for way in ("In", "Out"))
     if collective in RANK_PART_NAMES:
         return _number(args.get(RANK_PART_NAMES[collective])) * members
@@ -432,8 +437,8 @@ class ThreadInterval:
 def holding(
     intervals: Sequence[ThreadInterval], moments: Sequence[tuple[float, object]]
 ) -> Iterator[tuple[int, tuple[ThreadInterval, ...]]]:
-    """Yield for each moment its number and the intervals of its thread that contain it, outermost
-    first.
+    """Yield (number of the moment, intervals of its thread that contain it, outermost first) for
+    each of `moments`, which are (time, thread).
     """
     by_thread = grouped(intervals, lambda interval: interval.thread)
     for intervals_of_thread in by_thread.values():
@@ -486,7 +491,11 @@ BY_SHAPES = "all ranks"
 def calls_from_shapes(
     events: Events, kernels: Sequence[Event], world: int | None
 ) -> dict[int, CallDescription]:
-    """By kernel, the call that the shapes of the operator around its launch imply."""
+    """Return descriptions of calls by the position of their kernel in `kernels`: the call that the
+    shapes of the operator imply within which the host launched the kernel.
+
+    `world` is the number of ranks, if it is known.
+    """
     launches = [events.launch_of(kernel) or (-1.0, None) for kernel in kernels]
     operators = [_interval(place, one) for place, one in enumerate(events.operators)]
     descriptions = {}
@@ -687,9 +696,10 @@ def profile_of(data: Mapping[str, Any], path: Path) -> Profile:
 def _calls(
     events: Events, ours: Sequence[Event], job: ProfiledJob, origin: float
 ) -> tuple[list[ProfiledCall], int]:
-    """The calls that the kernels `ours` carry out, and the number of kernels without description.
+    """Return (calls that the kernels `ours` carry out, number of kernels without a description).
 
-    `origin` is the time of the first kernel in microseconds.
+    `ours` are the kernels of NCCL on this rank's GPU, `origin` is the time in microseconds at which
+    the first kernel of the profile starts.
     """
     calls_of_launch: dict[object, list[ProfiledCall]] = {}
     unsized = 0
