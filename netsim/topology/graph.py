@@ -142,7 +142,7 @@ def freeze_graph(name: str, graph: "GraphSketch | nx.DiGraph[Any]") -> Layout:
     )
 
 
-def lanes(links: Links) -> Ints:
+def parallel_numbers(links: Links) -> Ints:
     """Return the number of each link among the parallel links with the same tail and head: 0, 1,
     …
     """
@@ -381,13 +381,15 @@ class Topology:
         """
         tail = int(self.links.tail[link])
         head = int(self.links.head[link])
-        lane = int(self.lanes[link])
-        return f"{self.nodes[tail]}->{self.nodes[head]}" + (f"#{lane}" if lane else "")
+        parallel_number = int(self.parallel_numbers[link])
+        return f"{self.nodes[tail]}->{self.nodes[head]}" + (
+            f"#{parallel_number}" if parallel_number else ""
+        )
 
     @cached_property
-    def lanes(self) -> Ints:
+    def parallel_numbers(self) -> Ints:
         """The number of each link among the parallel links with the same tail and head: 0, 1, …"""
-        return lanes(self.links)
+        return parallel_numbers(self.links)
 
     def routes(self, src: Ints, dst: Ints, channel: Ints, way: str = "") -> Routes:
         """Return the route from each device `src[i]` to `dst[i]` on `channel[i]` (see

@@ -265,18 +265,18 @@ class Candidates:
         """The number of different neighbors that the links of each (switch, target) lead to."""
         return np.diff(np.searchsorted(np.flatnonzero(self.first), self.ptr))
 
-    def place(self, pair: Longs, neighbor: Ints, lane: Ints) -> Longs:
-        """Return positions in `link`: for each entry, parallel link number `lane` to neighbor
-        number `neighbor`.
+    def place(self, pair: Longs, neighbor: Ints, parallel_link: Ints) -> Longs:
+        """Return, for each entry, the position in `link` of one link to one neighbor.
 
-        `pair` numbers the queried (switch, target). `neighbor` is taken modulo the number of its
-        neighbors, `lane` modulo the number of parallel links to that neighbor.
+        - `pair`: number of the queried (switch, target).
+        - `neighbor`: number of the neighbor, modulo the number of neighbors of the pair.
+        - `parallel_link`: number among the links to that neighbor, modulo their number.
         """
         starts = np.flatnonzero(self.first)
         size = np.diff(np.append(starts, len(self.link)))
         begin = np.searchsorted(starts, self.ptr)
         neighbor_number = begin[pair] + neighbor % np.diff(begin)[pair]
-        position: Longs = starts[neighbor_number] + lane % size[neighbor_number]
+        position: Longs = starts[neighbor_number] + parallel_link % size[neighbor_number]
         return position
 
 
@@ -529,9 +529,9 @@ class FabricNetwork:
         high = self.rank
         for tier in range(1, int(self.tier.max(initial=1))):
             near, wide = (max(1, most[tier]) for most in self.widths)
-            lane = numbers[-1] % wide // near
+            parallel_link = numbers[-1] % wide // near
             high = high if tier == 1 else high // wide
-            numbers.append((lane + wide // near * high).astype(np.int32))
+            numbers.append((parallel_link + wide // near * high).astype(np.int32))
         return tuple(numbers)
 
     @cached_property
@@ -578,15 +578,15 @@ class FabricNetwork:
         links = np.full((len(src), max(1, int(size.max(initial=1)))), -1, np.int32)
         distances = np.full(links.shape, FAR, np.int32)
         target = self.port_targets[0][dst]
-        for lane in range(links.shape[1]):
-            sources = np.flatnonzero(size > lane)
-            links[sources, lane] = link[ptr[src[sources]] + lane]
-            head = made.head[links[sources, lane]] - made.ports
+        for column in range(links.shape[1]):
+            sources = np.flatnonzero(size > column)
+            links[sources, column] = link[ptr[src[sources]] + column]
+            head = made.head[links[sources, column]] - made.ports
             is_switch = head >= 0
-            distances[sources[is_switch], lane] = self.next.distance(
+            distances[sources[is_switch], column] = self.next.distance(
                 head[is_switch], target[sources[is_switch]]
             )
-            distances[sources[~is_switch & (head + made.ports == dst[sources])], lane] = -1
+            distances[sources[~is_switch & (head + made.ports == dst[sources])], column] = -1
         return links, distances
 
     def joined(self, src: Ints, dst: Ints) -> NDArray[np.bool_]:
@@ -613,10 +613,10 @@ class FabricNetwork:
         """
         ptr, link = self.access[1]
         size = np.diff(ptr)[dst]
-        lane = np.arange(max(1, int(size.max(initial=1))))
-        slot = link[ptr[dst][:, None] + np.minimum(lane, size[:, None] - 1)]
+        column = np.arange(max(1, int(size.max(initial=1))))
+        slot = link[ptr[dst][:, None] + np.minimum(column, size[:, None] - 1)]
         at = self.fabric.tail[slot] - self.fabric.ports
-        return slot, (at == switch[:, None]) & (lane < size[:, None])
+        return slot, (at == switch[:, None]) & (column < size[:, None])
 
 
 def tiers_of_switches(made: Fabric) -> Ints:
@@ -1097,9 +1097,9 @@ def _sprayed_paths(network: FabricNetwork, src: Ints, dst: Ints) -> Paths:
     target = network.port_targets[0][dst]
     links, distances = network.leave(src, dst)
     near = distances.min(axis=1, initial=FAR)
-    row, lane = np.nonzero(distances == near[:, None])
+    row, column = np.nonzero(distances == near[:, None])
     share = 1 / np.bincount(row, minlength=len(src))[row]
-    first = links[row, lane]
+    first = links[row, column]
     inner = np.flatnonzero(near[row] >= 0)
     start = made.head[first[inner]].astype(np.int64) - made.ports
     key, place = np.unique(start * made.ports + target[row[inner]], return_inverse=True)
@@ -1121,9 +1121,9 @@ def _sprayed_paths(network: FabricNetwork, src: Ints, dst: Ints) -> Paths:
     start_number, entry = entries_of(np.searchsorted(last, every), place.reshape(-1))
     start_number = inner[start_number]
     slot, fits = network.arrivals(switch[entry], dst[row[start_number]])
-    at, lane = np.nonzero(fits)
+    at, column = np.nonzero(fits)
     portion = (share[start_number] * rest[entry] / np.maximum(fits.sum(axis=1), 1))[at]
-    entries_of_paths.append((row[start_number[at]], slot[at, lane], portion))
+    entries_of_paths.append((row[start_number[at]], slot[at, column], portion))
     return _merged_paths(len(src), entries_of_paths)
 
 

@@ -575,17 +575,17 @@ def _group_cables(groups: int, routers: int, global_links: int) -> Cables:
     `routers * global_links` global ports of a group, divided by the number of other groups and
     rounded down. With 4 routers of 2 global links and 5 groups, that is 8 / 4 = 2.
     """
-    lanes = routers * global_links // max(1, groups - 1)
+    cable_count = routers * global_links // max(1, groups - 1)
     x, y = np.triu_indices(routers, 1)
     group = np.arange(groups)[:, None] * routers
-    a, b = (np.repeat(side, lanes).astype(np.int32) for side in np.triu_indices(groups, 1))
-    lane = np.tile(np.arange(lanes, dtype=np.int32), groups * (groups - 1) // 2)
+    a, b = (np.repeat(side, cable_count).astype(np.int32) for side in np.triu_indices(groups, 1))
+    cable_number = np.tile(np.arange(cable_count, dtype=np.int32), groups * (groups - 1) // 2)
 
     def gateway(here: Ints, there: Ints) -> Ints:
         """Return, for each cable between groups, the number of the router at its end in group
         `here[i]`, if the other end of cable i is in group `there[i]`.
         """
-        port = ((there - here) % groups - 1) * lanes + lane
+        port = ((there - here) % groups - 1) * cable_count + cable_number
         router: Ints = here * routers + port // global_links
         return router
 
