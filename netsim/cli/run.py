@@ -486,10 +486,15 @@ def _simulate(
     helpers: Workers | None,
     cache: Cache | None,
 ) -> tuple[list[Row], NetsimError | None]:
-    """Simulate the tasks of a run and print rows as they finish; return the rows and the error to
-    end with.
+    """Simulate the tasks of a run and print rows as they finish; return (rows, error to end with or
+    None).
 
-    `lines` turns finished rows into the lines to print.
+    Args:
+        job: the run.
+        results: the open folder, to which finished rows are written.
+        lines: turns finished rows into the lines to print.
+        helpers: worker processes; None: this process simulates.
+        cache: rows of earlier sweeps; None: not used.
     """
     options = job.options
     tasks = tasks_of(job.cells)

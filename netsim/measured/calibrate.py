@@ -556,8 +556,10 @@ def _simulated(
 def _spread_fit(
     parameters: Sequence[CalibratedParameter], spread: Shrunken, seen: NDArray[np.bool_]
 ) -> Fit:
-    """Return the result of a fit of many parameters with a penalty (`shrunken_fit`); `seen` is a
-    mask of the parameters that have an effect.
+    """Return the fit of many parameters with a penalty as the result of the calibration.
+
+    `spread` is the result of `shrunken_fit`; `seen` is a mask of the parameters that have an
+    effect.
     """
     unfitted = VAGUE if spread.fitted.any() else NO_BETTER
     fitted = []
@@ -595,10 +597,12 @@ def _close_sets(candidates: Sequence[FittedSet]) -> list[FittedSet]:
 def _simulated_sets(
     sets: Sequence[FittedSet], line: LinearModel, residuals: Residuals, low: Floats, high: Floats
 ) -> list[FittedSet]:
-    """Fit each set of parameters to the simulation, starting from its fit to a linear model `line`.
+    """Fit each set of parameters to the simulation, within the bounds `low` and `high`, starting
+    from its fit to a linear model `line`; return the best fit of each set.
 
-    After each simulation the slopes are corrected so that they agree with the last two simulated
-    points (Broyden's method), and the set is simulated at the optimum of the corrected model.
+    `residuals` simulates all points at given values of the parameters. After each simulation the
+    slopes are corrected so that they agree with the last two simulated points (Broyden's method),
+    and the set is simulated at the optimum of the corrected model.
     """
     if not sets:
         return []

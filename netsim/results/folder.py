@@ -276,8 +276,11 @@ def open_folder(
 def _check_owners(
     path: Path, partial: Path, wanted: Mapping[str, Any], tell: Tell, *, resume: bool
 ) -> None:
-    """Raise an InputError if the folder, or the unfinished run in it, belongs to another
-    scenario."""
+    """Raise an InputError if the folder, or the unfinished run in it, belongs to another scenario.
+
+    `path` is the folder, `partial` its subfolder of the unfinished run, `wanted` the manifest of
+    the new run. `tell` receives messages on damaged manifests.
+    """
     has_own = (path / MANIFEST).exists()
     for folder in (path, partial):
         if (folder / MANIFEST).exists():
@@ -472,7 +475,8 @@ class MergedRows:
 
 
 def merged_rows(parts: Sequence[Path], manifest: Mapping[str, Any], tell: Tell) -> MergedRows:
-    """The rows of all parts of the sweep that `manifest` describes; nothing is written.
+    """Return the rows of all parts of the sweep that `manifest` describes; nothing is written.
+    `parts` are their folders; `tell` receives messages on damaged lines.
 
     An InputError names a part of another sweep, a part that is listed twice, or the first row that
     no part has.
@@ -552,7 +556,12 @@ def rows_in_order(finished: Mapping[Key, Row], manifest: Mapping[str, Any]) -> l
 def _check_same_sweep(
     part: Path, part_manifest: Mapping[str, Any], first: Path, manifest: Mapping[str, Any]
 ) -> None:
-    """Raise an InputError if a part is of another sweep, or was computed by another netsim."""
+    """Raise an InputError if the folder `part` is of another sweep than `manifest`, or was computed
+    by another version of netsim.
+
+    `part_manifest` is the manifest of `part`; `first` is the folder that `manifest` is from, for
+    messages.
+    """
     for name, difference in SHARED_KEYS.items():
         if part_manifest.get(name) != manifest.get(name):
             raise InputError(f"{part}: holds {difference} than {first}")

@@ -99,7 +99,9 @@ class TimedOperations(Model):
 
 
 def _usual(value: object) -> object:
-    """Return the value of `timing`; `throughput` is an older name of the default."""
+    """Return the value of `timing`; for `throughput`, an older name of the default, an empty
+    mapping.
+    """
     return {} if value == "throughput" else value
 
 

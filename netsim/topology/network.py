@@ -907,10 +907,16 @@ def _shortest_paths(
     choices: LinkChoices,
     rows: Longs,
 ) -> Ints:
-    """Return a shortest path for every pair: follow all flows from switch to switch at the same
-    time.
+    """Return a shortest path for every flow: follow all flows from switch to switch at the same
+    time. The result has a row of links for each flow, padded with -1.
 
-    `rows` are the numbers of the flows, by which `choices` selects links.
+    Args:
+        selection: the fabric and its routing policy.
+        network: the fabric for path searches, with or without its dead links.
+        src: source port of each flow.
+        dst: destination port of each flow.
+        choices: chooses links where there are several.
+        rows: numbers of the flows, for `choices`.
     """
     made = selection.fabric
     target = network.port_targets[0][dst]
@@ -980,11 +986,19 @@ def _over_groups(
     choices: LinkChoices,
     rows: Longs,
 ) -> Ints:
-    """Return paths in a fabric with groups: to a link into the destination's group, then to the
-    destination.
+    """Return the paths of flows in a fabric with groups: to a link into the destination's group,
+    then to the destination. The result has a row of links for each flow, padded with -1.
 
     The link between the groups is chosen among all of them. With Valiant routing the path first
     goes to a third group.
+
+    Args:
+        selection: the fabric and its routing policy.
+        network: the fabric for path searches, with or without its dead links.
+        src: source port of each flow.
+        dst: destination port of each flow.
+        choices: chooses links where there are several.
+        rows: numbers of the flows, for `choices`.
     """
     made = selection.fabric
     count = len(src)
@@ -1019,7 +1033,8 @@ def _group_count(made: Fabric) -> int:
 
 
 def _between_groups(made: Fabric, here: Ints, there: Ints, number: NDArray[Any]) -> Ints:
-    """Return a third group for each pair of groups, chosen by `number`; the group `there` itself if
+    """Return for each flow the group through which it makes a detour: a third group, chosen by
+    `number[i]`, for a flow from group `here[i]` to group `there[i]`. It is `there[i]` itself if
     both are the same, or if there are only two groups.
     """
     count = _group_count(made)
@@ -1037,7 +1052,8 @@ def _crossing(
     """Return a link from group `here[i]` to group `there[i]`, chosen by `number[i]`; -1 if both are
     the same.
 
-    If all links between two groups are dead, one of them is returned nevertheless.
+    `network_left` is the fabric without its dead links. If all links between two groups are dead,
+    one of them is returned nevertheless.
     """
     differs = here != there
     key = here.astype(np.int64) * _group_count(selection.fabric) + there

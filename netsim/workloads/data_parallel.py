@@ -571,14 +571,16 @@ SELECT_PASSES = 4  # over all gradients: to sample, to count, to select, to writ
 
 
 def _reduce_plain(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
-    """All-reduce a bucket without compression; return what the optimizer waits for."""
+    """All-reduce a bucket without compression, after the entries `after`; return the entries that
+    the optimizer waits for.
+    """
     nbytes = bucket.count * replica.setting.gradient_element
     return replica.exchange(name, "all_reduce", nbytes, after, expert=bucket.expert)
 
 
 def _reduce_narrow(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
-    """Cast a bucket to fewer bits, all-reduce it and cast it back; return what the optimizer waits
-    for.
+    """Cast a bucket to fewer bits, all-reduce it and cast it back, after the entries `after`;
+    return the entries that the optimizer waits for.
 
     Each cast reads one format and writes the other.
     """
@@ -596,7 +598,8 @@ def _reduce_narrow(replica: Replica, bucket: Bucket, name: str, after: Deps) -> 
 
 
 def _gather_largest(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
-    """Exchange only the largest gradients of a bucket; return what the optimizer waits for.
+    """Exchange only the largest gradients of a bucket, after the entries `after`; return the
+    entries that the optimizer waits for.
 
     Values and indices of every rank are all-gathered, and each rank adds up what it receives.
     """
@@ -671,14 +674,18 @@ class Ddp(DataParallelism):
         return ()
 
     def when_made(self, layer: int, kernel: str, entry: int) -> None:
-        """Put the gradients that a kernel has made, which its name says, into buckets."""
+        """Put the gradients that a kernel has made into buckets. The name of the kernel ends with
+        the name of the weights whose gradients these are.
+        """
         if self.within:
             stem = kernel.rpartition("+")[2].removesuffix(" wgrad")
             self._fill_buckets(layer, stem, (entry,))
             self.kernels += (stem,)
 
     def after_backward(self, layer: int, done: Deps, *, last: bool) -> None:
-        """Put the other gradients of the layer into buckets."""
+        """Put those gradients of the layer into buckets that are not in buckets yet; `done` are the
+        entries that made them.
+        """
         if self.within and (last or not self.replica.setting.no_sync):
             self._fill_buckets(layer, "", done)
             self.kernels = ()
@@ -700,8 +707,10 @@ class Ddp(DataParallelism):
         """Put gradients of a layer into buckets, and reduce each bucket that is full.
 
         Args:
-            stem: begin of the names of the tensors; "": all that are not in buckets yet, and if
-                this is the first layer, buckets that are not full are reduced as well.
+            layer: number of the layer in the stage.
+            stem: begin of the names of the tensors whose gradients are meant. "" means all that are
+                not in buckets yet; in the first layer, buckets that are not full are then reduced
+                as well.
             after: entries that made the gradients.
         """
         s = self.replica.setting

@@ -32,7 +32,9 @@ class LinearLayer:
 def forward(
     roofline: Roofline, dtype: str, layers: Iterable[LinearLayer], pieces: int = 1
 ) -> float:
-    """The seconds of the forward products; the rows of each are divided among `pieces` kernels."""
+    """Return the seconds of the forward products of linear layers in the data type `dtype`; the
+    rows of each product are divided among `pieces` kernels.
+    """
     return sum(
         roofline.gemm_seconds(
             linear.rows // pieces, linear.outputs, linear.inputs, dtype, linear.batch * pieces
@@ -45,7 +47,9 @@ def forward(
 def input_gradients(
     roofline: Roofline, dtype: str, layers: Iterable[LinearLayer], pieces: int = 1
 ) -> float:
-    """The seconds of the products that make gradients of inputs, each in `pieces` kernels."""
+    """Return the seconds of the products of linear layers that make gradients of inputs, in the
+    data type `dtype`; each product is divided into `pieces` kernels.
+    """
     transposed = (
         replace(linear, inputs=linear.outputs, outputs=linear.inputs) for linear in layers
     )
@@ -115,8 +119,8 @@ LAYER_NORM = Elementwise(norm=2.7, norm_backward=7.2)
 
 
 def elementwise_of(setting: Setting, *, gated: bool) -> Elementwise:
-    """The passes of element-wise kernels in a setting. Models with gated MLPs are taken to use
-    RMSNorm, others LayerNorm.
+    """Return how often element-wise kernels read or write their activations in a setting, by kind
+    of kernel. Models with gated MLPs (`gated`) are taken to use RMSNorm, others LayerNorm.
     """
     if setting.elementwise == "fused":
         return COMPILED if setting.apart else FUSED

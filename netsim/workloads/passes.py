@@ -671,7 +671,11 @@ def _mlp_forward(shapes: Shapes, layer: Layer) -> list[PassPart]:
 
 
 def _dense_forward(shapes: Shapes, ffn: int, before: PassPart, exchanged: str) -> list[PassPart]:
-    """The forward pass of a dense MLP with `ffn` features inside."""
+    """Return the parts of the forward pass of a dense MLP with `ffn` features inside.
+
+    `before` is the kernel before its first product, `exchanged` the name of the MLP in the names of
+    kernels and collectives.
+    """
     s = shapes.setting
     first = forward(s.roofline, s.dtype, shapes.mlp_in(ffn), s.pieces) + _function_seconds(
         shapes, ffn

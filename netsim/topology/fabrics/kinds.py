@@ -225,8 +225,13 @@ def _three_levels(leaves: int, uplinks: int, radix: int, upper: Upper) -> Shape:
     """Return the shape of a network of leaves, spines and cores, with the largest pods that a spine
     can reach.
 
-    If the file requests three levels, there are at least two pods. `radix` is the number of ports
-    of a switch.
+    If the file requests three levels, there are at least two pods.
+
+    Args:
+        leaves: number of leaves.
+        uplinks: ports of a leaf to spines.
+        radix: ports of a switch.
+        upper: how the third level is built.
     """
     widest = widest_leaf(radix, 1.0, upper.ratio)
     pod_leaves = widest // upper.unit * upper.unit or widest
@@ -370,8 +375,8 @@ def rail_optimized(
 def rail_only(
     at: Site, *, radix: int, oversubscription: Ratios, nodes_per_unit: MaybeCount
 ) -> Fabric:
-    """Return a fabric with a separate two-level network for each rail. A NIC of another rail is
-    reached only by passing data over NVLink first.
+    """Return a fabric with a separate two-level network for each rail; `at` has the ports, rates
+    and hosts. A NIC of another rail is reached only by passing data over NVLink first.
     """
     ports, terms, hosts = at
     nics = _nics(ports)

@@ -523,6 +523,8 @@ def _one_host(system: XmlSystem, name: str) -> tuple[list[XmlCpu], int]:
 def _different_links(first: DeviceTree, tree: DeviceTree, number: int) -> str:
     """Return the part of a message that names a GPU of host `number` with another number of NVLinks
     than the same GPU of host 0; "" if there is none.
+
+    `first` and `tree` are the devices of host 0 and of host `number`.
     """
     usual = first.switch_links()
     links = tree.switch_links()

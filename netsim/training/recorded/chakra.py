@@ -708,7 +708,9 @@ class _Call:
     def write(
         self, tape: Tape, groups: Ranks, after: Deps, stream: str, *, posted: bool = False
     ) -> int:
-        """Add the call to a tape; return its entry."""
+        """Add the call to a tape in each of `groups`, after the entries `after`; return the number
+        of its entry.
+        """
         (made,) = tape.collective(  # one entry, as calls have at least two ranks and one byte
             self.name,
             GROUP,

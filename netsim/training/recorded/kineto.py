@@ -248,8 +248,8 @@ def _number(value: object) -> int:
 
 
 def _splits(args: Mapping[str, Any], side: str) -> list[int]:
-    """The numbers of elements for each rank in an all-to-all. `side` is "In" for the input, "Out"
-    for the output.
+    """Return the number of elements for each rank in an all-to-all, from the arguments of the call.
+    `side` is "In" for the input, "Out" for the output.
     """
     text = str(args.get(f"{side} split size", ""))
     if "..." in text:
@@ -258,8 +258,8 @@ def _splits(args: Mapping[str, Any], side: str) -> list[int]:
 
 
 def _completed_ranks(text: str, size: int, args: Mapping[str, Any]) -> tuple[int, ...]:
-    """The complete list of ranks in `text`, which PyTorch has shortened by an ellipsis, from its
-    start and stride.
+    """Return all `size` ranks of a list that PyTorch has shortened by an ellipsis to `text`, from
+    its start and stride; () if the ranks have no constant stride.
     """
     first = args.get("Global rank start")
     stride = args.get("Global rank stride")
@@ -869,7 +869,9 @@ class _Replaying:
         self.busy_until = min(first, default=0.0)
 
     def kernels(self, begin: float, end: float) -> None:
-        """Add a block of kernels to the tape, after the calls that it waits for."""
+        """Add a block of kernels that ran from `begin` to `end` (seconds) to the tape, after the
+        calls that ended in the idle time before it.
+        """
         awaited, gap = self._idle(begin)
         self._compute("kernels", gap + end - begin, awaited)
         self.busy_until = end
