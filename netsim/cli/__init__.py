@@ -238,5 +238,7 @@ def _main_options(
         ),
     ] = False,
 ) -> None:
-    """Declare the options that stand before the verb; each acts in its own callback."""
+    """Declare the options that stand before the verb, for typer. The function does nothing itself:
+    each option has a callback that acts on it.
+    """
     del version

@@ -40,7 +40,7 @@ def varint(number: int) -> bytes:
 
 
 def wire_field(number: int, value: int | bytes | str) -> bytes:
-    """Encode one field of a protobuf message."""
+    """Return a field of a protobuf message as bytes; `number` is the number of the field."""
     if isinstance(value, int):
         return varint(number << 3 | VARINT) + varint(value)
     content = value.encode() if isinstance(value, str) else value

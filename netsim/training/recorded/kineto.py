@@ -763,7 +763,9 @@ def _with_rank(job: ProfiledJob, ours: Sequence[Event]) -> ProfiledJob:
 
 
 def _of_one_device(events: list[Event], rank: int | None) -> list[Event]:
-    """The events of this rank's GPU, if the trace has several GPUs."""
+    """Return the events of this rank's GPU only, if the trace has events of several GPUs. `rank` is
+    the number of the rank; None: unknown.
+    """
     devices = {repr(event.get("pid")) for event in events}
     if len(devices) < 2:
         return events
