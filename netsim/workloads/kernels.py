@@ -165,17 +165,18 @@ class Shapes:
 
     @property
     def tp(self) -> int:
-        """The ranks that share each matrix (degree of tensor parallelism)."""
+        """The number of ranks that share each matrix (degree of tensor parallelism)."""
         return self.setting.degree("tp")
 
     @property
     def cp(self) -> int:
-        """The ranks that share each sequence (degree of context parallelism)."""
+        """The number of ranks that share each sequence (degree of context parallelism)."""
         return self.setting.degree("cp")
 
     @property
     def tokens(self) -> int:
-        """The tokens of the micro-batch on this rank, which context parallelism divides."""
+        """The number of tokens of the micro-batch on this rank; context parallelism divides them.
+        """
         return self.setting.tokens
 
     @property
@@ -208,12 +209,12 @@ class Shapes:
 
     @cached_property
     def query_width(self) -> int:
-        """The features of all queries of one token on this rank."""
+        """The number of features of all queries of one token on this rank."""
         return self.model.heads * self.model.head // self.tp
 
     @cached_property
     def kv_width(self) -> int:
-        """The features of all keys of one token on this rank."""
+        """The number of features of all keys of one token on this rank."""
         if self.model.latent:
             return self.query_width
         return max(self.model.kv_width // self.tp, self.model.head)
@@ -343,7 +344,7 @@ class Shapes:
 
     @property
     def expert_split(self) -> int:
-        """The ranks that share the matrices of each expert."""
+        """The number of ranks that share the matrices of each expert."""
         return self.tp if self.setting.expert_tensor else 1
 
     @cached_property

@@ -536,7 +536,9 @@ def _different_links(first: DeviceTree, tree: DeviceTree, number: int) -> str:
 
 
 def _shape(tree: DeviceTree, cpus: Sequence[XmlCpu]) -> BoxShape:
-    """Return what the file says of the host."""
+    """Return what the file says of the host, as far as it decides which preset is most similar:
+    numbers of GPUs and ports, links between GPUs, CPU, rate of the ports.
+    """
     gpus = [slot.gpu for slot in tree.gpus if slot.gpu is not None]
     scale_up = _scale_up(tree, None) if gpus else None
     rates = [port.net.speed for port in tree.ports if port.net and port.net.speed > 0]
