@@ -175,8 +175,7 @@ class Shapes:
 
     @property
     def tokens(self) -> int:
-        """The number of tokens of the micro-batch on this rank; context parallelism divides them.
-        """
+        """The number of tokens of the micro-batch on this rank, after division by cp."""
         return self.setting.tokens
 
     @property
