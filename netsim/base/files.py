@@ -140,12 +140,12 @@ LARGEST_TABLE = 2**30  # bytes of tables, traces and journals, as netsim and pro
 def content_of(
     path: Path, largest: int = LARGEST_FILE, *, near: Sequence[str] = (), is_binary: bool = False
 ) -> bytes:
-    """The bytes of a file; a ScenarioError says why it cannot be read.
+    """Return the bytes of a file; a ScenarioError says why it cannot be read.
 
-    For a missing file, the error suggests a file with a similar name and a suffix in `near`. More
-    than 4 MiB (up to `largest`) are read only from regular files, and only if the first 4 MiB look
-    like text or `is_binary` is set: a device or a pipe may never end, and netsim has no use for
-    other binary files.
+    `largest` is the largest accepted size in bytes. Files of more than 4 MiB must be regular files,
+    and their first 4 MiB must look like text unless `is_binary` is set: a device or a pipe may
+    never end, and netsim has no use for other binary files. For a missing file, the error suggests
+    a file with a similar name whose suffix is in `near`.
     """
     name = path.as_posix()
     hint = ""
@@ -241,8 +241,8 @@ def csv_cell(value: object) -> str:
 
 @cache
 def table_beside(module: str, name: str) -> tuple[dict[str, str], ...]:
-    """The rows of the CSV file `name` in the folder of a module; `module` is the module's
-    `__file__`.
+    """Return the rows of the CSV file `name` as mappings from column to text. The file is in the
+    folder of a module; `module` is the module's `__file__`.
     """
     with (Path(module).parent / name).open(encoding="utf-8", newline="") as file:
         return tuple(csv.DictReader(file))
@@ -262,8 +262,8 @@ def csv_of(lines: Iterable[Iterable[object]]) -> str:
 
 
 def half_written(folder: Path, pattern: str = "**/.*.half") -> list[Path]:
-    """The temporary files in or below a folder that writing processes have made, also those of
-    killed ones.
+    """Return the temporary files in or below a folder, into which processes are writing or were
+    writing when they were killed.
     """
     paths = folder.glob(pattern)
     return [file for file in paths if _HALF.fullmatch(file.name) and file.is_file()]
@@ -383,8 +383,8 @@ class Held:
 
 @contextmanager
 def held() -> Iterator[Held]:
-    """Delay interrupts within the `with` block until `check()` of the yielded value, or the end of
-    the block.
+    """Delay interrupts within the `with` block. The block gets a `Held`: an interrupt that has come
+    takes effect when the block calls its `check()`, or at the end of the block.
     """
     here = threading.current_thread() is threading.main_thread()  # others hear of no signal
     handlers = {number: signal.getsignal(number) for number in SIGNALS if here}

@@ -43,8 +43,13 @@ def _work(
 ) -> None:
     """Receive jobs and send their answers until the parent ends or closes the pipe.
 
-    `call(request, *begun)` yields the answers. `memory` is the limit of this process in bytes (0:
-    none). `share` is memory shared with the parent: the fraction of the current job that is done.
+    Args:
+        pipe: connection to the parent: requests come in, answers go out.
+        call: `call(request, *begun)` yields the answers to a request.
+        begun: further arguments of `call`, equal for all jobs and sent once when the worker starts.
+        memory: limit of this process in bytes; 0: none.
+        share: memory shared with the parent, which holds the fraction of the current job that is
+            done.
     """
     if is_forked:
         _leave_parent()
@@ -180,6 +185,7 @@ def cause_of(code: int | None, memory: int, short: bool) -> str:
 class Processes(WorkerPool):
     """Up to `count` worker processes, which call `call(request, *begun)`, a generator of answers.
 
+    - `begun`: further arguments of `call`, equal for all jobs and sent once to each worker.
     - `memory`: the bytes that all of them may have together (0: any number).
     - `tell`: is called with a message if a worker dies.
     - `rest`: `rest(request, n)` returns the request for the answers after the first n.

@@ -169,8 +169,11 @@ def verb_command(verb: str, started: Callable[[], Any] = lambda: None) -> Any:
 def guarded(
     function: VerbFunction, verb: str, started: Callable[[], Any] = lambda: None
 ) -> Callable[..., None]:
-    """Wrap the function of a verb: call it, do the work that it returns, and turn an error into one
-    message and an exit code.
+    """Return a function with the options of `function`, the function of the command `verb`, for
+    typer to call.
+
+    It calls `function`, does the work that this returns, and turns any error into one message and
+    an exit code. `started()` is called once, between the two, when all modules are imported.
     """
 
     @wraps(function)
@@ -235,5 +238,7 @@ def _main_options(
         ),
     ] = False,
 ) -> None:
-    """Declare the options that stand before the verb; each acts in its own callback."""
+    """Declare the options that stand before the verb, for typer. The function does nothing itself:
+    each option has a callback that acts on it.
+    """
     del version

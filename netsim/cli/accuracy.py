@@ -192,10 +192,11 @@ def _novelty_errors(
     options: AccuracyOptions,
     records: AccuracyRecords,
 ) -> list[novelty.NoveltyError]:
-    """The errors by how much of a system was measured elsewhere (`netsim/measured/novelty.py`).
+    """Return the errors of each novelty class by size band (`netsim/measured/novelty.py`).
 
-    For the levels TRANSPORT and KIND all runs of the same transport, or of the same kind of
-    machine, are left out of the fits.
+    `results` has the runs simulated without their own system. Here they are simulated again with
+    constants that are fitted without all systems of their machine and transport (level TRANSPORT),
+    and without all systems of their machine (level KIND).
     """
     points = {novelty.SYSTEM: results.left_out}
     for level in (novelty.TRANSPORT, novelty.KIND):

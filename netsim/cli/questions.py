@@ -57,10 +57,11 @@ class NotedSource(NamedTuple):
 
 @dataclass(frozen=True)
 class QuestionOptions:
-    """The options of the cluster, of NCCL and of the collective, as they were written.
+    """The options of the cluster, of NCCL and of the collective, as the user has written them.
 
-    They have the names of their flags (`netsim/cli/options.py`). None is an option that was not
-    given; a verb that lacks an option leaves it so."""
+    Fields have the names of the flags (`netsim/cli/options.py`). An option that was not given, or
+    that the verb does not have, is None.
+    """
 
     nodes: int | None = None
     gpus_per_node: int | None = None
@@ -88,7 +89,7 @@ class QuestionOptions:
 
     @property
     def flags(self) -> dict[str, Any]:
-        """The values of those options that set one key of a scenario each."""
+        """The options that were given and that each set one key of a scenario: values by name."""
         values = {name: getattr(self, name) for name in FLAGS}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -99,7 +100,11 @@ class QuestionOptions:
 
 
 def source_of_question(topology: str, collective: str, options: QuestionOptions) -> NotedSource:
-    """The scenario of a topology, a collective and options."""
+    """Return the scenario that simulates `collective` on the cluster of `topology`, with all
+    options applied, and notes for the user.
+
+    Raises an InputError for contradicting options, and for a sweep.
+    """
     source, notes = _cluster(topology, options)
     origins = dict(source.origins)
     work = {"collective": collective, "sizes": parsed(parse_cli_sizes, "--sizes", options.sizes)}
@@ -126,12 +131,14 @@ GRAPHS = ("tpu-v4", "tpu-v5p")  # scenarios whose clusters are taken for machine
 
 
 def flag_of(name: str) -> str:
-    """How an option is written."""
+    """Return the flag of an option: `--gpus-per-node` for `gpus_per_node`."""
     return f"--{name.replace('_', '-')}"
 
 
 def _cluster(name: str, options: QuestionOptions) -> NotedSource:
-    """The cluster section of a machine, a scenario or a file of another program."""
+    """Return a scenario with only the section `cluster`, and notes for the user. `name` is a
+    machine, a scenario, or a file of another program.
+    """
     path = Path(name)
     if path.is_file() or is_path(name) or path.suffix in FOREIGN:
         if path.suffix not in SUFFIXES:
@@ -155,7 +162,9 @@ def _cluster(name: str, options: QuestionOptions) -> NotedSource:
 
 
 def _foreign(path: Path, options: QuestionOptions) -> NotedSource:
-    """The machine of a file of another program, completed by --gpu, --nic and --nics."""
+    """Return a scenario whose cluster is the machine in a file of another program, completed by the
+    options --gpu, --nic and --nics, and notes for the user.
+    """
     from netsim.cli.topo_subject import foreign  # with readers of XML and of JSON
 
     imported = foreign(path, gpu=options.gpu, nic=options.nic, nics=options.nics)
@@ -167,7 +176,9 @@ def _foreign(path: Path, options: QuestionOptions) -> NotedSource:
 
 
 def _with_fabric(source: Source, options: QuestionOptions) -> Source:
-    """The source with the fabric and the transport that options name."""
+    """Return the scenario with the kind of fabric and the transport that the options name;
+    unchanged if they name none.
+    """
     section = source.data.get("cluster")
     fabric = section.get("fabric") if isinstance(section, dict) else None
     fabric_keys = dict(fabric) if isinstance(fabric, dict) else {}
@@ -184,7 +195,9 @@ def _with_fabric(source: Source, options: QuestionOptions) -> Source:
 
 
 def _usual_fabric(section: dict[str, Any]) -> str:
-    """Rail-optimized where hosts have several NICs, as clusters have without any fabric given."""
+    """Return the kind of fabric that a cluster section has if it names none: "rail-optimized" if
+    hosts have several NICs, else "single-switch".
+    """
     try:
         nics = loaded(section["machine"]).machine.nics
     except (KeyError, NetsimError):
@@ -195,7 +208,11 @@ def _usual_fabric(section: dict[str, Any]) -> str:
 
 
 def _variables(options: QuestionOptions) -> tuple[list[tuple[str, str, str]], tuple[str, ...]]:
-    """NCCL's variables as (name, value, origin), and warnings about those of the process."""
+    """Return NCCL's variables as (name, value, where it was set), and warnings for the user.
+
+    They are those of `--env`, and with `--nccl-env` those in the environment of this process.
+    Unknown variables of the environment are named in the warnings.
+    """
     stated: dict[str, tuple[str, str, str]] = {}
     warnings: tuple[str, ...] = ()
     if options.nccl_env:
@@ -213,7 +230,10 @@ def _variables(options: QuestionOptions) -> tuple[list[tuple[str, str, str]], tu
 def questioned(
     subject: str, collective: str | None, options: QuestionOptions
 ) -> tuple[AnyResolved, list[str]]:
-    """The cell of a question, and notes for the user about how it was read."""
+    """Return the resolved cell that a command asks about, and notes for the user.
+
+    `subject` is the name of a topology if a `collective` is given, else that of a scenario.
+    """
     on(subject)
     if collective is not None:
         source, notes = source_of_question(subject, collective, options)
@@ -223,7 +243,9 @@ def questioned(
 
 
 def cell_of(subject: str, options: QuestionOptions) -> tuple[Cell, list[str]]:
-    """The first cell of a scenario; options of topologies are refused."""
+    """Return the first cell of the scenario `subject`, and notes for the user. Raises an InputError
+    for options that only go with a topology.
+    """
     if options.named:
         message = f"{flag_of(options.named[0])}: goes with TOPOLOGY COLLECTIVE, not with a scenario"
         raise InputError(message, hint="use --set KEY=VALUE, or name a collective")
@@ -241,10 +263,12 @@ LOCK_TIMEOUT = 1.0  # seconds; a process has the lock for microseconds
 
 
 def simulated(resolved: ResolvedCell, engine: Engine, failures: list[NetsimError]) -> Iterator[Row]:
-    """Yield the row of every size, in order; errors are added to `failures`.
+    """Yield the row of every size of a cell, in order. A size that fails gives a row with its
+    error, which is also added to `failures`.
 
-    Where this takes long, another process helps: each of the two takes the largest size that
-    neither has begun."""
+    If this takes long, a second process helps: each of the two simulates the largest size that
+    neither has begun.
+    """
     sizes = resolved.cell.scenario.collective.size_list()
     engine_here = at_hand(engine, many=len(sizes) >= MANY_SIZES)
     usual = partial(answer.answer, resolved, engine=engine_here, progress=engine_progress())
@@ -268,10 +292,11 @@ def simulated(resolved: ResolvedCell, engine: Engine, failures: list[NetsimError
 
 
 def _survived(resolved: ResolvedCell, row_of: Callable[[int], Row], size: int) -> Row:
-    """The row of a size.
+    """Return the row of a size in bytes; `row_of(size)` simulates it.
 
-    Where it may need more memory than there is, another process simulates it, which the system may
-    end without ending this one."""
+    If the simulation may need more memory than is free, it runs in a child process. If the system
+    kills that process, this one survives and raises a LostError.
+    """
     if len(resolved.topology) <= EXACT_UP_TO:
         return row_of(size)
     most = resolved.memory_needed(size)
@@ -297,7 +322,10 @@ def _one_row(size: int, row_of: Callable[[int], Row]) -> Iterator[Row]:
 
 
 def _may_help(resolved: ResolvedCell, sizes: Sequence[int]) -> bool:
-    """Whether there are sizes for two, another core, and memory for the first of them at once."""
+    """Return whether a second process may simulate some of `sizes` (bytes, the largest first):
+    there are two or more sizes, a second processor core, and memory for the first two sizes at the
+    same time.
+    """
     if len(sizes) < 2 or len(getattr(os, "sched_getaffinity", lambda _: ())(0)) < 2:
         return False
     return sum(map(resolved.memory_needed, sizes[:2])) <= available_memory()

@@ -126,10 +126,11 @@ def approximations(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def worst(failures: Sequence[NetsimError], tasks: int) -> NetsimError | None:
-    """The error that a run ends with: the first that is more than a lost cell, else the first; None
-    without errors.
+    """Return the error with which a run ends; None if there are no errors.
 
-    If there are several errors, their number is added. `tasks` is the number of all rows.
+    It is the first error that is not a `LostError` (a cell whose process died, or for which there
+    was no memory); if all are, the first one. If there are several errors, its text also says how
+    many of all `tasks` rows failed.
     """
     if not failures:
         return None
@@ -485,10 +486,15 @@ def _simulate(
     helpers: Workers | None,
     cache: Cache | None,
 ) -> tuple[list[Row], NetsimError | None]:
-    """Simulate the tasks of a run and print rows as they finish; return the rows and the error to
-    end with.
+    """Simulate the tasks of a run and print rows as they finish; return (rows, error to end with or
+    None).
 
-    `lines` turns finished rows into the lines to print.
+    Args:
+        job: the run.
+        results: the open folder, to which finished rows are written.
+        lines: turns finished rows into the lines to print.
+        helpers: worker processes; None: this process simulates.
+        cache: rows of earlier sweeps; None: not used.
     """
     options = job.options
     tasks = tasks_of(job.cells)

@@ -171,9 +171,14 @@ def _form(path: Path) -> str:
 def _assumed(
     content: Machine | Topology, form: str, gpu: str | None, rate: float | None
 ) -> list[str]:
-    """Notes about what was assumed because the file does not state it.
+    """Return notes for the user about what was assumed because a file of another program does not
+    state it.
 
-    `rate` is the line rate of the NICs that the user gave, in bytes/s.
+    Args:
+        content: what the file describes.
+        form: its format, a key of FORMATS.
+        gpu: model of the GPUs that the user gave; None: not given.
+        rate: line rate of the NICs that the user gave, in bytes/s; None: not given.
     """
     if not isinstance(content, Machine):
         return [ASTRA_READING] * (form == "astra-sim")

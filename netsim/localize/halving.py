@@ -91,8 +91,10 @@ def judged(result: GroupResult, results: Sequence[GroupResult]) -> str:
         return "clear"
     slowest = max(other.deviation for other in similar)
     is_contrast = slowest > result.deviation + result.least_slower
-    # Two groups with faults may be equally slow by chance; the larger the deviation, the more
-    # probable this is.
+    # If several tests of the kind are equally fast, but all slower than the simulation, they count
+    # as clear up to a limit, because the simulation may be too fast. Beyond the limit it is more
+    # probable that all of them have faults. If another test of the kind is slower still, this one
+    # is good at least in comparison, so the limit is twice the usual error of the simulation.
     limit = 2 * MODEL_ERROR if is_contrast else MODEL_ERROR
     if equal_count >= FEW_EQUAL and result.deviation <= limit:
         return "clear"

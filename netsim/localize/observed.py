@@ -79,8 +79,10 @@ class ObservedTests:
 def simulated_sizes(timed: TimedTest) -> list[SizeQuestion]:
     """Return the sizes of a test that are compared with the simulation.
 
-    These are at most `MOST_SIZES`: the largest one, and smaller ones at equal distances. Of a test
-    of many nodes, whose simulations take long, it is only the largest one.
+    All sizes of step times are. Of other tests, only sizes from `LEAST_SIZE` on are considered, if
+    there are any. At most `MOST_SIZES` of them are returned: the largest one, and smaller ones at
+    equal distances in the upper two thirds of the list. Of a test of many nodes, whose simulations
+    take long, it is only the largest one.
     """
     if timed.test.collective == COMPUTE:
         return list(timed.times)

@@ -441,7 +441,7 @@ def journaled_steps(
     """Return training steps; those that the records lack are simulated and added to them.
 
     `values` are changed values of constants by the id of the step: such a step is simulated with
-    the constants of the table and also with the changed ones.
+    the constants of the table and also with the changed ones. `jobs` and `done` as in `run_index`.
     """
     if records is None:
         return run_steps(entries, jobs, done, values)
@@ -890,6 +890,9 @@ def _covered(
 ) -> Iterator[_Covered]:
     """Yield for each point how well an interval computed without the point's system covers it;
     points without such an interval are skipped.
+
+    `where` has the machine, transport and rate of each run, `residuals` the log ratios by class
+    (`_residuals`).
     """
     for system, of_system in grouped(points, lambda point: point.system).items():
         intervals = intervals_from(residuals, system)

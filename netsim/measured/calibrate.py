@@ -556,8 +556,10 @@ def _simulated(
 def _spread_fit(
     parameters: Sequence[CalibratedParameter], spread: Shrunken, seen: NDArray[np.bool_]
 ) -> Fit:
-    """Return the result of a fit of many parameters with a penalty (`shrunken_fit`); `seen` is a
-    mask of the parameters that have an effect.
+    """Return the fit of many parameters with a penalty as the result of the calibration.
+
+    `spread` is the result of `shrunken_fit`; `seen` is a mask of the parameters that have an
+    effect.
     """
     unfitted = VAGUE if spread.fitted.any() else NO_BETTER
     fitted = []
@@ -595,10 +597,12 @@ def _close_sets(candidates: Sequence[FittedSet]) -> list[FittedSet]:
 def _simulated_sets(
     sets: Sequence[FittedSet], line: LinearModel, residuals: Residuals, low: Floats, high: Floats
 ) -> list[FittedSet]:
-    """Fit each set of parameters to the simulation, starting from its fit to a linear model `line`.
+    """Fit each set of parameters to the simulation, within the bounds `low` and `high`, starting
+    from its fit to a linear model `line`; return the best fit of each set.
 
-    After each simulation the slopes are corrected so that they agree with the last two simulated
-    points (Broyden's method), and the set is simulated at the optimum of the corrected model.
+    `residuals` simulates all points at given values of the parameters. After each simulation the
+    slopes are corrected so that they agree with the last two simulated points (Broyden's method),
+    and the set is simulated at the optimum of the corrected model.
     """
     if not sets:
         return []
@@ -716,18 +720,19 @@ def _alternative(
 
 def _differences(residuals: Residuals, x: Floats, high: Floats) -> Floats:
     """Return the derivatives of residuals (rows) by the parameters (columns) at x, from a small
-    step of each parameter.
+    step of each parameter: upwards, or downwards if that would exceed its largest value `high`.
     """
     steps = np.where(x + STEP <= high, STEP, -STEP)
     return _slopes(residuals, x, np.diag(steps))
 
 
 def _wide_differences(residuals: Residuals, x: Floats, low: Floats, high: Floats) -> Floats:
-    """Return the derivatives of residuals (rows) by the parameters (columns) from a wide step up or
-    down, whichever changes the residuals more.
+    """Return the derivatives of residuals (rows) by the parameters (columns) at x, from a wide step
+    of each parameter up or down, whichever changes the residuals more.
 
-    Some parameters only have an effect once they are the bottleneck, for example the time that a
-    host takes for a launch.
+    Steps end at the least and largest values `low` and `high`. A wide step is needed because some
+    parameters only have an effect once they are the bottleneck, for example the time that a host
+    takes for a launch.
     """
     best = np.zeros((len(residuals([x])[0]), len(x)))
     for sign in (1.0, -1.0):

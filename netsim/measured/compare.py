@@ -117,10 +117,12 @@ def answer(part: RunPart) -> PartAnswer:
 def resolved_at(
     plan: Mapped, sizes: list[int], dtype: str, root: int
 ) -> tuple[Mapped, ResolvedCell]:
-    """Return the scenario (Mapped) and the resolved cell of a run at some sizes.
+    """Return the scenario of a run and its resolved cell at some sizes (bytes), with a data type
+    and a root.
 
-    If the run's environment forces a choice that NCCL does not have on this system, the variables
-    that force it are left out, and the notes of the scenario say so.
+    The scenario is `plan`, except if the run's environment forces a choice that NCCL does not have
+    on this system. Then the variables that force it are left out, and the notes of the scenario say
+    so.
     """
     try:
         return plan, _resolve(plan, sizes, dtype, root)

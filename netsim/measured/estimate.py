@@ -469,8 +469,8 @@ def _with_added(
 
 
 def _wider(constant: Constant, system: str) -> Without:
-    """Return a constant as it would be without the measurements of a system if no other system has
-    measured it: that of another generation, transport or data type.
+    """Return how a constant changes if the measurements of a system are left out and no other
+    system has measured it: it takes the value of another generation, transport or data type.
 
     Rates of matrix products are scaled by the clocks of the two generations. A constant that
     nothing can replace keeps its value.

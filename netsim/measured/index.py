@@ -731,7 +731,9 @@ def _proposed_launch(run: logs.LogRun) -> str | None:
 
 
 def _proposed_variables(run: logs.LogRun, notes: list[str]) -> tuple[tuple[str, str], ...]:
-    """Return the variables of NCCL that a log shows; invalid ones are left out and noted."""
+    """Return the variables of NCCL that a log shows, as (name, value). Those with an invalid value
+    are left out with a note in `notes`, those that netsim does not know without a note.
+    """
     variables = []
     for name, value in run.variables.items():
         try:

@@ -811,7 +811,9 @@ def read_csv(
 
 
 def parse_csv(text: str, name: str, bus_factor: float = 0.0) -> tuple[MeasuredRow, ...]:
-    """Return the rows of a CSV text; `name` is the name of the file in errors."""
+    """Return the rows of a CSV text that have a time. `name` is the name of the file in errors,
+    `bus_factor` bus bandwidth over algorithm bandwidth (0: unknown).
+    """
     if not text.strip():
         raise InputError(f"{name}: the file is empty")
     lines = csv.reader(text.splitlines())
@@ -822,7 +824,9 @@ def parse_csv(text: str, name: str, bus_factor: float = 0.0) -> tuple[MeasuredRo
 
 
 def _csv_rows(lines: Any, name: str, bus_factor: float) -> tuple[MeasuredRow, ...]:
-    """Return the rows of a CSV table that have a time."""
+    """Return the rows of the lines of a CSV table that have a time. `name` is the name of the file
+    in errors, `bus_factor` bus bandwidth over algorithm bandwidth (0: unknown).
+    """
     header = [column.strip() for column in next(lines)]
     if "size_bytes" not in header or not set(COLUMNS[5:]) & set(header):
         missing = "size_bytes" if "size_bytes" not in header else " or ".join(CSV_TIMES)
@@ -847,8 +851,8 @@ def _csv_rows(lines: Any, name: str, bus_factor: float) -> tuple[MeasuredRow, ..
 
 
 def _csv_row(values: Mapping[str, str], place: str, line: int, bus_factor: float) -> MeasuredRow:
-    """Return the measured row of a line; `values` are its cells by column, `place` its position for
-    errors.
+    """Return the measured row of a line. `values` are its cells by column, `place` its position for
+    errors, `bus_factor` is bus bandwidth over algorithm bandwidth (0: unknown).
     """
     root = values.get("root", "")
     size = _whole_number(values["size_bytes"], "size_bytes", place)

@@ -118,9 +118,10 @@ def novelty_left_out(entry: IndexEntry, level: str, corpus: Sequence[IndexEntry]
 def by_novelty(
     points: Mapping[str, Sequence[ComparedPoint]], corpus: Sequence[IndexEntry]
 ) -> dict[str, list[ComparedPoint]]:
-    """Return the points of healthy runs by novelty class.
+    """Return the points of healthy runs by novelty class. A run counts at most once in each class.
 
-    `points` has for each level the runs as simulated with their group at that level left out.
+    `points` has, by level, the points of runs that were simulated with their group at that level
+    left out. `corpus` has all measured runs, from which the novelty class of a run follows.
     """
     entries = {entry.id: entry for entry in corpus}
     classes: dict[str, list[ComparedPoint]] = {novelty: [] for novelty in NOVELTIES}

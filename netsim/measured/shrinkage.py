@@ -126,7 +126,9 @@ def solution(line: LinearModel, chosen: Which, spread: float) -> Floats:
 def bounded_solution(
     line: LinearModel, chosen: Which, spread: float, low: Floats, high: Floats
 ) -> Floats:
-    """Return the same as `solution`, with every value between `low` and `high`."""
+    """Return the parameter values between `low` and `high` that fit a linear model best, where only
+    those in the mask `chosen` differ from 0. `spread` sets the strength of the penalty.
+    """
     x = np.zeros(len(chosen))
     if not chosen.any():
         return x
@@ -136,10 +138,11 @@ def bounded_solution(
 
 
 def _weighted(line: LinearModel, chosen: Which, spread: float) -> Iterator[tuple[Floats, Floats]]:
-    """Yield the equations (matrix, right side) of a weighted least squares fit in several rounds.
+    """Yield, round by round, the equations (matrix, right side) of a weighted least squares fit of
+    the parameters in the mask `chosen`.
 
     From round to round, points with large residuals get less weight. The last rows are those of the
-    penalty.
+    penalty, whose strength `spread` sets.
     """
     slopes = line.slopes[:, chosen]
     count = int(chosen.sum())
@@ -155,10 +158,12 @@ def _weighted(line: LinearModel, chosen: Which, spread: float) -> Iterator[tuple
 
 
 def determined(line: LinearModel, seen: Which, spread: float) -> Which:
-    """Return a mask of the parameters that the points determine: those of `seen`, after the least
-    certain ones were removed one by one.
+    """Return a mask of the parameters that the points determine.
 
-    Two parameters with the same effect are both uncertain until one of them is removed.
+    Of the parameters in the mask `seen`, the least certain one is removed, again and again, until
+    every one that is left is certain enough: its standard deviation is at most the fraction
+    UNCERTAIN of `spread` (the standard deviation assumed between systems), and its interval is at
+    most WIDE. Two parameters with the same effect are both uncertain until one of them is removed.
     """
     chosen = seen.copy()
     while chosen.any():

@@ -632,8 +632,8 @@ def error(compared: Sequence[ComparedStep]) -> StepErrorFigures:
 
 
 def by(compared: Sequence[ComparedStep], key: str) -> dict[str, list[ComparedStep]]:
-    """Group steps by a property of the published entry, such as `group`; `gpus` by powers of
-    two.
+    """Return the compared steps in groups, by the value of one property of their published entries:
+    `key` is its name, such as `group`. Numbers of GPUs (`gpus`) are grouped by powers of two.
     """
     if key != "gpus":
         of_value = grouped(compared, lambda step: str(getattr(step.published, key)))

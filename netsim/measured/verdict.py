@@ -127,8 +127,8 @@ def gate_verdict(compared: Compared, resolved: ResolvedCell, confidence: float) 
 def usual_launch_cost(style: str, gpus_per_node: int, host: float | None = None) -> float:
     """Return the simulated seconds to launch one operation, on the host and on the GPU.
 
-    One process that drives all GPUs of a host launches on one GPU after the other. `host` is the
-    time of one launch by the host.
+    With the launch style `single_process`, one process launches on all `gpus_per_node` GPUs one
+    after the other. `host` is the seconds of one launch by the host; None: the usual time.
     """
     host_cost = HOST if host is None else host
     launches = gpus_per_node if style == "single_process" else 1

@@ -62,7 +62,12 @@ def _is_shown_by_axis(table: pd.DataFrame, name: str, axes: Sequence[str]) -> bo
 
 
 def _column(values: Sequence[Any], title: str, kind: str) -> dict[str, Any]:
-    """A column of the table: numbers, or different texts and the number of the text of each row."""
+    """Return a column of the page's table as plain values: `title`, `kind` and `values`, one for
+    each row.
+
+    In a column of kind "text", `texts` has the different texts, and `values` their numbers in it.
+    In other columns `values` are numbers, None for an empty cell.
+    """
     if kind == "text":
         texts = ["" if blank(value) else str(value) for value in values]
         place_of = {text: place for place, text in enumerate(dict.fromkeys(texts))}
@@ -191,7 +196,9 @@ def _is_step(explanation: Mapping[str, Any]) -> bool:
 
 
 def _other_of(explanations: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The explanation of a training step besides that of the best cell; empty if there is none."""
+    """Return the explanation of a training step that is not labeled "best", to be shown beside the
+    best one; empty if there is none.
+    """
     others = [
         explanation
         for label, explanation in explanations.items()
@@ -275,7 +282,9 @@ def _pictures(
 
 
 def _answers_figure(explanation: Mapping[str, Any]) -> Figure | None:
-    """The times of a step with changed parts; None if no change was simulated."""
+    """Return the picture that shows how long a step takes if one part of it is faster or takes no
+    time; None if no such change was simulated.
+    """
     for answer in explanation["answers"]:
         if answer["faster_10pct_us"] is not None or answer["free_us"] is not None:
             return answers(explanation)

@@ -49,10 +49,12 @@ Key = tuple[str, int]  # cell, size
 
 @dataclass
 class Folder:
-    """The results of an open folder; `finished` holds the rows it has, by cell and size asked.
+    """The results of an open folder. `finished` holds the rows that exist already, by (id of the
+    cell, requested size in bytes).
 
-    `path` is the folder; `place`, its `.partial`, is where files are written until they are
-    complete. A Folder that only reads (`rows_of`) has no workspace."""
+    `path` is the folder. Files are written into `place`, its subfolder `.partial`, until all of
+    them are complete. A Folder that only reads (`rows_of`) has no workspace.
+    """
 
     path: Path
     place: Path
@@ -69,7 +71,11 @@ class Folder:
     _synced: float = 0.0
 
     def record(self, key: Key, row: Row, timing: dict[str, Any]) -> None:
-        """Append one finished row to the journal at once."""
+        """Append one finished row to the journal at once.
+
+        `key` is (id of the cell, requested size in bytes), `timing` has the values that differ from
+        run to run, such as the wall time.
+        """
         self.finished[key] = row
         self.timings[key] = timing
         if self.journal.is_gone():
@@ -94,7 +100,9 @@ class Folder:
         return text.replace(f"{self.place}/", f"{self.path}/")
 
     def replaces_sound_results(self) -> bool:
-        """Whether the folder has complete results without any failed row."""
+        """Whether the folder has complete results in which no row failed. Results without a
+        readable journal count as such.
+        """
         file = self.path / RESULTS
         if not file.is_file():
             return False
@@ -149,8 +157,9 @@ class Folder:
 
     @contextmanager
     def ended_by(self, write: Callable[[], object]) -> Iterator[None]:
-        """Call `write` at the end of the `with` block; if the block fails, its own error is
-        raised."""
+        """Call `write` at the end of the `with` block, also if the block raises an error. That
+        error is then raised, even if `write` fails, too.
+        """
         try:
             yield
         except BaseException:
@@ -235,8 +244,11 @@ def open_folder(
 def _check_owners(
     path: Path, partial: Path, wanted: Mapping[str, Any], tell: Tell, *, resume: bool
 ) -> None:
-    """Raise an InputError if the folder, or the unfinished run in it, belongs to another
-    scenario."""
+    """Raise an InputError if the folder, or the unfinished run in it, belongs to another scenario.
+
+    `path` is the folder, `partial` its subfolder of the unfinished run, `wanted` the manifest of
+    the new run. `tell` receives messages on damaged manifests.
+    """
     has_own = (path / MANIFEST).exists()
     for folder in (path, partial):
         if (folder / MANIFEST).exists():
@@ -255,8 +267,12 @@ def _check_owners(
 def _check_owner_of(
     folder: Path, path: Path, wanted: Mapping[str, Any], tell: Tell, *, resume: bool
 ) -> None:
-    """Compare with a manifest; a damaged one is replaced if the journal beside it is of this
-    scenario."""
+    """Raise an InputError if the manifest in `folder` belongs to another scenario than the manifest
+    `wanted`.
+
+    A damaged manifest is accepted, with a message to `tell`, if the journal beside it is of the
+    wanted scenario. `path` is the results folder, for messages.
+    """
     try:
         earlier = read_manifest(folder)
     except InputError as error:
@@ -369,7 +385,8 @@ class MergedRows:
 
 
 def merged_rows(parts: Sequence[Path], manifest: Mapping[str, Any], tell: Tell) -> MergedRows:
-    """The rows of all parts of the sweep that `manifest` describes; nothing is written.
+    """Return the rows of all parts of the sweep that `manifest` describes; nothing is written.
+    `parts` are their folders; `tell` receives messages on damaged lines.
 
     An InputError names a part of another sweep, a part that is listed twice, or the first row that
     no part has.
@@ -449,7 +466,12 @@ def rows_in_order(finished: Mapping[Key, Row], manifest: Mapping[str, Any]) -> l
 def _check_same_sweep(
     part: Path, part_manifest: Mapping[str, Any], first: Path, manifest: Mapping[str, Any]
 ) -> None:
-    """Raise an InputError if a part is of another sweep, or was computed by another netsim."""
+    """Raise an InputError if the folder `part` is of another sweep than `manifest`, or was computed
+    by another version of netsim.
+
+    `part_manifest` is the manifest of `part`; `first` is the folder that `manifest` is from, for
+    messages.
+    """
     for name, difference in SHARED_KEYS.items():
         if part_manifest.get(name) != manifest.get(name):
             raise InputError(f"{part}: holds {difference} than {first}")
@@ -468,7 +490,12 @@ def _version_text(manifest: Mapping[str, Any]) -> str:
 def _check_shard(
     part: Path, shard: list[int] | None, first: list[int] | None, places: dict[int, Path]
 ) -> None:
-    """Record which part of a sweep a folder has; parts must be of one sweep, each present once."""
+    """Note in `places` (folder by number of the part) that the folder `part` holds part `shard` =
+    [number, number of parts] of a sweep.
+
+    `first` is the same pair of the first folder. Raises an InputError if a part is present twice,
+    or if the two sweeps were divided into different numbers of parts.
+    """
     number, parts = shard or (0, 0)
     if number in places:
         part_text = f"part {number} of {parts}" if shard else "the whole"

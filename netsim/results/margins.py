@@ -87,9 +87,10 @@ class Margins:
 
 
 def margin_classes(where: Joined, collective: str, band: str) -> tuple[Class, ...]:
-    """The classes whose errors apply to a case, from the narrowest to the widest.
+    """Return the classes whose errors apply to a case, from the narrowest to the widest.
 
-    A case of unknown machine has only the widest class.
+    `where` is the machine and what joins its GPUs, `band` the size band. A case of unknown machine
+    has only the widest class.
     """
     widest = ("", "", "", band)
     if not where.machine:
@@ -124,11 +125,11 @@ def margins() -> Margins:
 def least_fraction(
     where: Joined, collective: str, size_bytes: int, confidence: float, uncertainty: float = 0.0
 ) -> float:
-    """The fraction of its expected bandwidth that a healthy machine reaches with the probability
-    `confidence`.
+    """Return the fraction of its expected bandwidth that a healthy machine reaches with the
+    probability `confidence`.
 
-    `uncertainty` is the relative error bound of an approximate simulation, which is added because
-    measurements do not include it.
+    `where` is the machine and what joins its GPUs. `uncertainty` is the relative error bound of an
+    approximate simulation, which is added because measurements do not include it.
     """
     band = band_of(size_bytes)
     corpus = margins()

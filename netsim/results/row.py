@@ -221,8 +221,10 @@ class Joined:
 
 
 def joined(machine: str, transport: str, gbps: float, *, nvlink: bool = True) -> Joined:
-    """The machine, transport and rate of a class; the rate is 0 within a host or an
-    NVLink domain.
+    """Return the class of machine and network that a run belongs to.
+
+    `gbps` is the rate of all NICs of a host in Gbit/s; it counts as 0 inside a host or an NVLink
+    domain. `nvlink` says whether NVLink joins the GPUs of a host, else PCIe does.
     """
     uses_nics = transport not in (ONE_HOST, NVLINK)
     kind = "NVLink" if nvlink else "PCIe"
@@ -247,8 +249,11 @@ def stored() -> dict[tuple[Joined, str, str], tuple[float, int]]:
 
 
 def validated(where: Joined, collective: str, size_bytes: int) -> str:
-    """The error of a time's class and the number of runs behind it, as text; else that of the
-    nearest class.
+    """Return the text in the column `validated` of a time: the median error of its class and the
+    number of runs behind it. If its class was not measured, the text says so, and adds what is
+    known of the nearest class.
+
+    `where` is the machine and what joins its GPUs.
     """
     band = band_of(size_bytes)
     entry = stored().get((where, collective, band))
@@ -312,7 +317,9 @@ Intervals = Mapping[tuple[str, Class], TimeInterval]
 
 
 def wider(where: Joined, collective: str, band: str) -> tuple[Class, ...]:
-    """The classes that a time belongs to, from the narrowest to the widest."""
+    """Return the classes that a time belongs to, from the narrowest to the widest. `where` is the
+    machine and what joins its GPUs, `band` the size band.
+    """
     return (
         (where.machine, where.transport, collective, band),
         (where.machine, where.transport, "", band),

@@ -530,7 +530,9 @@ def _remove_added(place: Path) -> None:
 
 
 def _add(folder: Path, place: Path) -> None:
-    """Move files into a folder with results, and list them in its manifest before that."""
+    """Move all files below `place` into the results `folder`. Before that, list them in the
+    manifest of the folder as added. Refuses to overwrite files that netsim did not write.
+    """
     manifest = _manifest_or_nothing(folder)
     files = _files_below(place)
     _refuse_to_overwrite(folder, files, manifest, "move it away, and try again")

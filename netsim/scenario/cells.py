@@ -536,9 +536,12 @@ def is_textbook(scenario: Scenario) -> bool:
 
 
 def _by_value(where: str, values: str) -> Callable[[Scenario], bool]:
-    """Return a function of a scenario: True if its workload's value of a key is none of `values`.
+    """Return a function that takes a scenario and returns whether a key has no effect in it, judged
+    by the value of another key.
 
-    With a leading `!` in `where`, the dotted key, it is True if the value is one of them.
+    `where` is that other key of the workload, with dots; `values` lists values separated by blanks.
+    The function returns True if the value is not in the list or, if `values` begins with `!`, if it
+    is in the list.
     """
 
     def is_idle(scenario: Scenario) -> bool:

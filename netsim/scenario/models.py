@@ -101,7 +101,9 @@ class TimedOperations(Model):
 
 
 def _usual(value: object) -> object:
-    """Return the value of `timing`; `throughput` is an older name of the default."""
+    """Return the value of `timing`; for `throughput`, an older name of the default, an empty
+    mapping.
+    """
     return {} if value == "throughput" else value
 
 
@@ -273,8 +275,7 @@ class LaunchCosts(Model):
     - `style`: by one process per GPU, also as a CUDA graph, or by one process per node. If it is
       `unknown`, both are simulated (`tasks/unknown_launch.py`).
     - `host`, `kernel`: seconds of a launch on the host and on the GPU. By default, NCCL's
-    algorithms
-      take the times of NCCL, and textbook algorithms none.
+      algorithms take the times of NCCL, and textbook algorithms none.
     """
 
     style: LaunchStyle = "process_per_gpu"
@@ -442,8 +443,8 @@ class Noise(Model):
 
     @property
     def draws(self) -> dict[str, Any]:
-        """For `compute`, `launch` and `link`, if set: the function that draws samples, and whether
-        all GPUs of a host have the same sample.
+        """By `compute`, `launch` and `link`, if they are set: (function that draws random samples,
+        whether all GPUs of a host have the same sample).
         """
         spreads = {name: getattr(self, name) for name in type(self).model_fields}
         return {

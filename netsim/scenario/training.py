@@ -180,9 +180,8 @@ class Replicas(Model):
     FSDP:
 
     - `reshard`: whether gathered weights are freed after the forward pass.
-    - `backward_prefetch`: whether the next weights are gathered before (`pre`) or after (`post`)
-    the
-      gradients of a unit are computed.
+    - `backward_prefetch`: whether the weights of the next unit are gathered before (`pre`) or after
+      (`post`) the gradients of a unit are computed.
     - `limit_all_gathers`: whether the number of gathers in flight is limited.
     - `shard`: number of ranks that share one copy of the weights (HYBRID_SHARD).
 
@@ -193,9 +192,8 @@ class Replicas(Model):
     - `gradient_dtype`: data type in which gradients are exchanged.
     - `gather`: `fp8` gathers weights after their cast to FP8.
     - `sync_every`: number of steps after which `islands` exchange weights; in between, gradients
-    are
-      exchanged only inside each island. With `overlap_sync` the weights are exchanged during the
-      next steps.
+      are exchanged only inside each island. With `overlap_sync` the weights are exchanged during
+      the next steps.
     """
 
     bucket: Bytes | Literal[0] = 25 * 2**20  # 0: a bucket for each tensor

@@ -165,8 +165,8 @@ def _starts(counts: graph.Ints) -> graph.Ints:
 
 
 def _places(plan: HostPlan) -> Places:
-    """Number the GPUs, NICs and links of all hosts: return for each host its first number, and for
-    each GPU its host.
+    """Return where each host and each GPU is: for each host its class, its NVLink domain, its first
+    link and its first NIC port; for each GPU its host and its number inside it.
     """
     gpus = plan.per_host([len(host.gpus) for host in plan.hosts])
     owner = np.repeat(np.arange(len(gpus), dtype=np.int32), gpus)
@@ -213,8 +213,8 @@ def _layout(plan: HostPlan, fabric: Fabric | None, ports: Ports) -> graph.Layout
 
 
 def _tiled(plan: HostPlan, parts: list[NDArray[Any]]) -> NDArray[Any]:
-    """Return a column over all hosts, given the part of each class: the part of each host's class,
-    one after the other.
+    """Return one column for all hosts: host by host, the entry of `parts` for the class of the
+    host, joined to one array.
     """
     return np.concatenate([parts[kind] for kind in plan.host_class.tolist()])
 
@@ -239,9 +239,10 @@ def _host_links(plan: HostPlan, first_node: graph.Ints) -> dict[str, NDArray[Any
 def _with_fabric(
     columns: dict[str, NDArray[Any]], fabric: Fabric, ends: graph.Ints
 ) -> dict[str, NDArray[Any]]:
-    """Return columns of links followed by those of the fabric.
+    """Return the links of all hosts followed by those of the fabric, as columns by name.
 
-    `ends` is the node number in the topology of each node of the fabric (NIC ports, then switches).
+    `columns` are the links of the hosts; `ends` is the node number in the topology of each node of
+    the fabric (NIC ports, then switches).
     """
     count = len(fabric.tail)
     before = len(columns["tail"])
@@ -529,8 +530,9 @@ class _Classes:
         return tuple(classes), np.array(result, np.int32)
 
     def _peculiar(self, host: int) -> tuple[Any, ...]:
-        """Return what distinguishes a host from others of its group: the numbers of its overrides,
-        its dead links and its dead NICs.
+        """Return what distinguishes a host from others of its group: the numbers of the overrides
+        that apply to it, its dead links and its dead NICs. Hosts of a group are equal if this tuple
+        is.
         """
         if not self.config.overrides and self.damage == NO_DAMAGE:
             return (), (), frozenset()

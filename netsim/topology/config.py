@@ -178,7 +178,7 @@ class _GeneratedGraph(Model):
 class PlainGraph(_GeneratedGraph):
     """GPUs on one switch, in a ring, or with a link between every two.
 
-    `latency` is that of one link; of a switch, that of the whole way from GPU to GPU.
+    `latency`: seconds of one link; for a switch, seconds of the whole route from GPU to GPU.
     """
 
     kind: Literal["switch", "ring", "full-mesh"]

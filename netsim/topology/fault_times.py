@@ -117,6 +117,9 @@ def fraction_steps(
     """Return how the fraction that is left of a capacity changes, as (time in seconds, fraction
     from then on); before the first entry it is 1.
 
+    `active` are the effects of faults on one resource. `retries` is the timer after which lost data
+    is sent again; with None, transfers continue as soon as a link is up.
+
     Half from 0 s on, and nothing from 1 s to 2 s:
 
     >>> from netsim.topology.faults import Fault
@@ -162,7 +165,12 @@ def _fraction_left(active: Sequence[ActiveEffect]) -> float:
 def _all_spans(
     active: Sequence[ActiveEffect], retries: Retries | None
 ) -> Iterator[tuple[int, Span]]:
-    """Yield (number of the effect, span) for every span in which an effect of `active` holds."""
+    """Yield (index in `active`, span) for every span of time in which one of the effects `active`
+    holds.
+
+    With `retries`, the spans of all faults that lose data are joined: each lasts from a loss to the
+    retry that succeeds.
+    """
     losing = [entry.effect.fault for entry in active if entry.effect.fault.loses]
     for number, entry in enumerate(active):
         if retries is None or not entry.effect.fault.loses:
@@ -175,7 +183,8 @@ def _all_spans(
 
 
 def _silent_spans(faults: Sequence[Fault], retries: Retries) -> Iterator[Span]:
-    """Yield the spans in which a link carries nothing: from each loss to the retry that succeeds.
+    """Yield the spans in which a link carries nothing because of `faults` that lose data: from each
+    loss to the retry that succeeds.
 
     An outage that begins within such a span loses nothing, because nothing is sent meanwhile.
     """

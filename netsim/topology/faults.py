@@ -52,19 +52,16 @@ class Fault(Model):
 
     The part is named by one of these keys; names may be patterns (`node*.nic3`):
 
-    - `link`: `leaf0-spine3` for both directions, `leaf0->spine3` for one; all cables between the
-    two
-      nodes, or with `#1` one of them.
+    - `link`: `leaf0-spine3` for both directions, `leaf0->spine3` for one. This means all cables
+      between the two nodes; with `#1` only cable number 1 of them.
     - `nic`, `switch`, `leaf`, `spine`, `host`, `gpu`: a node or host.
     - `rail`: the NICs of that number in all hosts.
 
     What is left of it:
 
-    - `bandwidth`: what is left of the links of the part, as a fraction or a line rate: of a NIC,
-    rail
-      or host, the cables of its NICs; of a switch, all its cables. A NIC, rail, switch, leaf or
-          spine
-      without this key is dead.
+    - `bandwidth`: what is left of the links of the part, as a fraction or a line rate. The links of
+      a NIC, rail or host are the cables of its NICs, those of a switch all its cables. A NIC, rail,
+      switch, leaf or spine without this key is dead.
     - `latency`: latency of the link under the fault; a value below the healthy one has no effect.
     - `slowdown`: factor by which a GPU, or all GPUs of a host, take longer (1.3: 30 % longer).
 
@@ -455,13 +452,13 @@ def _ends_and_cable(text: str) -> tuple[list[tuple[str, str]], int | None]:
     ([('a', 'b-c'), ('a-b', 'c')], None)
     """
     name, sign, number = text.rpartition("#")
-    lane = int(number) if sign and number.isascii() and number.isdigit() else None
-    name = text if lane is None else name
+    cable = int(number) if sign and number.isascii() and number.isdigit() else None
+    name = text if cable is None else name
     if "->" in name:
         tail, _, head = name.partition("->")
-        return [(tail, head)], lane
+        return [(tail, head)], cable
     dashes = [place for place, letter in enumerate(name) if letter == "-"]
-    return [(name[:place], name[place + 1 :]) for place in dashes], lane
+    return [(name[:place], name[place + 1 :]) for place in dashes], cable
 
 
 def links_named(topology: Topology, text: str, field_name: str) -> Longs:
@@ -471,7 +468,7 @@ def links_named(topology: Topology, text: str, field_name: str) -> Longs:
     The names of both nodes may be patterns. Without `->` both directions are returned. `field_name`
     is the key in the file, for messages. Raises a TopologyError if there is no such link.
     """
-    ends, lane = _ends_and_cable(text)
+    ends, cable = _ends_and_cable(text)
     links = topology.links
     for tail, head in ends:
         near = nodes_named(topology, tail)
@@ -479,9 +476,9 @@ def links_named(topology: Topology, text: str, field_name: str) -> Longs:
         hit = near[links.tail] & far[links.head]
         if "->" not in text:
             hit |= far[links.tail] & near[links.head]
-        if hit.any() and lane is not None:
-            count = int(topology.lanes[hit].max()) + 1
-            hit &= topology.lanes == lane
+        if hit.any() and cable is not None:
+            count = int(topology.parallel_numbers[hit].max()) + 1
+            hit &= topology.parallel_numbers == cable
             if not hit.any():
                 cables = ", ".join(f"#{number}" for number in range(min(count, 8)))
                 verb = "is" if count == 1 else "are"
@@ -537,7 +534,7 @@ def notes_on_names(topology: Topology, names: Sequence[str]) -> list[str]:
     for text in names:
         hit = links_named(topology, text, "link")
         count = len(hit) // (1 if "->" in text else 2)
-        last = int(topology.lanes[hit].max()) if len(hit) else 0
+        last = int(topology.parallel_numbers[hit].max()) if len(hit) else 0
         if count > 1:
             hint = f" ({text}#0 … #{last} name one each)" if last else ""
             notes.append(f"{text} takes {count} cables{hint}")
@@ -616,18 +613,18 @@ def _nics_cut_off(topology: Topology, dead: NDArray[np.bool_]) -> NDArray[np.boo
             arriving = side & (links.head == node)
             neighbors = set(links.head[leaving].tolist())
             working = {
-                (far, lane)
-                for far, lane in zip(
+                (far, cable)
+                for far, cable in zip(
                     links.head[leaving & ~dead].tolist(),
-                    topology.lanes[leaving & ~dead].tolist(),
+                    topology.parallel_numbers[leaving & ~dead].tolist(),
                     strict=True,
                 )
             }
             working &= {
-                (near, lane)
-                for near, lane in zip(
+                (near, cable)
+                for near, cable in zip(
                     links.tail[arriving & ~dead].tolist(),
-                    topology.lanes[arriving & ~dead].tolist(),
+                    topology.parallel_numbers[arriving & ~dead].tolist(),
                     strict=True,
                 )
             }

@@ -145,8 +145,10 @@ def _bisection(made: Fabric, ports: Ports) -> tuple[float, float]:
 
 
 def _flow(tail: Longs, head: Longs, capacity: Floats, unit: float, ends: tuple[int, int]) -> float:
-    """Return the maximum flow from node `ends[0]` to `ends[1]` in bytes per second, computed in
-    whole multiples of `unit` bytes per second.
+    """Return the maximum flow from node `ends[0]` to node `ends[1]` in bytes per second, computed
+    in whole multiples of `unit` bytes per second.
+
+    `tail`, `head` and `capacity` (bytes per second) describe the links.
     """
     units = np.round(np.minimum(capacity / unit, _UNITS))
     return float(f"{graph.flow([(tail, head, units)], *ends)[0] * unit:.5g}")

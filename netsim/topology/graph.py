@@ -141,7 +141,7 @@ def freeze_graph(name: str, graph: "GraphSketch | nx.DiGraph[Any]") -> Layout:
     )
 
 
-def lanes(links: Links) -> Ints:
+def parallel_numbers(links: Links) -> Ints:
     """Return the number of each link among the parallel links with the same tail and head: 0, 1,
     …
     """
@@ -265,7 +265,9 @@ class Router(ABC):
 
     @property
     def window(self) -> float:
-        """Bytes that the connections of a message may have in flight."""
+        """Bytes that all connections of a message together may have in flight; infinite without a
+        limit.
+        """
         return inf
 
     @property
@@ -378,13 +380,15 @@ class Topology:
         """
         tail = int(self.links.tail[link])
         head = int(self.links.head[link])
-        lane = int(self.lanes[link])
-        return f"{self.nodes[tail]}->{self.nodes[head]}" + (f"#{lane}" if lane else "")
+        parallel_number = int(self.parallel_numbers[link])
+        return f"{self.nodes[tail]}->{self.nodes[head]}" + (
+            f"#{parallel_number}" if parallel_number else ""
+        )
 
     @cached_property
-    def lanes(self) -> Ints:
+    def parallel_numbers(self) -> Ints:
         """The number of each link among the parallel links with the same tail and head: 0, 1, …"""
-        return lanes(self.links)
+        return parallel_numbers(self.links)
 
     def routes(self, src: Ints, dst: Ints, channel: Ints, way: str = "") -> Routes:
         """Return the route from each device `src[i]` to `dst[i]` on `channel[i]` (see
@@ -400,10 +404,13 @@ class Topology:
         return kept_routes.of(question, lambda: self.router.routes(self, src, dst, channel, way))
 
     def routes_of_messages(self, requests: Sequence[RouteQuery]) -> Routes:
-        """Return the routes of all messages of a schedule, given as queries.
+        """Return the routes of all messages of a schedule: those of the first request, then those
+        of the second, and so on. Each of the `requests` is the source, destination and channel of
+        some messages, and the name of their route.
 
-        With adaptive routing, the result assumes that all messages begin at one instant: each takes
-        the first of its paths whose fullest link has the fewest messages for its rate.
+        With adaptive routing, messages are taken to start one after the other at one instant. Each
+        takes, of its possible paths, the one whose fullest link has the fewest messages for its
+        rate; links that all its paths share do not count.
         """
         choices = range(self.router.choices)
         if len(choices) == 1:

@@ -1,5 +1,5 @@
-"""The seconds that a host takes to launch a kernel: a stated time, or that of a class of hosts with
-its range.
+"""The seconds that a host takes to launch a kernel. A file states either the time, or a class of
+hosts whose time, with its range, was measured.
 
 nccl-tests with `-g 8` has one process launch the kernels of 8 GPUs one after the other, so small
 messages take the time of 8 launches, however few bytes they move. The time of a launch depends on

@@ -149,8 +149,11 @@ def with_nics(
 
 
 def _chosen(machine: Machine, nics: Nics, count: int, gpus: Sequence[int]) -> list[int]:
-    """Return the numbers of the machine's NICs that are used if `count` are wanted: those near the
-    GPUs `gpus` first. More than the machine has are copies of its NICs.
+    """Return the numbers of the machine's NICs that are used if `count` are wanted, one number for
+    each of them.
+
+    NICs near the GPUs `gpus` come first. If the machine has fewer than `count`, its numbers are
+    repeated: two entries of the result are then equal NICs.
     """
     if count >= nics.count:
         return [nic * nics.count // count for nic in range(count)]

@@ -168,15 +168,15 @@ def fabric(
 
 
 def _ends_present(fabric: Fabric, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Mask over the nodes of a fabric (ports, then switches): False for ports that `present`, a
-    mask over the ports, does not have.
+    """Return a mask over the nodes of a fabric (ports, then switches): the mask `present` over the
+    ports, followed by True for every switch.
     """
     return np.append(present, np.ones(len(fabric.switches), bool))
 
 
 def links_of_ports(fabric: Fabric, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Mask over the links of a fabric: False if the link ends at a missing port. `present` is a
-    mask over the ports.
+    """Return a mask over the links of a fabric: False if the link ends at a port for which
+    `present`, a mask over the ports, is False.
     """
     ends = _ends_present(fabric, present)
     left: NDArray[np.bool_] = ends[fabric.tail] & ends[fabric.head]
@@ -184,8 +184,8 @@ def links_of_ports(fabric: Fabric, present: NDArray[np.bool_]) -> NDArray[np.boo
 
 
 def without_ports(fabric: Fabric, present: NDArray[np.bool_]) -> Fabric:
-    """Return a fabric without the ports (of dead NICs) that the mask `present` does not have, and
-    without their cables.
+    """Return a fabric with only the ports for which the mask `present` is True. The other ports,
+    those of dead NICs, are removed with their cables.
 
     The remaining ports are renumbered; all switches and the cables between them stay.
     """
@@ -265,18 +265,18 @@ class Candidates:
         """The number of different neighbors that the links of each (switch, target) lead to."""
         return np.diff(np.searchsorted(np.flatnonzero(self.first), self.ptr))
 
-    def place(self, pair: Longs, neighbor: Ints, lane: Ints) -> Longs:
-        """Return positions in `link`: for each entry, parallel link number `lane` to neighbor
-        number `neighbor`.
+    def place(self, pair: Longs, neighbor: Ints, parallel_link: Ints) -> Longs:
+        """Return, for each entry, the position in `link` of one link to one neighbor.
 
-        `pair` numbers the queried (switch, target). `neighbor` is taken modulo the number of its
-        neighbors, `lane` modulo the number of parallel links to that neighbor.
+        - `pair`: number of the queried (switch, target).
+        - `neighbor`: number of the neighbor, modulo the number of neighbors of the pair.
+        - `parallel_link`: number among the links to that neighbor, modulo their number.
         """
         starts = np.flatnonzero(self.first)
         size = np.diff(np.append(starts, len(self.link)))
         begin = np.searchsorted(starts, self.ptr)
         neighbor_number = begin[pair] + neighbor % np.diff(begin)[pair]
-        position: Longs = starts[neighbor_number] + lane % size[neighbor_number]
+        position: Longs = starts[neighbor_number] + parallel_link % size[neighbor_number]
         return position
 
 
@@ -293,9 +293,11 @@ class NextLinks:
         link: numbers of the links in the fabric; only these links are used.
         targets: CSR: the switches of target t are `targets[1][targets[0][t]:targets[0][t + 1]]`.
 
-    The links of a switch are sorted by neighbor. First come the neighbors at the second end of
-    their first cable, by its number, then those at the first end. Paths on a torus that always take
-    the first link therefore correct one dimension after the other.
+    The links out of a switch are sorted by neighbor. A link with an even number leads from the
+    first end of its cable to the second, one with an odd number back. Neighbors that are reached by
+    even links come first, then the others; both are ordered by the lowest number of a link to them.
+    Paths on a torus that always take the first link therefore correct one dimension after the
+    other.
     """
 
     def __init__(
@@ -463,8 +465,8 @@ class FabricNetwork:
 
     @cached_property
     def _groups(self) -> tuple[Longs, Longs]:
-        """For the links between switches: the group of the switch at the tail, and that at the
-        head.
+        """Two arrays with an entry for each link of `core`: the group of the switch that it leaves,
+        and the group of the switch that it enters.
         """
         made = self.fabric
         assert made.groups is not None
@@ -527,15 +529,15 @@ class FabricNetwork:
         high = self.rank
         for tier in range(1, int(self.tier.max(initial=1))):
             near, wide = (max(1, most[tier]) for most in self.widths)
-            lane = numbers[-1] % wide // near
+            parallel_link = numbers[-1] % wide // near
             high = high if tier == 1 else high // wide
-            numbers.append((lane + wide // near * high).astype(np.int32))
+            numbers.append((parallel_link + wide // near * high).astype(np.int32))
         return tuple(numbers)
 
     @cached_property
     def widths(self) -> tuple[list[int], list[int]]:
-        """For each tier: the most neighbors in the next tier that a switch has; then the most links
-        to them.
+        """Two lists with an entry for each tier: the largest number of different neighbors in
+        higher tiers that a switch of this tier has, and the largest number of links to them.
         """
         made = self.fabric
         link = self.core
@@ -553,8 +555,9 @@ class FabricNetwork:
 
     @cached_property
     def choice_counts(self) -> tuple[int, ...]:
-        """The most links that a NIC chooses from, then the most upward links of a switch of each
-        tier but the highest.
+        """How many links there are to choose from at each hop upwards, at most: the first entry is
+        for a NIC, the others are for switches of tier 1, tier 2 and so on, without the highest
+        tier.
         """
         top = int(self.tier.max(initial=1))
         least = 2 if len(self.core) else 1
@@ -575,15 +578,15 @@ class FabricNetwork:
         links = np.full((len(src), max(1, int(size.max(initial=1)))), -1, np.int32)
         distances = np.full(links.shape, FAR, np.int32)
         target = self.port_targets[0][dst]
-        for lane in range(links.shape[1]):
-            sources = np.flatnonzero(size > lane)
-            links[sources, lane] = link[ptr[src[sources]] + lane]
-            head = made.head[links[sources, lane]] - made.ports
+        for column in range(links.shape[1]):
+            sources = np.flatnonzero(size > column)
+            links[sources, column] = link[ptr[src[sources]] + column]
+            head = made.head[links[sources, column]] - made.ports
             is_switch = head >= 0
-            distances[sources[is_switch], lane] = self.next.distance(
+            distances[sources[is_switch], column] = self.next.distance(
                 head[is_switch], target[sources[is_switch]]
             )
-            distances[sources[~is_switch & (head + made.ports == dst[sources])], lane] = -1
+            distances[sources[~is_switch & (head + made.ports == dst[sources])], column] = -1
         return links, distances
 
     def joined(self, src: Ints, dst: Ints) -> NDArray[np.bool_]:
@@ -610,10 +613,10 @@ class FabricNetwork:
         """
         ptr, link = self.access[1]
         size = np.diff(ptr)[dst]
-        lane = np.arange(max(1, int(size.max(initial=1))))
-        slot = link[ptr[dst][:, None] + np.minimum(lane, size[:, None] - 1)]
+        column = np.arange(max(1, int(size.max(initial=1))))
+        slot = link[ptr[dst][:, None] + np.minimum(column, size[:, None] - 1)]
         at = self.fabric.tail[slot] - self.fabric.ports
-        return slot, (at == switch[:, None]) & (lane < size[:, None])
+        return slot, (at == switch[:, None]) & (column < size[:, None])
 
 
 def tiers_of_switches(made: Fabric) -> Ints:
@@ -904,10 +907,16 @@ def _shortest_paths(
     choices: LinkChoices,
     rows: Longs,
 ) -> Ints:
-    """Return a shortest path for every pair: follow all flows from switch to switch at the same
-    time.
+    """Return a shortest path for every flow: follow all flows from switch to switch at the same
+    time. The result has a row of links for each flow, padded with -1.
 
-    `rows` are the numbers of the flows, by which `choices` selects links.
+    Args:
+        selection: the fabric and its routing policy.
+        network: the fabric for path searches, with or without its dead links.
+        src: source port of each flow.
+        dst: destination port of each flow.
+        choices: chooses links where there are several.
+        rows: numbers of the flows, for `choices`.
     """
     made = selection.fabric
     target = network.port_targets[0][dst]
@@ -977,11 +986,19 @@ def _over_groups(
     choices: LinkChoices,
     rows: Longs,
 ) -> Ints:
-    """Return paths in a fabric with groups: to a link into the destination's group, then to the
-    destination.
+    """Return the paths of flows in a fabric with groups: to a link into the destination's group,
+    then to the destination. The result has a row of links for each flow, padded with -1.
 
     The link between the groups is chosen among all of them. With Valiant routing the path first
     goes to a third group.
+
+    Args:
+        selection: the fabric and its routing policy.
+        network: the fabric for path searches, with or without its dead links.
+        src: source port of each flow.
+        dst: destination port of each flow.
+        choices: chooses links where there are several.
+        rows: numbers of the flows, for `choices`.
     """
     made = selection.fabric
     count = len(src)
@@ -1016,7 +1033,8 @@ def _group_count(made: Fabric) -> int:
 
 
 def _between_groups(made: Fabric, here: Ints, there: Ints, number: NDArray[Any]) -> Ints:
-    """Return a third group for each pair of groups, chosen by `number`; the group `there` itself if
+    """Return for each flow the group through which it makes a detour: a third group, chosen by
+    `number[i]`, for a flow from group `here[i]` to group `there[i]`. It is `there[i]` itself if
     both are the same, or if there are only two groups.
     """
     count = _group_count(made)
@@ -1034,7 +1052,8 @@ def _crossing(
     """Return a link from group `here[i]` to group `there[i]`, chosen by `number[i]`; -1 if both are
     the same.
 
-    If all links between two groups are dead, one of them is returned nevertheless.
+    `network_left` is the fabric without its dead links. If all links between two groups are dead,
+    one of them is returned nevertheless.
     """
     differs = here != there
     key = here.astype(np.int64) * _group_count(selection.fabric) + there
@@ -1094,9 +1113,9 @@ def _sprayed_paths(network: FabricNetwork, src: Ints, dst: Ints) -> Paths:
     target = network.port_targets[0][dst]
     links, distances = network.leave(src, dst)
     near = distances.min(axis=1, initial=FAR)
-    row, lane = np.nonzero(distances == near[:, None])
+    row, column = np.nonzero(distances == near[:, None])
     share = 1 / np.bincount(row, minlength=len(src))[row]
-    first = links[row, lane]
+    first = links[row, column]
     inner = np.flatnonzero(near[row] >= 0)
     start = made.head[first[inner]].astype(np.int64) - made.ports
     key, place = np.unique(start * made.ports + target[row[inner]], return_inverse=True)
@@ -1118,9 +1137,9 @@ def _sprayed_paths(network: FabricNetwork, src: Ints, dst: Ints) -> Paths:
     start_number, entry = entries_of(np.searchsorted(last, every), place.reshape(-1))
     start_number = inner[start_number]
     slot, fits = network.arrivals(switch[entry], dst[row[start_number]])
-    at, lane = np.nonzero(fits)
+    at, column = np.nonzero(fits)
     portion = (share[start_number] * rest[entry] / np.maximum(fits.sum(axis=1), 1))[at]
-    entries_of_paths.append((row[start_number[at]], slot[at, lane], portion))
+    entries_of_paths.append((row[start_number[at]], slot[at, column], portion))
     return _merged_paths(len(src), entries_of_paths)
 
 

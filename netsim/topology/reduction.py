@@ -142,12 +142,12 @@ class SwitchReduction:
         return np.concatenate(ups), np.concatenate(downs), leaf, (latency[0], latency[1])
 
     def _choose_root(self, leaves: Ints, channel: int) -> tuple[int, Ints, int]:
-        """Choose the root above the switches `leaves` for a channel.
+        """Choose the root switch above the switches `leaves` for a channel.
 
-        Returns its number among the switches, for each switch the next switch towards the root, and
-        how many times the channels before this one have used all roots. The root is the switch with
-        the least distance to the farthest leaf, then the least sum of distances. Switches that tie
-        take turns by channel.
+        Returns (number of the root among the switches, for each switch the next switch towards the
+        root, number of the parallel cable to use). The root is the switch with the least distance
+        to the farthest leaf; of several, those with the least sum of distances. If r switches are
+        equally good, channel c takes number c % r of them, and parallel cable number c // r.
         """
         from scipy.sparse.csgraph import dijkstra
 

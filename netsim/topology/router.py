@@ -105,7 +105,9 @@ class ClusterRouter(Router):
 
     @property
     def window(self) -> float:
-        """Bytes that the connections of a message may have in flight."""
+        """Bytes that all connections (queue pairs) of a message together may have in flight;
+        infinite without a fabric.
+        """
         if self.selection is None:
             return inf
         policy = self.selection.policy

@@ -188,8 +188,9 @@ class _Tables:
         return step
 
     def _first_links(self, here: Ints, column: Ints) -> Ints:
-        """Return the same as `next_links` for nodes that do not forward: they have no row in the
-        table.
+        """Return the first link of the cheapest path from node `here[i]` to the target in
+        `column[i]`, -1 if there is none, for nodes that do not forward. They have no row in the
+        table, so the costs over all their links are compared.
         """
         arcs = self.arcs
         best = np.full(len(here), _FAR)

@@ -46,7 +46,7 @@ class MeasuredCalls(CallClass):
     - `least_us`: the shortest call. The time of a kernel includes its wait for the other ranks, and
       the shortest call has waited least.
     - `total_us`: the sum of the calls in one step.
-    - `exposed_us`: the part of that in which no other kernel ran.
+    - `exposed_us`: the part of `total_us` in which no other kernel ran.
     """
 
     least_us: float
@@ -60,7 +60,7 @@ class SimulatedCalls(CallClass):
 
     - `alone_us`: the time of one call when nothing runs beside it.
     - `total_us`: the sum of the calls in one step.
-    - `exposed_us`: the part of that which no kernel hides.
+    - `exposed_us`: the part of `total_us` in which no kernel runs beside the call.
     """
 
     alone_us: float

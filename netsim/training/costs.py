@@ -500,7 +500,8 @@ class Costs:
 
 
 def _within_links(form: Coarse, topology: Topology, group: Group) -> Coarse:
-    """The coarse form, changed if its flows would overload a wire.
+    """Return the coarse form of a collective on the GPUs `group`, changed if its flows would
+    overload a wire.
 
     The collective itself overloads no wire in its time. But the few targets of a coarse form may be
     spread over the links of a fabric less evenly than all targets are. Flows that cross an
@@ -574,11 +575,12 @@ def _timed(task: Task, budget: Budget) -> CollectiveTime:
 
 
 def _schedule_of_links(form: Form, budget: Budget) -> tuple[LoopSchedule, float]:
-    """A schedule that uses the same links as the task, and its number of hops as a fraction of the
-    task's.
+    """Return (a schedule that uses the same links as the task, its number of hops as a fraction of
+    the task's).
 
-    In rings of many rows chunks travel over some hosts only: a rank sends the same bytes in every
-    hop.
+    It is the complete schedule, with the fraction 1, except for a ring of many rows. There the data
+    of each rank travels over some hosts only. This suffices because a rank sends the same bytes in
+    every hop.
     """
     if not form.task.is_nccl:
         return form.loop_schedule, 1.0

@@ -246,8 +246,8 @@ def what_ifs_of(
 
 
 def _seconds_with_scaled_kinds(step: Step, kinds: set[str], factor: float, engine: str) -> float:
-    """The seconds of the step if communication of `kinds`, or computing, took `factor` of
-    its time.
+    """Return the seconds of the step if the communication of `kinds` took `factor` of its time; if
+    COMPUTE is among the kinds, all kernels as well.
     """
     tape = step.spans.tape
     if COMPUTE in kinds:
@@ -296,10 +296,11 @@ def _seconds_with_scaled_links(step: Step, kind: str, factor: float, engine: str
 def _run(
     step: Step, tape: Tape, realise: Realise, engine: str, *, on: Topology | None = None
 ) -> float:
-    """The seconds of a tape with the costs `realise`, simulated in the same way as the step (in
-    full, or by one rank of each stage).
+    """Return the seconds of a tape, simulated in the same way as the step (in full, or by one rank
+    of each stage).
 
-    `on`: a topology other than that of the step.
+    `realise` returns the coarse form of an entry's collective in one group. `on` is the topology,
+    if it is not that of the step.
     """
     if not step.engine:
         return seconds_by_stages(step.resolved, tape, realise)
@@ -308,7 +309,9 @@ def _run(
 
 
 def _scaling(realise: Realise, kinds: set[str], factor: float) -> Realise:
-    """A function for costs whose collectives of some kinds take `factor` of their time."""
+    """Return a function like `realise`, which returns the coarse form of a collective in one group.
+    Collectives of some `kinds` take `factor` times as long and move `factor` times as many bytes.
+    """
     scaled_form = cache(partial(_scaled_form, factor=factor))
 
     def scaled(entry: TapeEntry, group: tuple[int, ...]) -> Coarse:

@@ -386,8 +386,8 @@ def layer_flops(model: Transformer, layer: Layer, sequence: int) -> float:
 
 
 def extras_of(work: Training, model: Model, grid: Grid) -> tuple[ExtraCollective, ...]:
-    """The additional collectives of a step: known ones by name, with the keys that the
-    user sets.
+    """Return the additional collectives of a step, as the scenario lists them. Keys that the user
+    sets replace those of the preset that an entry names.
     """
     extras = []
     for number, extra in enumerate(work.extras):
@@ -664,10 +664,11 @@ def _constant_or(name: str, fallback: str) -> float:
 
 
 def _attention(arch: str, kernel: str) -> tuple[float, float, float]:
-    """The fractions of the peak that attention reaches forward and backward, and the fraction of
-    its time that is exponentials.
+    """Return three fractions: of the peak that attention reaches forward, of the peak that it
+    reaches backward, and of its time that is exponentials.
 
-    Kernels up to FlashAttention-2 use Ampere's matrix instructions on every GPU.
+    `arch` is the generation of the GPU, `kernel` the attention kernel. Kernels up to
+    FlashAttention-2 use Ampere's matrix instructions on every GPU.
     """
     name = f"{arch}.attention"
     mma = f"{arch}.mma"
@@ -682,7 +683,9 @@ def _attention(arch: str, kernel: str) -> tuple[float, float, float]:
 
 
 def _narrow(arch: str, work: Training, name: str) -> float:
-    """The fraction of its peak rate that a matrix product in FP8 or FP4 reaches."""
+    """Return the fraction of its peak rate that a matrix product of the narrow data type `name`
+    (FP8 or FP4) reaches on GPUs of the generation `arch`.
+    """
     if name == "nvfp4":
         return _constant_or(f"{arch}.gemm.fp4", "gemm.other")
     if work.scaling == "row" and f"{arch}.gemm.fp8.row" in TABLE:

@@ -75,13 +75,13 @@ class Spans:
         return self.timeline.makespan
 
     def begin(self, entry: int) -> Times:
-        """By group of an entry, the second at which the last rank had joined the collective; for
-        kernels, at which they started.
+        """For each group of an entry: the time in seconds at which the last rank of the group
+        joined the collective; for a kernel, at which it started.
         """
         return self.timeline.start[self.lowered.begin[entry]]
 
     def end(self, entry: int) -> Times:
-        """By group of an entry, the second at which it was finished."""
+        """For each group of an entry: the time in seconds at which it finished."""
         return self.timeline.end[self.lowered.end[entry]]
 
     @cached_property
@@ -92,10 +92,8 @@ class Spans:
 
     @cached_property
     def columns(self) -> tuple[Ints, Ints, Ints, Times, Times]:
-        """Rank, number of the kind, number of the entry, begin and end in seconds, as five columns
-        ordered by rank.
-
-        They have a line for each entry that a representative rank takes part in.
+        """Five arrays with one item for each entry that a representative rank takes part in,
+        ordered by rank: rank, number of the kind, number of the entry, begin and end in seconds.
         """
         parts = [self._parts(number, entry) for number, entry in enumerate(self.tape.entries)]
         columns = zip(*parts, strict=True)
@@ -414,10 +412,10 @@ def sync_seconds(resolved: ResolvedStep, engine: str) -> float:
 
 
 def _with_sync(resolved: ResolvedStep, step: float, engine: str = "auto") -> tuple[float, float]:
-    """The seconds of a step with the exchange between islands, and the seconds of that exchange.
+    """Return (seconds of a step with the exchange between islands, seconds of that exchange).
 
-    `step` is the time without it. If `overlap_sync` is set, the step hides the exchange up to its
-    own length.
+    `step` is the seconds of the step without the exchange. If `overlap_sync` is set, the exchange
+    only adds the seconds by which it is longer than the step.
     """
     sync = sync_seconds(resolved, engine)
     exposed_sync = max(0.0, sync - step) if resolved.setting.overlap_sync else sync
@@ -856,9 +854,12 @@ def seconds_by_stages(resolved: ResolvedStep, tape: Tape, realise: Realise) -> f
 
 @dataclass
 class _StageCosts:
-    """The time and load of entries in the columns of their stages, and the times of passes.
+    """The costs of the entries of a step that is simulated by one rank of each pipeline stage.
 
-    `realise` replaces the costs of the resolved step, if it is not None.
+    - `realise`: returns the coarse form of an entry's collective in one group; None: the costs of
+      the resolved step do.
+    - `pass_times`: seconds of passes that were simulated already.
+    - `loads`: a cache of the coarse forms of entries.
     """
 
     resolved: ResolvedStep
@@ -958,8 +959,8 @@ class _StageCosts:
         return [tuple(entry.groups[number].tolist()) for number in sorted(first.tolist())]
 
     def as_schedule(self, tape: Tape, awaited: Sequence[Sequence[int]]) -> Lowered:
-        """A schedule with one mark for each entry, on the first of its ranks, with the dependencies
-        `awaited`.
+        """Return a schedule with one mark for each entry of the tape, on the first rank of its
+        first group. `awaited` has, for each entry, the numbers of the entries that it waits for.
         """
         entries = tape.entries
         builder = Builder(self.resolved.setting.grid.size)

@@ -22,7 +22,9 @@ WHOLE = 1 << 62  # bytes that no bucket has
 
 @dataclass(frozen=True)
 class Replica:
-    """One pipeline stage as data parallelism sees it; `layers` are those of all its chunks."""
+    """One pipeline stage as data parallelism sees it; `layers` are the layers of all chunks of the
+    stage.
+    """
 
     tape: Tape
     setting: Setting
@@ -55,7 +57,9 @@ class Replica:
 
     @cached_property
     def elements(self) -> dict[bool, int]:
-        """The same for all layers of the stage."""
+        """The number of elements of the weights of all layers of the stage on one rank: dense (key
+        False) and experts' (key True).
+        """
         return self.held(self.layers)
 
     def exchange(
@@ -76,9 +80,11 @@ class Replica:
         Args:
             name: name of the entry.
             collective: name of the collective.
+            nbytes: its size in bytes, as nccl-tests counts it.
             after: entries that it waits for.
-            expert: whether it runs in the groups of expert weights.
-            groups: groups other than those.
+            expert: whether it runs in the groups of ranks with the same expert weights, instead of
+                those with the same dense weights.
+            groups: the groups in which it runs, if they are neither of these.
             dtype: data type (default: that of gradients).
             stream: stream of the entry.
         """
@@ -142,10 +148,10 @@ def buckets_of(
 class DataParallelism:
     """The base class of all kinds of data parallelism, and a step without any.
 
-    The step calls its methods at the moments at which data parallelism may act. `layer` is always
-    the number of a layer in the stage, `last` whether this is the last micro-batch, and a returned
-    tuple the entries that what follows waits for. `reduced` are the exchanges of gradients, for
-    which the optimizer waits.
+    The step calls its methods at the moments at which data parallelism may act. In all methods,
+    `layer` is the number of a layer in the stage, and `last` says whether this is the last
+    micro-batch. A returned tuple has the numbers of tape entries; what the step writes next waits
+    for them. `reduced` are the exchanges of gradients, for which the optimizer waits.
     """
 
     replica: Replica
@@ -389,9 +395,10 @@ class Fsdp(DataParallelism):
         return self.root[0] if layer in self.root else layer
 
     def _ready(self, unit: int) -> Deps:
-        """The entries after which the full weights of a unit can be used.
+        """Return the entries after which the full weights of a unit can be used.
 
-        FSDP2 copies what was gathered into the weights, in a kernel.
+        These are the all-gathers of the unit; with FSDP2 a kernel, added here, that copies what was
+        gathered into the weights.
         """
         if self.replica.setting.data != "fsdp2" or not self.gathered[unit]:
             return self.gathered[unit]
@@ -420,8 +427,9 @@ class Fsdp(DataParallelism):
             self._gather(self._unit(layer - 1))
 
     def _kernel_to_wait_for(self) -> Deps:
-        """The kernel after which one more unit may be gathered, if at most `AHEAD` released units
-        may be in use.
+        """Return, as a tuple of one entry, the kernel that must be done before one more unit is
+        gathered, so that at most `AHEAD` released units are still in use; () if fewer were
+        released, or if the setting does not limit gathers.
         """
         if not self.replica.setting.limit_all_gathers or len(self.freed) < AHEAD:
             return ()
@@ -449,8 +457,11 @@ class Fsdp(DataParallelism):
         self.gathered[unit] = tuple(made)
 
     def _scatter(self, unit: int, after: Deps) -> None:
-        """Reduce and scatter the gradients of a unit, after a copy that joins them and casts them
-        if needed.
+        """Write the exchange of a unit's gradients to the tape, after the entries `after`.
+
+        If several ranks share a copy of the weights, a kernel copies the gradients together and
+        casts them, and a reduce-scatter among these ranks follows. Then the parts are all-reduced
+        between the ranks that hold the same part in different copies of the model.
         """
         s = self.replica.setting
         with self.replica.tape.naming(self._name(unit)):
@@ -496,7 +507,9 @@ class Fsdp(DataParallelism):
         }
 
     def _width(self, expert: bool) -> int:
-        """The number of ranks that share the weights."""
+        """Return the number of ranks that share one copy of the dense weights, or of the expert
+        weights.
+        """
         members = int(self.replica.groups[expert].shape[1])
         return min(self.replica.setting.shard or members, members)
 
@@ -558,14 +571,16 @@ SELECT_PASSES = 4  # over all gradients: to sample, to count, to select, to writ
 
 
 def _reduce_plain(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
-    """All-reduce a bucket without compression; return what the optimizer waits for."""
+    """All-reduce a bucket without compression, after the entries `after`; return the entries that
+    the optimizer waits for.
+    """
     nbytes = bucket.count * replica.setting.gradient_element
     return replica.exchange(name, "all_reduce", nbytes, after, expert=bucket.expert)
 
 
 def _reduce_narrow(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
-    """Cast a bucket to fewer bits, all-reduce it and cast it back; return what the optimizer waits
-    for.
+    """Cast a bucket to fewer bits, all-reduce it and cast it back, after the entries `after`;
+    return the entries that the optimizer waits for.
 
     Each cast reads one format and writes the other.
     """
@@ -583,7 +598,8 @@ def _reduce_narrow(replica: Replica, bucket: Bucket, name: str, after: Deps) -> 
 
 
 def _gather_largest(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
-    """Exchange only the largest gradients of a bucket; return what the optimizer waits for.
+    """Exchange only the largest gradients of a bucket, after the entries `after`; return the
+    entries that the optimizer waits for.
 
     Values and indices of every rank are all-gathered, and each rank adds up what it receives.
     """
@@ -658,14 +674,18 @@ class Ddp(DataParallelism):
         return ()
 
     def when_made(self, layer: int, kernel: str, entry: int) -> None:
-        """Put the gradients that a kernel has made, which its name says, into buckets."""
+        """Put the gradients that a kernel has made into buckets. The name of the kernel ends with
+        the name of the weights whose gradients these are.
+        """
         if self.within:
             stem = kernel.rpartition("+")[2].removesuffix(" wgrad")
             self._fill_buckets(layer, stem, (entry,))
             self.kernels += (stem,)
 
     def after_backward(self, layer: int, done: Deps, *, last: bool) -> None:
-        """Put the other gradients of the layer into buckets."""
+        """Put those gradients of the layer into buckets that are not in buckets yet; `done` are the
+        entries that made them.
+        """
         if self.within and (last or not self.replica.setting.no_sync):
             self._fill_buckets(layer, "", done)
             self.kernels = ()
@@ -687,8 +707,10 @@ class Ddp(DataParallelism):
         """Put gradients of a layer into buckets, and reduce each bucket that is full.
 
         Args:
-            stem: begin of the names of the tensors; "": all that are not in buckets yet, and if
-                this is the first layer, buckets that are not full are reduced as well.
+            layer: number of the layer in the stage.
+            stem: begin of the names of the tensors whose gradients are meant. "" means all that are
+                not in buckets yet; in the first layer, buckets that are not full are then reduced
+                as well.
             after: entries that made the gradients.
         """
         s = self.replica.setting

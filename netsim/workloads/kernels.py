@@ -32,7 +32,9 @@ class LinearLayer:
 def forward(
     roofline: Roofline, dtype: str, layers: Iterable[LinearLayer], pieces: int = 1
 ) -> float:
-    """The seconds of the forward products; the rows of each are divided among `pieces` kernels."""
+    """Return the seconds of the forward products of linear layers in the data type `dtype`; the
+    rows of each product are divided among `pieces` kernels.
+    """
     return sum(
         roofline.gemm_seconds(
             linear.rows // pieces, linear.outputs, linear.inputs, dtype, linear.batch * pieces
@@ -45,7 +47,9 @@ def forward(
 def input_gradients(
     roofline: Roofline, dtype: str, layers: Iterable[LinearLayer], pieces: int = 1
 ) -> float:
-    """The seconds of the products that make gradients of inputs, each in `pieces` kernels."""
+    """Return the seconds of the products of linear layers that make gradients of inputs, in the
+    data type `dtype`; each product is divided into `pieces` kernels.
+    """
     transposed = (
         replace(linear, inputs=linear.outputs, outputs=linear.inputs) for linear in layers
     )
@@ -115,18 +119,19 @@ LAYER_NORM = Elementwise(norm=2.7, norm_backward=7.2)
 
 
 def elementwise_of(setting: Setting, *, gated: bool) -> Elementwise:
-    """The passes of element-wise kernels in a setting. Models with gated MLPs are taken to use
-    RMSNorm, others LayerNorm.
+    """Return how often element-wise kernels read or write their activations in a setting, by kind
+    of kernel. Models with gated MLPs (`gated`) are taken to use RMSNorm, others LayerNorm.
     """
     if setting.elementwise == "fused":
         return COMPILED if setting.apart else FUSED
     return EAGER if gated else LAYER_NORM
 
 
-# Bytes that move for each element when inputs of narrow products are cast from 16 bits, once for
-# the product and once transposed for the gradient of weights: (after a norm, which writes its
-# output cast, elsewhere in a kernel that reads 2 bytes and writes 2). If the scale follows from the
-# tensor, another kernel first finds its largest element.
+# Bytes that move for each element when inputs of narrow products are cast from 16 bits, by how
+# scales are found. An input is cast twice: for the product, and transposed for the gradient of
+# weights. Each entry is (input made by a norm, which writes its output cast; other input, cast by
+# a kernel that reads 2 bytes and writes twice 1 byte). If the scale follows from the tensor,
+# another kernel first finds its largest element.
 
 CASTS = {"delayed": (0.0, 4.0), "block": (0.0, 4.0), "row": (7.0, 10.3), "tensor": (5.8, 7.8)}
 CAST_FP4 = (4.0, 8.0)  # Hadamard transform and largest element of the tensor first
@@ -144,8 +149,8 @@ def cast_bytes(setting: Setting, *, fused: bool = False) -> float:
 
 
 def cast_seconds(setting: Setting, elements: float, *, fused: bool = False) -> float:
-    """The seconds of casting `elements` elements of products' inputs; `fused` is that of
-    `cast_bytes`.
+    """Return the seconds of casting `elements` elements of products' inputs. `fused`: whether a
+    norm makes these inputs and writes them cast (see `cast_bytes`).
     """
     bytes_per_element = cast_bytes(setting, fused=fused)
     return setting.roofline.stream_seconds(elements * bytes_per_element, bytes_per_element > 0)
@@ -160,17 +165,17 @@ class Shapes:
 
     @property
     def tp(self) -> int:
-        """The ranks that share each matrix (degree of tensor parallelism)."""
+        """The number of ranks that share each matrix (degree of tensor parallelism)."""
         return self.setting.degree("tp")
 
     @property
     def cp(self) -> int:
-        """The ranks that share each sequence (degree of context parallelism)."""
+        """The number of ranks that share each sequence (degree of context parallelism)."""
         return self.setting.degree("cp")
 
     @property
     def tokens(self) -> int:
-        """The tokens of the micro-batch on this rank, which context parallelism divides."""
+        """The number of tokens of the micro-batch on this rank, after division by cp."""
         return self.setting.tokens
 
     @property
@@ -187,8 +192,9 @@ class Shapes:
 
     @property
     def cast_message(self) -> int:
-        """The bytes of the same activations as inputs of products. With narrow types they are
-        gathered after the cast, so they are fewer.
+        """The bytes of the activations of all `tokens` between blocks, when they are gathered as
+        inputs of products. Inputs of a narrow type are cast before they are gathered, so they have
+        fewer bytes than `message`.
         """
         if self.setting.cast == self.setting.stored:
             return self.message
@@ -202,12 +208,12 @@ class Shapes:
 
     @cached_property
     def query_width(self) -> int:
-        """The features of all queries of one token on this rank."""
+        """The number of features of all queries of one token on this rank."""
         return self.model.heads * self.model.head // self.tp
 
     @cached_property
     def kv_width(self) -> int:
-        """The features of all keys of one token on this rank."""
+        """The number of features of all keys of one token on this rank."""
         if self.model.latent:
             return self.query_width
         return max(self.model.kv_width // self.tp, self.model.head)
@@ -337,7 +343,7 @@ class Shapes:
 
     @property
     def expert_split(self) -> int:
-        """The ranks that share the matrices of each expert."""
+        """The number of ranks that share the matrices of each expert."""
         return self.tp if self.setting.expert_tensor else 1
 
     @cached_property

@@ -121,7 +121,8 @@ def activation_bytes(s: Setting, layer: Layer) -> float:
 
 
 def full_activation_bytes(s: Setting, layer: Layer) -> float:
-    """The same if complete layers are not recomputed; modules of the layer may be.
+    """Return the bytes that one layer stores for one micro-batch on one GPU between its forward and
+    backward pass, if the complete layer is not recomputed. Single modules of it may be recomputed.
 
     A block stores the inputs of its products (cast if these are narrow), of its norms, of its
     attention, and of the function between the products of its MLP. Sequence parallelism divides
@@ -157,10 +158,12 @@ def full_activation_bytes(s: Setting, layer: Layer) -> float:
 
 
 def _unfused(s: Setting, m: Transformer) -> float:
-    """The additional bytes of attention without a fused kernel: output of softmax, mask and output
-    of dropout.
+    """Return the bytes that a block without a fused attention kernel stores in addition, for one
+    micro-batch on one GPU; 0 with a fused kernel.
 
-    Masks of one byte of the two dropouts outside of attention are included.
+    These are the masks, one byte per element, of the two dropouts outside of attention. Unless
+    attention is recomputed, the output of softmax, and the mask and output of the dropout after it,
+    are stored for all scores as well.
     """
     if s.attention == "fused":
         return 0.0
@@ -171,13 +174,15 @@ def _unfused(s: Setting, m: Transformer) -> float:
 
 
 def _inputs(s: Setting, m: Transformer) -> float:
-    """The bytes of the activations between two blocks on one GPU."""
+    """Return the bytes on one GPU of the activations between two blocks, for one micro-batch."""
     divided = s.degree("tp") if s.sequence_parallel else 1
     return s.element * s.tokens * m.hidden / divided
 
 
 def _buffers(s: Setting, layers: list[Layer]) -> float:
-    """The bytes of NCCL's buffers, and of buffers for weights and gradients."""
+    """Return the bytes of the buffers on one GPU of a stage: NCCL's buffers, and those of data
+    parallelism for gathered weights and for gradients. `layers` are the layers of the stage.
+    """
     groups = sum(s.degree(axis) > 1 for axis in ("tp", "cp", "ep", "dp", "pp"))
     nccl = groups * 16 * NCCL_CHANNEL
     held = [sum(count for _, count, _ in s.held(layer)) for layer in layers]

@@ -33,7 +33,7 @@ class Tensor:
 
     @property
     def total(self) -> int:
-        """The elements of all copies."""
+        """The number of elements of all copies together."""
         return self.count * self.copies
 
 
@@ -150,12 +150,12 @@ class Transformer:
 
     @property
     def head(self) -> int:
-        """The features of one head's query."""
+        """The number of features of one head's query."""
         return self.head_size or self.hidden // self.heads
 
     @property
     def kv_width(self) -> int:
-        """The features of all keys of one token."""
+        """The number of features of all keys of one token."""
         return self.kv_heads * self.head
 
     @property

@@ -671,7 +671,11 @@ def _mlp_forward(shapes: Shapes, layer: Layer) -> list[PassPart]:
 
 
 def _dense_forward(shapes: Shapes, ffn: int, before: PassPart, exchanged: str) -> list[PassPart]:
-    """The forward pass of a dense MLP with `ffn` features inside."""
+    """Return the parts of the forward pass of a dense MLP with `ffn` features inside.
+
+    `before` is the kernel before its first product, `exchanged` the name of the MLP in the names of
+    kernels and collectives.
+    """
     s = shapes.setting
     first = forward(s.roofline, s.dtype, shapes.mlp_in(ffn), s.pieces) + _function_seconds(
         shapes, ffn
@@ -834,7 +838,7 @@ def _passes(setting: Setting, layer: Layer) -> Passes:
 
 
 def _parts(setting: Setting, layer: Layer) -> tuple[list[PassPart], list[PassPart]]:
-    """The parts of a layer in its forward pass, and in its backward pass."""
+    """Return (parts of the forward pass, parts of the backward pass) of a layer."""
     if layer.kind == "plain" or not isinstance(setting.model, Transformer):
         return _plain(setting, layer)
     shapes = Shapes(setting.model, setting)
@@ -847,7 +851,10 @@ def _parts(setting: Setting, layer: Layer) -> tuple[list[PassPart], list[PassPar
 
 
 def _plain(setting: Setting, layer: Layer) -> tuple[list[PassPart], list[PassPart]]:
-    """The same for a layer that is described by FLOPs, bytes or times."""
+    """Return (parts of the forward pass, parts of the backward pass) of a layer that is described
+    by FLOPs, bytes or times. The backward pass is half gradients of inputs, half gradients of
+    weights.
+    """
     plain = layer.plain
     samples = setting.micro
     moved = layer.parameters * setting.element + samples * (plain.activation + plain.output)
@@ -904,8 +911,8 @@ def _modules(shapes: Shapes) -> tuple[str, ...]:
 def _recomputed_layer(
     setting: Setting, forward_parts: list[PassPart], layer: Layer
 ) -> list[PassPart]:
-    """The recomputation at the start of a layer's backward pass if complete layers are recomputed;
-    otherwise empty.
+    """Return the parts that are recomputed at the start of a layer's backward pass if complete
+    layers are recomputed; otherwise an empty list.
     """
     if layer.kind == "embedding" or "full" in setting.recompute:
         return [] if layer.kind == "embedding" else _recomputed(forward_parts)
@@ -921,8 +928,8 @@ def _recomputed_layer(
 
 
 def _recomputed_modules(shapes: Shapes, layer: Layer) -> list[PassPart]:
-    """The recomputation at the start of a block's backward pass if some modules are recomputed;
-    otherwise empty.
+    """Return the parts that are recomputed at the start of a block's backward pass if some modules
+    of the block are recomputed; otherwise an empty list.
     """
     s = shapes.setting
     m = shapes.model

@@ -61,7 +61,9 @@ class Grid:
         return stages
 
     def pairs(self, source: int, target: int) -> Ranks:
-        """The (sender, receiver) pairs of ranks between two pipeline stages, one line for each."""
+        """Return the (sender, receiver) pairs of ranks between the pipeline stages `source` and
+        `target`, one line for each pair.
+        """
         names = list(reversed(self.order))
         place = names.index("pp")
         sides = [np.take(self._ranks, stage, axis=place).reshape(-1) for stage in (source, target)]
@@ -400,7 +402,9 @@ class Setting:
 
     @property
     def narrow(self) -> bool:
-        """Whether products are of a narrow type, to which their inputs are cast."""
+        """Whether products are of a narrow type (8 bits or less, such as FP8), to which their
+        inputs are cast.
+        """
         return self.dtype in NARROW and self.dtype in self.roofline.flops
 
     @property

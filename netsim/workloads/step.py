@@ -82,14 +82,16 @@ class Action:
 
 
 def gpipe(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
-    """All forward passes, then all backward passes (Huang et al. 2019)."""
+    """Return the passes of one pipeline stage in order: all forward passes, then all backward
+    passes (Huang et al. 2019).
+    """
     ahead = [Action("F", k) for k in range(micro_batches)]
     return ahead + [Action("B", k) for k in range(micro_batches)]
 
 
 def one_f_one_b(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
-    """Forward passes to warm up, then alternately one forward and one backward pass (Narayanan et
-    al. 2019).
+    """Return the passes of pipeline stage number `stage` of `stages` in order: forward passes to
+    warm up, then alternately one forward and one backward pass (Narayanan et al. 2019).
     """
     warm = min(micro_batches, stages - stage - 1)
     actions = [Action("F", k) for k in range(warm)]
@@ -99,8 +101,8 @@ def one_f_one_b(stage: int, stages: int, micro_batches: int, chunks: int) -> lis
 
 
 def interleaved(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
-    """Alternately one forward and one backward pass over several chunks of each stage (Narayanan et
-    al. 2021).
+    """Return the passes of pipeline stage number `stage` of `stages` in order: alternately one
+    forward and one backward pass over several chunks of each stage (Narayanan et al. 2021).
 
     Groups of `stages` micro-batches pass chunk 0, then chunk 1, and so on; backward in reverse.
     """
@@ -117,7 +119,9 @@ def interleaved(stage: int, stages: int, micro_batches: int, chunks: int) -> lis
 def _interleaved_action(
     kind: str, number: int, stages: int, micro_batches: int, chunks: int
 ) -> Action:
-    """The `number`-th forward ("F") or backward ("B") pass of an interleaved schedule."""
+    """Return forward ("F") or backward ("B") pass number `number` of a stage in an interleaved
+    schedule: which micro-batch passes which chunk.
+    """
     group, inside = divmod(number, stages * chunks)
     size = min(stages, micro_batches - group * stages)
     chunk, place = divmod(inside, size)
@@ -125,9 +129,10 @@ def _interleaved_action(
 
 
 def zero_bubble(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
-    """ZB-H1 (Qi et al. 2024): 1F1B with delayed gradients of weights, more of them on later stages.
+    """Return the passes of pipeline stage number `stage` of `stages` in order, by ZB-H1 (Qi et al.
+    2024): 1F1B with delayed gradients of weights, more of them on later stages.
 
-    They fill idle time at the end. No more activations are stored than with 1F1B.
+    The delayed gradients fill idle time at the end. No more activations are stored than with 1F1B.
     """
     actions: list[Action] = []
     pending: list[int] = []
@@ -141,8 +146,8 @@ def zero_bubble(stage: int, stages: int, micro_batches: int, chunks: int) -> lis
 
 
 def in_a_row(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
-    """Naive model parallelism: each micro-batch passes forward and backward before the next one
-    begins.
+    """Return the passes of one pipeline stage in order, with naive model parallelism: each
+    micro-batch passes forward and backward before the next one begins.
     """
     return [Action(kind, k) for k in range(micro_batches) for kind in "FB"]
 
@@ -158,8 +163,8 @@ SCHEDULES: dict[str, Order] = {
 
 
 def in_flight(actions: list[Action]) -> int:
-    """The largest number of passes through a chunk whose activations a stage stores at the same
-    time.
+    """Return how many passes through a chunk have their activations stored at the same time, at
+    most, if a stage processes `actions` in order.
     """
     now = most = 0
     last = "W" if any(action.kind == "W" for action in actions) else "B"
@@ -423,7 +428,9 @@ class _Step:
 
     @staticmethod
     def _last_first(last: int, after: Deps) -> Deps:
-        """The last kernel, followed by the other entries that must have finished."""
+        """Return the entry `last` (the last kernel of a pass), followed by the entries of `after`,
+        without repeating `last`.
+        """
         return (last, *(end for end in after if end != last))
 
     def _weights(self, stage: _Stage, action: Action) -> None:

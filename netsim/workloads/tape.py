@@ -82,13 +82,13 @@ class TapeEntry:
 
 @dataclass
 class LaunchThread:
-    """The thread that launches the work of one stage's ranks.
+    """The thread of the host that launches the work of one stage's ranks.
 
     Args:
         clock: when it has launched the entries so far, in seconds.
         last: last entry of each stream.
         line: if entries start in the order of their launch, the entries that must have started
-            before the next kernel.
+            before the next kernel starts.
     """
 
     clock: float = 0.0

@@ -201,7 +201,7 @@ def topology_lines(topology: Topology, node_kinds: Sequence[str] = NODE_KINDS) -
     ends = {
         (int(t), int(h), int(lane)): number
         for number, (t, h, lane) in enumerate(
-            zip(links.tail, links.head, topology.lanes, strict=True)
+            zip(links.tail, links.head, topology.parallel_numbers, strict=True)
         )
     }
     for number in range(len(links)):
@@ -211,7 +211,11 @@ def topology_lines(topology: Topology, node_kinds: Sequence[str] = NODE_KINDS) -
         )
         if number in seen or not all(ends_shown):
             continue
-        tail, head, lane = int(links.tail[number]), int(links.head[number]), topology.lanes[number]
+        tail, head, lane = (
+            int(links.tail[number]),
+            int(links.head[number]),
+            topology.parallel_numbers[number],
+        )
         back = ends.get((head, tail, int(lane)))
         equal = back is not None and all(
             column[number] == column[back] for column in (links.bandwidth, links.latency)

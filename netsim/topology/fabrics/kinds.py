@@ -225,8 +225,13 @@ def _three_levels(leaves: int, uplinks: int, radix: int, upper: Upper) -> Shape:
     """Return the shape of a network of leaves, spines and cores, with the largest pods that a spine
     can reach.
 
-    If the file requests three levels, there are at least two pods. `radix` is the number of ports
-    of a switch.
+    If the file requests three levels, there are at least two pods.
+
+    Args:
+        leaves: number of leaves.
+        uplinks: ports of a leaf to spines.
+        radix: ports of a switch.
+        upper: how the third level is built.
     """
     widest = widest_leaf(radix, 1.0, upper.ratio)
     pod_leaves = widest // upper.unit * upper.unit or widest
@@ -370,8 +375,8 @@ def rail_optimized(
 def rail_only(
     at: Site, *, radix: int, oversubscription: Ratios, nodes_per_unit: MaybeCount
 ) -> Fabric:
-    """Return a fabric with a separate two-level network for each rail. A NIC of another rail is
-    reached only by passing data over NVLink first.
+    """Return a fabric with a separate two-level network for each rail; `at` has the ports, rates
+    and hosts. A NIC of another rail is reached only by passing data over NVLink first.
     """
     ports, terms, hosts = at
     nics = _nics(ports)
@@ -571,19 +576,21 @@ def dragonfly(
 def _group_cables(groups: int, routers: int, global_links: int) -> Cables:
     """Return the cables of a dragonfly: inside groups first, then between groups.
 
-    Every two routers of a group share one cable. Every two groups share `lanes` cables: the
+    Every two routers of a group share one cable. Every two groups share this number of cables: the
     `routers * global_links` global ports of a group, divided by the number of other groups and
     rounded down. With 4 routers of 2 global links and 5 groups, that is 8 / 4 = 2.
     """
-    lanes = routers * global_links // max(1, groups - 1)
+    cable_count = routers * global_links // max(1, groups - 1)
     x, y = np.triu_indices(routers, 1)
     group = np.arange(groups)[:, None] * routers
-    a, b = (np.repeat(side, lanes).astype(np.int32) for side in np.triu_indices(groups, 1))
-    lane = np.tile(np.arange(lanes, dtype=np.int32), groups * (groups - 1) // 2)
+    a, b = (np.repeat(side, cable_count).astype(np.int32) for side in np.triu_indices(groups, 1))
+    cable_number = np.tile(np.arange(cable_count, dtype=np.int32), groups * (groups - 1) // 2)
 
     def gateway(here: Ints, there: Ints) -> Ints:
-        """For each cable, the router of group `here` that has the cable to group `there`."""
-        port = ((there - here) % groups - 1) * lanes + lane
+        """Return, for each cable between groups, the number of the router at its end in group
+        `here[i]`, if the other end of cable i is in group `there[i]`.
+        """
+        port = ((there - here) % groups - 1) * cable_count + cable_number
         router: Ints = here * routers + port // global_links
         return router
 
@@ -603,11 +610,17 @@ def custom(
     cables: list[Cable],
     groups: Ints | None = None,
 ) -> Fabric:
-    """Return the fabric of a list of switches and cables.
+    """Return the fabric of a list of switches and cables. Raises a TopologyError if a NIC port has
+    no cable.
 
-    Each cable is (end, end, line rate in bytes per second or None for the usual one, latency in
-    seconds or None). Ends are numbers: NIC ports first, then switches. Raises a TopologyError if a
-    NIC port has no cable.
+    Args:
+        ports: NIC ports of all hosts.
+        terms: rates and latencies of the links for which a cable states none.
+        switches: names of the switches.
+        cables: for each cable (end, end, line rate in bytes per second or None, latency in seconds
+            or None). Ends are numbers: NIC ports first, then switches. A cable without a rate has
+            that of its NIC port, or `terms.link` between switches.
+        groups: group of every switch, -1 if it is in none; None: the fabric has no groups.
     """
     joined = {end for cable in cables for end in cable[:2]}
     missing = next((port for port in range(len(ports)) if port not in joined), None)

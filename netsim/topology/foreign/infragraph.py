@@ -439,8 +439,11 @@ def _links(topology: Topology) -> Iterator[tuple[Hashable, Hashable, _Wire]]:
 
 
 def _add_device(classes: Any, infrastructure: Any, device_name: str, shape: _Shape) -> None:
-    """Add a device with its components and links to an infrastructure. Kinds of nodes for which
+    """Add a device with the name `device_name` to an infrastructure. Kinds of nodes for which
     InfraGraph has no type become custom components.
+
+    `classes` is InfraGraph's package; `shape` has the components and links of the device
+    (`_Part.shape`).
     """
     device = classes.Device(name=device_name)
     type_of_kind = {ours: theirs for theirs, ours in COMPONENTS.items()} | {"switch": "switch"}

@@ -112,7 +112,9 @@ class DeviceTree:
         return {(a, b): count for (a, b), count in directed.items() if a < b}
 
     def outline(self) -> str:
-        """Return a text that is equal for equal hosts: everything but bus ids, names and ranks."""
+        """Return a text that describes the devices and links of the host without bus ids, names and
+        ranks. Two hosts are equal if their texts are.
+        """
         gpus = [
             (slot.place, slot.link, slot.gpu and (slot.gpu.sm, slot.gpu.gdr, slot.gpu.gcn))
             for slot in self.gpus
@@ -521,6 +523,8 @@ def _one_host(system: XmlSystem, name: str) -> tuple[list[XmlCpu], int]:
 def _different_links(first: DeviceTree, tree: DeviceTree, number: int) -> str:
     """Return the part of a message that names a GPU of host `number` with another number of NVLinks
     than the same GPU of host 0; "" if there is none.
+
+    `first` and `tree` are the devices of host 0 and of host `number`.
     """
     usual = first.switch_links()
     links = tree.switch_links()
@@ -532,7 +536,9 @@ def _different_links(first: DeviceTree, tree: DeviceTree, number: int) -> str:
 
 
 def _shape(tree: DeviceTree, cpus: Sequence[XmlCpu]) -> BoxShape:
-    """Return what the file says of the host."""
+    """Return what the file says of the host, as far as it decides which preset is most similar:
+    numbers of GPUs and ports, links between GPUs, CPU, rate of the ports.
+    """
     gpus = [slot.gpu for slot in tree.gpus if slot.gpu is not None]
     scale_up = _scale_up(tree, None) if gpus else None
     rates = [port.net.speed for port in tree.ports if port.net and port.net.speed > 0]

@@ -410,8 +410,8 @@ class XmlSystem:
         return replace(self, cpus=tuple(cpus))
 
     def with_ports(self, change: Callable[[XmlNet], XmlNet | None]) -> "XmlSystem":
-        """Return the system with each network port below PCI replaced by `change(port)`, or removed
-        if that is None.
+        """Return the system with each network port below PCI replaced by `change(port)`; a port for
+        which this is None is removed.
         """
 
         def made(pci: XmlPci) -> XmlPci:

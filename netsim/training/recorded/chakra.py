@@ -40,7 +40,7 @@ def varint(number: int) -> bytes:
 
 
 def wire_field(number: int, value: int | bytes | str) -> bytes:
-    """Encode one field of a protobuf message."""
+    """Return a field of a protobuf message as bytes; `number` is the number of the field."""
     if isinstance(value, int):
         return varint(number << 3 | VARINT) + varint(value)
     content = value.encode() if isinstance(value, str) else value
@@ -235,8 +235,16 @@ def _calls(
     groups: dict[tuple[int, ...], int],
     second: int,
 ) -> list[TraceNode]:
-    """The nodes of a collective, send or receive; `node` has the number of the first, and `second`
-    is that of a second node.
+    """Return the nodes of a collective, send or receive on one rank: one node, or a send and a
+    receive for a step of a ring of sends.
+
+    Args:
+        node: a node with the number and the dependencies of the first node.
+        entry: the entry of the tape.
+        rank: the rank.
+        ranks: the ranks of its group, in order.
+        groups: the number of each group; a new group is added.
+        second: number of a second node.
     """
     if entry.collective == "p2p":
         return [_end_node(node, entry, (ranks[0], ranks[1]), node.number, sends=rank == ranks[0])]
@@ -700,7 +708,9 @@ class _Call:
     def write(
         self, tape: Tape, groups: Ranks, after: Deps, stream: str, *, posted: bool = False
     ) -> int:
-        """Add the call to a tape; return its entry."""
+        """Add the call to a tape in each of `groups`, after the entries `after`; return the number
+        of its entry.
+        """
         (made,) = tape.collective(  # one entry, as calls have at least two ranks and one byte
             self.name,
             GROUP,
@@ -735,8 +745,9 @@ class _Rank:
         the call of a kernel is None.
 
         Nodes that take no time are replaced by the nodes that they wait for. Calls of the same
-        ranks run in order. If the files of all ranks are `joined`, what follows a receive waits for
-        it, but the message itself does not wait for the receive's turn.
+        ranks run in order. If the files of all ranks are `joined`, a receive itself waits for
+        earlier calls of the same ranks only, as if it were posted ahead. A node after the receive
+        waits for the receive and for all that the file says the receive waits for.
         """
         rows_of_node: dict[int, tuple[int, ...]] = {}
         waits_of_row: dict[int, tuple[int, ...]] = {}

@@ -226,7 +226,12 @@ def job_of(data: Mapping[str, Any]) -> ProfiledJob:
 
 
 def _elements(collective: str, args: Mapping[str, Any], members: int, *, uneven: bool) -> int:
-    """The number of elements in the size of a call, as nccl-tests counts it."""
+    """Return the number of elements in the size of a call, as nccl-tests counts it, from the call's
+    arguments.
+
+    `members` is the number of ranks of its group, `uneven` whether ranks exchange parts of
+    different size.
+    """
     into, out = (_number(args.get(f"{way} msg nelems")) for way in ("In", "Out"))
     if collective in RANK_PART_NAMES:
         return _number(args.get(RANK_PART_NAMES[collective])) * members
@@ -243,8 +248,8 @@ def _number(value: object) -> int:
 
 
 def _splits(args: Mapping[str, Any], side: str) -> list[int]:
-    """The numbers of elements for each rank in an all-to-all. `side` is "In" for the input, "Out"
-    for the output.
+    """Return the number of elements for each rank in an all-to-all, from the arguments of the call.
+    `side` is "In" for the input, "Out" for the output.
     """
     text = str(args.get(f"{side} split size", ""))
     if "..." in text:
@@ -253,8 +258,8 @@ def _splits(args: Mapping[str, Any], side: str) -> list[int]:
 
 
 def _completed_ranks(text: str, size: int, args: Mapping[str, Any]) -> tuple[int, ...]:
-    """The complete list of ranks in `text`, which PyTorch has shortened by an ellipsis, from its
-    start and stride.
+    """Return all `size` ranks of a list that PyTorch has shortened by an ellipsis to `text`, from
+    its start and stride; () if the ranks have no constant stride.
     """
     first = args.get("Global rank start")
     stride = args.get("Global rank stride")
@@ -432,8 +437,8 @@ class ThreadInterval:
 def holding(
     intervals: Sequence[ThreadInterval], moments: Sequence[tuple[float, object]]
 ) -> Iterator[tuple[int, tuple[ThreadInterval, ...]]]:
-    """Yield for each moment its number and the intervals of its thread that contain it, outermost
-    first.
+    """Yield (number of the moment, intervals of its thread that contain it, outermost first) for
+    each of `moments`, which are (time, thread).
     """
     by_thread = grouped(intervals, lambda interval: interval.thread)
     for intervals_of_thread in by_thread.values():
@@ -486,7 +491,11 @@ BY_SHAPES = "all ranks"
 def calls_from_shapes(
     events: Events, kernels: Sequence[Event], world: int | None
 ) -> dict[int, CallDescription]:
-    """By kernel, the call that the shapes of the operator around its launch imply."""
+    """Return descriptions of calls by the position of their kernel in `kernels`: the call that the
+    shapes of the operator imply within which the host launched the kernel.
+
+    `world` is the number of ranks, if it is known.
+    """
     launches = [events.launch_of(kernel) or (-1.0, None) for kernel in kernels]
     operators = [_interval(place, one) for place, one in enumerate(events.operators)]
     descriptions = {}
@@ -687,9 +696,10 @@ def profile_of(data: Mapping[str, Any], path: Path) -> Profile:
 def _calls(
     events: Events, ours: Sequence[Event], job: ProfiledJob, origin: float
 ) -> tuple[list[ProfiledCall], int]:
-    """The calls that the kernels `ours` carry out, and the number of kernels without description.
+    """Return (calls that the kernels `ours` carry out, number of kernels without a description).
 
-    `origin` is the time of the first kernel in microseconds.
+    `ours` are the kernels of NCCL on this rank's GPU, `origin` is the time in microseconds at which
+    the first kernel of the profile starts.
     """
     calls_of_launch: dict[object, list[ProfiledCall]] = {}
     unsized = 0
@@ -753,7 +763,9 @@ def _with_rank(job: ProfiledJob, ours: Sequence[Event]) -> ProfiledJob:
 
 
 def _of_one_device(events: list[Event], rank: int | None) -> list[Event]:
-    """The events of this rank's GPU, if the trace has several GPUs."""
+    """Return the events of this rank's GPU only, if the trace has events of several GPUs. `rank` is
+    the number of the rank; None: unknown.
+    """
     devices = {repr(event.get("pid")) for event in events}
     if len(devices) < 2:
         return events
@@ -859,7 +871,9 @@ class _Replaying:
         self.busy_until = min(first, default=0.0)
 
     def kernels(self, begin: float, end: float) -> None:
-        """Add a block of kernels to the tape, after the calls that it waits for."""
+        """Add a block of kernels that ran from `begin` to `end` (seconds) to the tape, after the
+        calls that ended in the idle time before it.
+        """
         awaited, gap = self._idle(begin)
         self._compute("kernels", gap + end - begin, awaited)
         self.busy_until = end
