@@ -87,7 +87,8 @@ def test_cables_that_are_not_there_are_told_with_those_that_are(more, message):
 def test_what_a_dead_cable_carried_is_spread_evenly(nodes, fabric, dead):
     """One flow a cable where all are alive; of those that are cut off no two meet again."""
     text = f"faults: [{{link: '{dead}', bandwidth: 0%}}]"
-    made = cluster(hosts(nodes, f"{{kind: {fabric}}}", "dgx-h100", text)).topology
+    static = f"{{kind: {fabric}, routing: static}}"
+    made = cluster(hosts(nodes, static, "dgx-h100", text)).topology
     gpus = np.arange(len(made), dtype=np.int32)
     found = route_statistics(made, gpus, (gpus + len(gpus) // 2) % len(gpus)).flows
     assert found[made.links.bandwidth == 0].max() == 0
@@ -95,6 +96,19 @@ def test_what_a_dead_cable_carried_is_spread_evenly(nodes, fabric, dead):
         made.node_kinds[made.links.head] == SWITCH
     )
     assert found[between].max() == 2
+
+
+def test_sprayed_packets_share_what_a_dead_spine_carried():
+    """Each leaf has four spines; without one of them, three carry 4/3 of what each did before."""
+    text = "faults: [{link: 'leaf*-spine0', bandwidth: 0%}]"
+    made = cluster(hosts(8, FOUR, "dgx-h100", text)).topology
+    gpus = np.arange(len(made), dtype=np.int32)
+    stats = route_statistics(made, gpus, (gpus + len(gpus) // 2) % len(gpus))
+    links = made.links
+    is_between = (made.node_kinds[links.tail] == SWITCH) & (made.node_kinds[links.head] == SWITCH)
+    is_alive = is_between & (links.bandwidth > 0)
+    assert stats.flows[is_alive] == pytest.approx(4 / 3)
+    assert stats.flows[is_between & ~is_alive].max() == 0
 
 
 def test_oversubscription_by_tier():

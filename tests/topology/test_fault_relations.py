@@ -255,9 +255,9 @@ def test_the_order_of_faults_does_not_matter(seed):
     assert times[0] == pytest.approx(times[1], rel=1e-9)
 
 
-ANOMALY = 1e-9
+ANOMALY = 0.005
 """Max-min sharing is not monotone: a flow that a slow link holds back leaves more to others, which
-may end in a better order. None of these draws gains anything by that, beyond rounding."""
+may end in a better order. Of these draws, one gains 0.26 % by that, and no other gains anything."""
 
 
 @pytest.mark.sample(13)
