@@ -14,8 +14,8 @@ from tests.house import ROOT, full
 
 # Each takes longer to import than a small run takes; those that need one import it when they do.
 HEAVY = ("networkx", "pandas", "matplotlib", "scipy", "numba", "llvmlite", "jinja2", "numpy.ma")
-if shutil.which("ld") is None or sys.platform != "linux":  # then LLVM loads code that is kept
-    HEAVY = tuple(name for name in HEAVY if name != "llvmlite")
+if shutil.which("ld") is None or sys.platform != "linux":  # then numba keeps and loads code
+    HEAVY = tuple(name for name in HEAVY if name not in ("llvmlite", "numba"))
 # What a run of a textbook algorithm on a plain graph has no use for: others' modules, and packages
 # of ours, of which no module is imported.
 UNUSED = {*HEAVY, "sqlite3", "asyncio", "multiprocessing", "xml", "ssl"}
