@@ -82,7 +82,11 @@ Pair = tuple[int, int]
 
 
 class LinksInside(Mapping[Pair, str]):
-    """The kind of link by pair of ranks of one node; stored once for each kind of node."""
+    """The kind of link between every two ranks of one node, by (rank, rank).
+
+    Kinds are nvlink, pcie, phb, shm and net. The pairs of places are stored once for each kind of
+    node.
+    """
 
     def __init__(self, seats: connect.Seats, kinds: Sequence[Mapping[Pair, str]]) -> None:
         self.seats = seats
@@ -145,11 +149,11 @@ Hop = tuple[int, int, int]  # channel, from, to
 
 
 class RoutesBetweenNodes(Mapping[Hop, str]):
-    """The name of the route of every hop (channel, from, to) between nodes.
+    """The name of the route of every hop (channel, source rank, destination rank) between nodes.
 
     A name such as `nic:0:1` says by which NICs data leaves and arrives; see `_route_name`. `hops`
-    has by channel all sources and destinations. The routes of all hops of a channel are computed
-    when the first of them is needed.
+    has for each channel two arrays: the sources and the destinations of its hops. The routes of all
+    hops of a channel are computed when the first of them is needed.
     """
 
     def __init__(
@@ -496,7 +500,8 @@ def _heads(
 ) -> Heads[Ranks]:
     """Return the heads (first GPUs of channels) of each node and the routes to their NICs.
 
-    Every node uses as many heads as the node with the fewest has.
+    `graphs` has the graph of each kind of node. Every node uses as many heads as the node with the
+    fewest has.
     """
     heads_of_kind = []
     for number, graph in zip(seats.first, graphs, strict=True):
@@ -513,7 +518,10 @@ def _heads(
 def _of_nodes(
     nodes: Sequence[NodeLayout], seats: connect.Seats, places: Sequence[Sequence[int]]
 ) -> tuple[Ranks, ...]:
-    """Return the ranks of each node at certain places in it; `places` has these by kind of node."""
+    """Return the ranks of each node that have certain places in it.
+
+    `places` has the places (indices of ranks within a node) by kind of node.
+    """
     kinds = seats.kind.tolist()
     pairs = zip(nodes, kinds, strict=True)
     return tuple(tuple(node.ranks[place] for place in places[kind]) for node, kind in pairs)
@@ -528,7 +536,11 @@ def _head_route(node: NodeLayout, channel: Channel) -> str:
 
 
 def _common_route(nic_routes: Sequence[str]) -> str:
-    """Return the route if it is the same on all nodes; else the route by each GPU's own NIC."""
+    """Return the name of the route of one head on all nodes.
+
+    `nic_routes` has its name by kind of node. If these differ, it is the route by each GPU's own
+    NIC.
+    """
     return nic_routes[0] if len(set(nic_routes)) == 1 else GPU_OWN
 
 

@@ -172,14 +172,15 @@ def over_all_links(system: XmlSystem, graph: ChannelGraph) -> ChannelGraph:
 
 @lru_cache
 def rings_of_mesh(gpus: int) -> tuple[Order, ...]:
-    """Return n - 1 rings over n GPUs that use every pair once in each direction; () for 4 and 6
-    GPUs.
+    """Return n - 1 rings over n GPUs that use every pair once in each direction.
+
+    For 4 and 6 GPUs no such rings exist: the result is ().
     """
     used: set[tuple[int, int]] = set()
     rings: list[Order] = []
 
     def longer(path: Order, rest: frozenset[int]) -> Iterator[Order]:
-        """Yield the rings that continue a path over the GPUs in `rest`."""
+        """Yield the closed rings over unused hops that continue `path` over the GPUs in `rest`."""
         if not rest and (path[-1], 0) not in used:
             yield path
         for gpu in sorted(rest):
@@ -187,7 +188,7 @@ def rings_of_mesh(gpus: int) -> tuple[Order, ...]:
                 yield from longer((*path, gpu), rest - {gpu})
 
     def solved() -> bool:
-        """Return whether the rings found so far can be completed; they are in `rings` then."""
+        """Add the missing rings to `rings`; return whether that is possible."""
         first = len(rings) + 1
         if first == gpus:
             return True

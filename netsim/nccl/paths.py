@@ -184,7 +184,7 @@ def _to_nets(table: PathTable, settings: Settings) -> None:
 
 
 def _over_chip_link(table: PathTable, gpu: int, net: int) -> None:
-    """Route a GPU with a chip-to-chip link to its CPU over it to the ports of that CPU (P2C)."""
+    """Let a GPU reach a port of its own CPU over the chip-to-chip link to that CPU (type P2C)."""
     facts = table.graph.facts
     cpu = local_cpu(table, gpu)
     if "P2C" not in facts.path_types or table.type_of(gpu, cpu) != "C2C":
@@ -198,7 +198,10 @@ def _over_chip_link(table: PathTable, gpu: int, net: int) -> None:
 def _through_neighbour(
     table: PathTable, gpu: int, net: int, beside: int, settings: Settings
 ) -> None:
-    """Route a GPU through the GPU `beside` a port (PXN) if that is wider or avoids a CPU."""
+    """Let a GPU reach a port through another GPU (PXN) if that is wider or avoids a CPU.
+
+    `beside` is that GPU: the one nearest to the port.
+    """
     facts = table.graph.facts
     paths = table.paths
     near = paths[beside, net]
@@ -241,8 +244,9 @@ def reaches_directly(table: PathTable, gpu: int, net: int, settings: Settings) -
 
 
 def nearest(table: PathTable, node: int, candidates: tuple[int, ...]) -> list[int]:
-    """Return those of the candidates with the widest path from `node`, and of these the best
-    type.
+    """Return those of the candidates to which the path from `node` is best.
+
+    The widest paths are best, and of these the ones with the best type.
     """
     paths = ((one, table.paths.get((node, one))) for one in candidates)
     scores = {one: (path.bandwidth, -path.type) for one, path in paths if path}

@@ -327,8 +327,9 @@ class Exchange:
         return [sends, stores]
 
     def copies(self) -> list[Ints]:
-        """Write sends of ranks to themselves as copies; return the rows as [segment, part], in a
-        list.
+        """Write the copies that take the place of sends of ranks to themselves.
+
+        Returns a list with their rows as an array [segment, part].
         """
         kinds = self._kinds(0, lambda channel, _, share: channel.local(_copy(IN, OUT, share)))
         return [self._rows(kinds, self.ends.src, self.ends.src)]
@@ -339,12 +340,12 @@ class Exchange:
         return link_kinds(self.plan, np.array(self.plan.node), self.ends.src, self.ends.dst)
 
     def _kinds(self, end: int, make: Make) -> Ints:
-        """Return for every part the number of the kind of row by the block at one end (0: sender,
-        1: receiver).
+        """Return for every part the number of the kind of row of its block at one end.
 
-        `make` makes a kind; it is called once for each distinct channel, kind of link, number of
-        copies, and fraction of the block's warps. All sends over one kind of link have one kind of
-        route.
+        - `end`: 0: the sender's block; 1: the receiver's.
+        - `make`: returns the kind. It is called once for each distinct channel, kind of link,
+          number of copies, and fraction of the block's warps. All sends over one kind of link have
+          one kind of route.
         """
         ends = self.ends
         _, which = distinct_rows(
@@ -365,10 +366,10 @@ class Exchange:
         return np.array(kinds, np.int64)[which]
 
     def _sending(self, *, proxy: bool, further: bool = False) -> Ints:
-        """Return for every part the number of the kind of row by which its block, or its proxy,
-        sends.
+        """Return for every part the kind of row (by number) by which its block or proxy sends.
 
-        `further`: the kind of rows of a proxy after the first one of a message.
+        - `proxy`: whether the row is the proxy's.
+        - `further`: whether it is the proxy's second or a later row of a message.
         """
         out = OUT if self.plan.direct else SCRATCH
 
@@ -382,11 +383,13 @@ class Exchange:
         return self._kinds(0, make)
 
     def _messages(self, sends: Ints, net: NDArray[np.bool_]) -> Ints:
-        """Write the messages by which proxies send the parts that `net` selects; return them as
-        [row, part].
+        """Write the rows by which proxies send parts to other nodes; return them as [row, part].
 
-        `sends` are the rows of the blocks. With Simple a message has one row for the chunk. With LL
-        and LL128 it has one for each segment, because receivers use segments as they arrive.
+        - `sends`: the rows of the blocks, as [segment, part].
+        - `net`: a mask of the parts.
+
+        With Simple a message has one row for the chunk. With LL and LL128 it has one for each
+        segment, because receivers use segments as they arrive.
         """
         channel = self._any_channel
         ends = (self.ends.src[net], self.ends.dst[net])
@@ -452,8 +455,10 @@ class Exchange:
         return PlannedChannel(self.plan, 0)
 
     def _free(self, filling: Ints, emptying: Ints, lag: Lag) -> None:
-        """Let slots be filled again (rows `filling`) once their last segment is emptied (rows
-        `emptying`).
+        """Let each slot be filled again, by the rows `filling`, a lag after it was emptied.
+
+        A slot is empty when its last segment has been read, by the last of the rows `emptying`.
+        Both are arrays [segment, part].
         """
         self.body.after(filling[0], emptying[-1], lag, self.chunk_segments.slots)
 

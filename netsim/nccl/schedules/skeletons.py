@@ -51,7 +51,7 @@ def skeleton_of(collective: Collective, plan: Plan, launch_order: Ints) -> Skele
     """Return the skeleton of a collective.
 
     `launch_order` is by rank its place among the GPUs that its process launches one after the
-    other: ranks with different ones are not equal.
+    other. Ranks with different places are not equal.
     """
     channels = lanes_of_skeleton(plan)
     hops = _hops_of_channels(plan, channels)
@@ -78,11 +78,10 @@ def lanes_of_skeleton(plan: Plan) -> list[WrittenChannel]:
 
 
 def sizes_of_channels(collective: Collective, plan: Plan) -> tuple[object, ...]:
-    """Return for each channel: its number, a number for its amount of data, and whether chunks are
-    equal.
+    """Return what the skeleton of a call depends on in the size of the call.
 
-    The skeleton of a call depends on its size only by these values: two calls with equal values
-    have the same classes.
+    Two calls of a communicator with equal results have the same classes. An entry for each channel:
+    its number, a number for its amount of data, and whether its chunks are equal.
     """
     numbers: dict[tuple[int, int], tuple[int, bool]] = {}
     for work in plan.work:
