@@ -703,39 +703,62 @@ LONG_CABLE = 5e-6  # latency of a cable of 1 km, in seconds
 VERBS = ("infiniband", "roce")  # transports that NCCL drives itself, and that sockets can replace
 
 
-def networked(config: ClusterConfig, settings: Settings, version: Version) -> ClusterConfig:
-    """Return the configuration of a cluster with the network as NCCL uses it under these
-    settings.
+def apply_network_settings(
+    config: ClusterConfig, settings: Settings, version: Version
+) -> ClusterConfig:
+    """Return the configuration of a cluster with the fabric that NCCL uses under its settings.
+
+    - Without InfiniBand verbs (NCCL_IB_DISABLE, NCCL_NET=Socket), messages use TCP.
+    - With several queue pairs (NCCL_IB_QPS_PER_CONNECTION), each message is divided among them, or
+      messages use them in turn.
+    - Without shared memory (NCCL_SHM_DISABLE), the GPUs of a single host exchange data over its
+      NICs and a switch.
     """
-    changed: dict[str, Any] = {}
-    transport = (config.fabric.transport if config.fabric else None) or config.usual_transport
-    if transport in VERBS and (settings.ib_disabled or settings.sockets):
-        changed["transport"] = "tcp"
-    elif transport in VERBS and settings.qps > 1:
-        split = settings.split_on_qps
-        changed["qps"] = settings.qps
-        changed["split_on_qps"] = facts_of(version).split_on_qps if split is None else split
+    changes = _changes_of_fabric(config, settings, version)
     is_one_host = sum(group.nodes for group in config.members) == 1
-    if not changed and not (settings.shm_disabled and is_one_host):
+    needs_switch = is_one_host and settings.shm_disabled
+    if not changes and not needs_switch:
         return config
-    if is_one_host:  # without shared memory, its GPUs exchange data over NICs and a switch
-        return config.model_copy(update={"fabric": SingleSwitch(kind="single-switch", **changed)})
-    fabric = config.fabric or usual_fabric(max(group.nic_count for group in config.members))
-    return config.model_copy(update={"fabric": fabric.model_copy(update=changed)})
+    if is_one_host:
+        switch = SingleSwitch(kind="single-switch", **changes)
+        return config.model_copy(update={"fabric": switch})
+    most_nics = max(group.nic_count for group in config.members)
+    fabric = config.fabric or usual_fabric(most_nics)
+    return config.model_copy(update={"fabric": fabric.model_copy(update=changes)})
+
+
+def _changes_of_fabric(
+    config: ClusterConfig, settings: Settings, version: Version
+) -> dict[str, Any]:
+    """Return the keys of a cluster's fabric that NCCL's settings change, with their new values.
+
+    The keys are `transport`, or `qps` and `split_on_qps`; {} if nothing changes.
+    """
+    stated_transport = config.fabric.transport if config.fabric else None
+    transport = stated_transport or config.usual_transport
+    if transport not in VERBS:
+        return {}
+    if settings.ib_disabled or settings.sockets:
+        return {"transport": "tcp"}
+    if settings.qps <= 1:
+        return {}
+    split = settings.split_on_qps
+    if split is None:
+        split = facts_of(version).split_on_qps
+    return {"qps": settings.qps, "split_on_qps": split}
 
 
 def without_gpudirect(config: ClusterConfig) -> ClusterConfig:
-    """Return the configuration of a cluster with NICs that reach GPUs only through the host's
-    memory.
+    """Return the configuration of a cluster with NICs that cannot reach the memory of GPUs.
+
+    Data then goes through the memory of the host.
     """
     override = Override(machine={"nics": {"gpudirect": False}})
     return config.model_copy(update={"overrides": (*config.overrides, override)})
 
 
 def loses_gpudirect(job: NcclJob) -> bool:
-    """Return whether the user's GPUDirect level keeps all NICs of a job from reaching any GPU
-    directly.
-    """
+    """Return whether the user's GPUDirect level keeps every NIC of a job from reaching any GPU."""
     settings = job.comm.settings
     if settings.gdr_level is None or len(job.nodes) == 1:
         return False

@@ -1111,8 +1111,7 @@ class _Relaxation:
             budget = self._walk(self.current, in_full=True)
 
     def _faster(self, speed: float) -> Attempt | None:
-        """Return the current attempt with a higher speed (GB/s); None if its pattern allows none.
-        """
+        """Return the current attempt with a higher speed (GB/s); None if its pattern has none."""
         now = self.current
         best = self.best.attempt
         if best.pattern == RING:

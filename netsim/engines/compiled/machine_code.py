@@ -124,11 +124,12 @@ _libraries: list[ctypes.CDLL] = []
 
 
 def machine_code(name: str, kind: str, translate: Callable[[], str]) -> int:
-    """Return the address of a compiled function; it is loaded if it is stored, else compiled and
-    stored.
+    """Return the address of the machine code of a function.
+
+    It is loaded if it is stored; otherwise the function is compiled, and the code stored.
 
     - `name`: the name of the function.
-    - `kind`: a description of the kinds of its arguments.
+    - `kind`: a description of the types of its arguments.
     - `translate`: returns the function in LLVM's language.
     """
     folder = cache_folder()
@@ -144,7 +145,7 @@ def machine_code(name: str, kind: str, translate: Callable[[], str]) -> int:
 
 
 def _stem(name: str) -> str:
-    """Return the first part of the names of files with the code of a function."""
+    """Return the beginning of the names of the files in which a function's code is stored."""
     return f"{name}-{_short(_surroundings())}"
 
 
@@ -167,9 +168,11 @@ def _stored_address(place: Path) -> int | None:
 
 
 def _keep(place: Path, code: bytes, library: bytes | None) -> None:
-    """Store code in files if possible; the object only if the library cannot be loaded.
+    """Store code in files, if that is possible.
 
-    `place` is the path of the files without their suffix.
+    - `place`: the path of the files without their suffix.
+    - `code`: the code as an object file; it is only stored if the library cannot be loaded.
+    - `library`: the code as a shared library; None if it could not be made.
     """
     with suppress(InputError):
         if library is not None:
@@ -273,8 +276,9 @@ def _user() -> int:
 
 
 def _usable(folder: Path) -> bool:
-    """Return whether we can write to a folder and nobody else can: the code in it will be
-    executed.
+    """Return whether we can write to a folder and nobody else can.
+
+    Others must not, because the code in it will be executed.
     """
     try:
         folder.mkdir(_PRIVATE, parents=True, exist_ok=True)
@@ -336,8 +340,9 @@ class CompiledFunction(Generic[P]):
         return self.ready(*args, **kwargs)()
 
     def ready(self, *args: P.args, **kwargs: P.kwargs) -> Callable[[], int]:
-        """Return a function that makes the call with these arguments; its code is compiled by
-        then.
+        """Return a function without arguments that makes the call with these arguments.
+
+        The code is compiled when this returns.
         """
         assert not kwargs
         code = self._code(args)
@@ -365,7 +370,10 @@ class CompiledFunction(Generic[P]):
         return f"{self.function.__module__}.{self.function.__name__}"
 
     def _code(self, args: tuple[Any, ...]) -> Callable[..., int]:
-        """Return the machine code for arguments of these kinds, as a function of words."""
+        """Return the machine code for arguments of these types.
+
+        It is a function of integers, into which `_words` divides the arguments.
+        """
         kind = repr(tuple(map(_kind, args)))
         if kind not in self._ready:
             address = machine_code(self._name, kind, lambda: self._translate(args))
@@ -375,7 +383,7 @@ class CompiledFunction(Generic[P]):
         return self._ready[kind]
 
     def _translate(self, args: tuple[Any, ...]) -> str:
-        """Return the function in LLVM's language, for arguments of these kinds."""
+        """Return the function in LLVM's language, for arguments of these types."""
         numba = import_module("numba")
         function = numba.njit(self.function, no_cfunc_wrapper=True, **_OPTIONS)
         signature = tuple(_numba_type(numba, arg) for arg in args)
@@ -386,9 +394,10 @@ class CompiledFunction(Generic[P]):
 
 
 def _kind(arg: Any) -> object:
-    """Return what machine code depends on in an argument, such as the type of an array's elements.
+    """Return what the machine code depends on in an argument: for an array, its type of elements.
 
-    Arrays that are only read may have any strides.
+    For an array it is also the number of axes, and whether it may be written. Arrays that are only
+    read may have any strides.
     """
     if isinstance(arg, tuple):
         return tuple(map(_kind, arg))
@@ -408,9 +417,10 @@ def _numba_type(numba: Any, arg: Any) -> Any:
 
 
 def _words(arg: Any) -> Iterator[int]:
-    """Yield the words with which compiled code takes an argument.
+    """Yield the integers that compiled code takes for an argument.
 
-    An array is (0, 0, size, item size, address, shape, strides).
+    An array is (0, 0, size, item size, address, shape, strides), a tuple its items one after the
+    other.
     """
     if isinstance(arg, tuple):
         for item in arg:
