@@ -110,7 +110,12 @@ class ChannelGraph:
 
 @dataclass(frozen=True)
 class Communicator:
-    """Everything that NCCL's cost model and its choice of algorithm depend on."""
+    """Everything that NCCL's cost model and its choice of algorithm depend on.
+
+    - `n_ranks`, `n_nodes`: the numbers of its ranks and nodes.
+    - `ring`, `tree`, `nvls`, `collnet_direct`, `collnet_chain`: the graphs that the searches found.
+    - `nvls_channels`: the number of channels of NVLS.
+    """
 
     n_ranks: int
     n_nodes: int
@@ -156,7 +161,7 @@ class Communicator:
 
     @property
     def local_ranks(self) -> int:
-        """The number of ranks of the node that has most."""
+        """The number of ranks on the node that has the most ranks."""
         return self.most_local_ranks or -(-self.n_ranks // self.n_nodes)
 
     @property
@@ -165,8 +170,9 @@ class Communicator:
         return min(self.n_nodes, 3) - 1
 
     def graph(self, algorithm: Algorithm) -> ChannelGraph | None:
-        """Return the graph whose bandwidths the cost model uses for an algorithm; None if there is
-        none.
+        """Return the graph from which the cost model takes the bandwidths of an algorithm.
+
+        None if its search found none.
         """
         return {
             "Tree": self.tree,

@@ -161,11 +161,11 @@ class Tree:
 
 
 def double_binary_tree(n_nodes: int) -> tuple[tuple[NodePlace, ...], tuple[NodePlace, ...]]:
-    """Return both trees over nodes, as parents and children (src/graph/trees.cc, ncclGetDtree).
+    """Return both trees over nodes, each as the parent and the children of every node.
 
     The first is rooted at node 0, and its leaves are the odd nodes. The second is the first with
     nodes renamed, such that leaves of one are inner nodes of the other. The first child of a node
-    is the one before it.
+    is the one before it. NCCL: src/graph/trees.cc, ncclGetDtree.
     """
     up: list[int] = parents(n_nodes).tolist()
     down = [[-1, -1] for _ in up]
@@ -242,7 +242,10 @@ def executed_channels(
     settings: Settings,
     collnet: ChannelGraph | None,
 ) -> int:
-    """Return the number of channels of a communicator after doubling and the user's limits."""
+    """Return the number of channels of a communicator after doubling and the user's limits.
+
+    `ring` and `tree` are the graphs of the searches on its nodes, `collnet` that of CollNetChain.
+    """
     count = min(2 * min(ring.n_channels, tree.n_channels), facts.max_channels)
     if collnet is not None and collnet.n_channels:
         wide_inside = collnet.bw_intra > collnet.bw_inter and local_ranks > 1

@@ -148,7 +148,7 @@ EFA = Plugin(post=value("efa.post"))
 
 
 def plugin_of(transport: str, settings: Settings) -> Plugin:
-    """Return how NCCL's messages are handled on a transport."""
+    """Return how the library of a transport handles NCCL's messages, and what that costs."""
     if transport == "slingshot":
         return cxi(settings)
     return EFA if transport == "efa" else VERBS

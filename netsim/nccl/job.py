@@ -35,8 +35,13 @@ from netsim.topology.nccl_view import ASSUMED_SM, node_system
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the user sets: version, variables, a forced algorithm and protocol, tuner rules,
-    graphs.
+    """What the user sets for a communicator.
+
+    - `version`: the version of NCCL.
+    - `variables`: NCCL's environment variables.
+    - `algorithm`, `protocol`: what is forced, or AUTO.
+    - `tuner`: the rules of a tuner plugin.
+    - `graphs`: a graph file that replaces searches (NCCL_GRAPH_FILE).
     """
 
     version: Version = NEWEST
@@ -67,8 +72,10 @@ class Wishes:
         return replace(self, variables={**self.variables, **free}) if free else self
 
     def on(self, cluster: Cluster, gpus: NDArray[np.int32]) -> "Wishes":
-        """Return these wishes with the variables that the plugin of the cluster's network sets for
-        GPUs.
+        """Return these wishes for a communicator of these GPUs of a cluster.
+
+        The variables that the plugin of the cluster's network sets are added, unless the user sets
+        them.
         """
         return self.with_plugin(plugin_of(cluster, gpus, self.version))
 
@@ -474,8 +481,9 @@ class Wiring:
 
     @cached_property
     def links(self) -> tuple[str, Mapping[Pair, str]]:
-        """The most frequent kind of link between ranks of one node, and the pairs with another
-        kind.
+        """The most frequent kind of link between ranks of one node, and the exceptions.
+
+        The exceptions are the pairs of ranks with another kind of link, by (rank, rank).
         """
         kinds = [link_kinds(self.comm, view) for view in self.views]
         count = Counter(kind for pairs in kinds for kind in pairs.values())
@@ -656,10 +664,10 @@ def plugin_of(cluster: Cluster, gpus: NDArray[np.int32], version: Version) -> Ma
 
 
 def _joined(kinds: Sequence[Communicator], ranks: Sequence[int]) -> Communicator:
-    """Return the communicator of nodes of several kinds.
+    """Return the communicator over nodes of several kinds.
 
-    `kinds` are communicators over nodes of one kind each, `ranks` the number of ranks of every
-    node.
+    - `kinds`: by kind, a communicator as if all nodes were of this kind.
+    - `ranks`: by node, its number of ranks.
     """
     first = kinds[0]
     if len(kinds) == 1:

@@ -32,7 +32,10 @@ GivenGraphs = Callable[[PathTable, Facts], Mapping[int, ChannelGraph]]
 
 @dataclass(frozen=True, eq=False)
 class NodeView:
-    """One node as NCCL sees it: its paths, and the graphs of the searches."""
+    """One node as NCCL sees it: the paths between its devices, and the graphs of all searches.
+
+    `nvls`, `collnet_chain` and `collnet_direct` are None if there was no such search.
+    """
 
     table: PathTable
     ring: ChannelGraph
@@ -43,7 +46,7 @@ class NodeView:
 
     @property
     def local_ranks(self) -> int:
-        """The GPUs of the node that belong to the communicator."""
+        """The number of GPUs of the node that belong to the communicator."""
         return len(self.table.gpus)
 
 
@@ -56,10 +59,12 @@ def search_node(
     devices: Collection[int] | None = None,
     graphs_of_file: GivenGraphs | None = None,
 ) -> NodeView:
-    """Return all graphs of a node, alone or (`networked`) as one of several.
+    """Return NCCL's view of a node: the result of all searches of its initialization.
 
+    - `networked`: whether the node is one of several, so that channels use its ports.
     - `devices`: the CUDA devices in use; None: all.
-    - `graphs_of_file`: returns graphs by their id, which replace searches.
+    - `graphs_of_file`: a function that returns by id graphs that the user states in place of
+      searches.
     """
     facts = facts_of(version)
     graph = system_graph(system, facts, networked=networked, devices=devices)

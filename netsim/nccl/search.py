@@ -307,10 +307,10 @@ def total_bandwidth(arena: Arena) -> float:
 
 
 def nets_of(arena: Arena, type_inter: int, gpus: Iterable[int]) -> list[int]:
-    """Return the ports in the order in which these GPUs try them: their own first, then by path
-    type.
+    """Return the ports (by index) in the order in which a channel with these GPUs tries them.
 
-    NCCL: ncclTopoSelectNets.
+    The GPUs' own ports come first, then the others by path type, up to `type_inter`. NCCL:
+    ncclTopoSelectNets.
     """
     gpus = list(gpus)
     tried = [arena.local_ports[gpu] for gpu in gpus]
@@ -355,8 +355,10 @@ def next_gpus(
 
 
 def _score(arena: Arena, gpu: int, peer: int, entry_port: int) -> Score:
-    """Return the sort key of a peer: first the path from the entry port to it, then the path from
-    `gpu`.
+    """Return the key by which GPU `peer` is sorted among those to try after `gpu`.
+
+    It compares first the path from the entry port to the peer, then the path from `gpu`. All are
+    indices.
     """
     source = arena.gpus[gpu]
     target = arena.gpus[peer]
@@ -374,8 +376,10 @@ def _score(arena: Arena, gpu: int, peer: int, entry_port: int) -> Score:
 
 
 def cannot_improve(arena: Arena, attempt: Attempt, channel_limit: int, best: Solution) -> bool:
-    """Return whether `channel_limit` channels of an attempt are too few, or cannot be better than
-    `best`.
+    """Return whether an attempt cannot lead to a better solution than `best`.
+
+    `channel_limit` is the most channels that it can have. They may be too few for the request, or
+    cannot be better than those of `best`.
     """
     if channel_limit < attempt.min_channels or channel_limit == 0:
         return True
@@ -470,8 +474,9 @@ WalkKey = tuple[Attempt, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class PresentTypes:
-    """The types of the paths of a system; a limit on path types only matters at a type that
-    occurs.
+    """The types of the paths that occur in a system.
+
+    Limits on path types differ in their effect only if a type between them occurs.
     """
 
     inside: frozenset[int]  # between GPUs (and NVSwitches) of the node
@@ -504,7 +509,8 @@ def present_types(arena: Arena) -> PresentTypes:
 def walk_key(arena: Arena, kinds: PresentTypes, attempt: Attempt) -> WalkKey:
     """Return a key that is equal for attempts whose walks take the same steps.
 
-    Path types that do not occur make no difference, nor do ports that a tree cannot use.
+    Path types that do not occur make no difference, nor do types of ports that a tree cannot use.
+    `kinds` are the types that occur.
     """
     nets = nets_of(arena, attempt.type_inter, range(len(arena.gpus)))
     outside = kinds.either_way
@@ -534,7 +540,7 @@ REFERENCE_VISITS = 1 << 10
 
 
 class Hop(NamedTuple):
-    """The capacity that a hop takes from links, and its number of links."""
+    """What one hop takes: capacity of links (pairs of link and amount), and the number of links."""
 
     needs: Needs
     links: int

@@ -5,11 +5,12 @@ end waits for the data that arrives. As long as all ranks keep step, a link that
 messages of a step at full rate slows none of them. So ranks may be treated as equal although their
 messages cross different links with different latencies, if
 
-1. in every step each rank sends one message and receives one, 2. all messages of a step together
-are as fast as each alone, and all have the same rate, 3. the links of all steps are in levels
-(first link of a route, second, ...): the links of a level have one bandwidth and carry equally many
-messages, and every route goes from level to level, 4. everything else that ranks do makes them one
-class (`partition.py`), and crosses no link of these levels.
+- in every step each rank sends one message and receives one,
+- all messages of a step together are as fast as each alone, and all have the same rate,
+- the links of all steps are in levels (first link of a route, second, ...): the links of a level
+  have one bandwidth and carry equally many messages, and every route goes from level to level,
+- everything else that ranks do makes them one class (`partition.py`), and crosses no link of these
+  levels.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def find_lockstep(
     """Return the classes of ranks that keep step on a topology; None if they may not keep step.
 
     - `skeleton`: everything that ranks do besides these steps.
-    - `steps`: some of the steps, by their senders and receivers. All routes of at least one of them
-      must have the length of the longest route of all steps.
+    - `steps`: some of the steps, each as an array of senders and one of receivers. One of them must
+      contain only routes as long as the longest route of all steps.
     """
     topology, device = placement
     if topology.changes or not steps or not _is_one_message_each(steps, skeleton.ranks):

@@ -155,7 +155,8 @@ def is_stable(coloring: Coloring, skeleton: Skeleton, placement: Placement) -> b
 def hop_colors(coloring: Coloring, skeleton: Skeleton, placement: Placement) -> Colors:
     """Return the color of every hop of a skeleton.
 
-    Two hops have equal colors if the members that they touch have equal colors.
+    Two hops have equal colors if they have equal labels and latencies, and touch members of equal
+    colors.
     """
     return _hop_colors(_edges(skeleton, placement), coloring)
 

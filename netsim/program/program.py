@@ -182,8 +182,7 @@ class Program:
 
     @property
     def path_latency(self) -> NDArray[np.float64]:
-        """By path, the seconds of one traversal, with a 0 at the end for rows without a path (-1).
-        """
+        """By path, the seconds of one traversal; the last entry, 0, is for rows without a path."""
         latency = self.paths.latency
         if latency.strides == (0,) and len(self.path) and self.path.min() >= 0:
             return latency  # the same for all, which takes no memory

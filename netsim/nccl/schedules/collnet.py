@@ -59,17 +59,17 @@ class Operation:
 
 @dataclass(frozen=True)
 class Network:
-    """Adds the network's operations of one channel to its rows (`writer`)."""
+    """Adds operations of the network to the rows of one channel, which `writer` writes."""
 
     writer: PassWriter
 
     def sum(
         self, group: int, heads: Sequence[int], sub: int, filled_by: Sequence[int], nic_route: str
     ) -> Operation:
-        """Add the operation that reduces one sub of all heads of a group and returns the sum to all
-        heads.
+        """Add the operation that sums one sub over all heads of a group, for all of them.
 
-        - `group`: the number of the group of these heads.
+        - `group`: the number of the group; `heads`: its ranks.
+        - `sub`: the number of the sub.
         - `filled_by`: the rows that copy the heads' data to their FIFOs.
         - `nic_route`: the name of the route from a head to its NIC.
         """
@@ -197,7 +197,7 @@ def nvls_network(collective: Collective, plan: Plan, extent: Extent = ALL) -> Sc
         cut = loop_segments(collective, distinct.work, heads, plan.slots, ALIGNMENT)
 
         def write_loop(members: Members = members) -> WrittenLoop:
-            """Write one loop of a channel."""
+            """Write the rows of one loop, for the cache of loops."""
             writer = PassWriter(members.channel, heads, plan.slots, by_sub=members.by_sub)
             joined = _NvlsOverNetwork(writer, plan, plan.nodes, inside, members, across=across)
             return WrittenLoop(writer.body, joined.all())
@@ -264,7 +264,7 @@ def collnet_chain(collective: Collective, plan: Plan, extent: Extent = ALL) -> S
             cut: Segments = cut,
             joined: tuple[tuple[tuple[int, ...], ...], int, str] = joined,
         ) -> WrittenLoop:
-            """Write one chunk of a channel."""
+            """Write the rows of one chunk, for the cache of loops."""
             writer = PassWriter(channel, cut.subs, cut.slots, cut.first_chunk)
             return WrittenLoop(writer.body, _Chains(writer, *joined).all())
 
@@ -407,7 +407,7 @@ def collnet_direct(collective: Collective, plan: Plan, extent: Extent = ALL) -> 
         channel = PlannedChannel(plan, work.channel, distinct.multiplicity)
 
         def write_loop(channel: PlannedChannel = channel) -> WrittenLoop:
-            """Write one loop of a channel."""
+            """Write the rows of one loop, for the cache of loops."""
             writer = PassWriter(channel, heads, plan.slots)
             return WrittenLoop(writer.body, _Heads(writer, plan, nodes, groups).all())
 
@@ -578,7 +578,7 @@ def network_blocks(collective: Collective, plan: Plan, extent: Extent = ALL) -> 
         channel = PlannedChannel(plan, work.channel, distinct.multiplicity)
 
         def write_loop(channel: PlannedChannel = channel) -> WrittenLoop:
-            """Write one loop of a channel."""
+            """Write the rows of one loop, for the cache of loops."""
             writer = PassWriter(channel, collective.ranks, plan.slots)
             made = kind(writer, plan, collective.count, across, inside)
             if collective.name == "all_gather":

@@ -52,7 +52,7 @@ def nvls(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
         members = members_of(plan, written, plan.nodes, extent, pieces)
 
         def write_loop(members: Members = members) -> WrittenLoop:
-            """Write one loop of a channel."""
+            """Write the rows of one loop, for the cache of loops."""
             writer = PassWriter(members.channel, heads * pieces, plan.slots, by_sub=members.by_sub)
             switch = _SingleNode(writer, plan, plan.nodes, [group], members, block, least)
             return WrittenLoop(writer.body, switch.all(reduces=collective.reducing))
@@ -156,8 +156,8 @@ def switch_kind(
 class SwitchedNodes:
     """Writes one loop on one channel: what the ranks and the switches of all nodes do.
 
-    Sub number h of `writer` is the part of head number h of every node; if parts are moved in
-    several pieces, each of these is a sub.
+    A sub is the part of a head, or with k pieces one of the subs h·k to h·k + k - 1 of head number
+    h. All nodes have the same subs.
 
     - `nodes`: by node, its ranks; `groups`: by node, the number of the group of its ranks.
     - `members`: the heads and ranks whose rows are written.
@@ -325,7 +325,7 @@ def nvls_tree(collective: Collective, plan: Plan, extent: Extent = ALL) -> Sched
         cut = loop_segments(collective, written.work, heads, plan.slots, ALIGNMENT)
 
         def write_loop(members: Members = members) -> WrittenLoop:
-            """Write one loop of a channel."""
+            """Write the rows of one loop, for the cache of loops."""
             writer = PassWriter(members.channel, heads, plan.slots, by_sub=members.by_sub)
             places = two_trees[members.channel.number % 2]
             tree_writer = _NvlsTree(writer, plan, nodes, groups, members, places=places)
@@ -395,8 +395,9 @@ class _NvlsTree(SwitchedNodes):
         writer.done("up", head, [row])
 
     def _take_sums(self, node: int, h: int, rows: list[int]) -> None:
-        """Let rows of head number `h` of a node wait for its children's sums and for that of its
-        switch.
+        """Let `rows` wait for what head number `h` of a node adds up.
+
+        These are the sum of the node's switch, and the sums that the node's children have sent.
         """
         writer = self.writer
         head = self.head(node, h)

@@ -38,7 +38,7 @@ def pat(collective: Collective, plan: Plan, extent: Extent = ALL) -> schedule.Sc
         rounds = _Rounds(channel, collective, together, most_messages, plan.slots)
 
         def write_loop(rounds: _Rounds = rounds) -> writing.WrittenLoop:
-            """Write one loop of a channel."""
+            """Write the rows of one loop, for the cache of loops."""
             return writing.WrittenLoop(rounds.body, (rounds.ranks, rounds.all()))
 
         key = (*channel.key, together, most_messages, plan.slots)

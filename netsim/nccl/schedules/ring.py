@@ -158,8 +158,9 @@ class RowNumbers:
         return np.where(proxy, number // m, number // self.n_places), place, proxy
 
     def block(self, step: Ints, sub: Ints, place: Ints) -> Ints:
-        """Return the row of a block in a step; step `steps` is its last pass. Arguments are
-        broadcast.
+        """Return the numbers of rows of blocks: of the pass of a step, sub and place of the ring.
+
+        For step `steps` it is the last pass. The arguments are broadcast against each other.
         """
         earlier_proxies = sub * len(self.net) if self.simple else 0
         sends = step * self.width + sub * self.n_places + earlier_proxies + place
@@ -167,10 +168,10 @@ class RowNumbers:
         return np.where(step < self.steps, sends, last)
 
     def sent(self, step: Ints, sub: Ints, place: Ints) -> Ints:
-        """Return the row that moves data to the next rank in a step: that of the proxy if there is
-        one.
+        """Return the numbers of rows that move data to the next rank in a step.
 
-        Without a proxy it is the row of the block. The arguments are broadcast against each other.
+        They are those of the proxy, or without a proxy those of the block. The arguments are
+        broadcast against each other.
         """
         proxy = np.searchsorted(self.net, place)
         behind = (sub + 1 if self.simple else self.subs) * self.n_places + sub * len(self.net)
@@ -336,7 +337,7 @@ def _order_and_routes(plan: Plan, channel: int) -> tuple[object, ...]:
 def _write_loop(
     channel: PlannedChannel, c: Collective, walk: Walk, cut: Segments, period: int
 ) -> WrittenLoop:
-    """Write one loop of a channel, for the first `period` places of its ring."""
+    """Return one loop of a channel, with the rows of the first `period` places of its ring."""
     order = np.array(channel.plan.rings[channel.number])
     hops = list(zip(order[:period].tolist(), np.roll(order, -1)[:period].tolist(), strict=True))
     net = np.flatnonzero([channel.is_net(a, b) for a, b in hops])

@@ -38,13 +38,12 @@ from netsim.schedule.schedule import IN, IN_ORDER, OUT, SCRATCH, Lag, Schedule
 class PartKind:
     """What parts that are written together have in common.
 
-    Args:
-        protocol: protocol.
-        chunk: bytes of a chunk.
-        count: elements of the part.
-        multiplicity: number of equal channels that the part represents.
-        parts_per_send: number of parts of the send.
-        is_copy: whether the part is a copy on one GPU.
+    - `protocol`: LL or Simple.
+    - `chunk`: the bytes of a chunk.
+    - `count`: the elements of a part.
+    - `multiplicity`: the number of equal channels that a part represents.
+    - `parts_per_send`: the number of parts of a send.
+    - `is_copy`: whether a part is a copy on one GPU.
     """
 
     protocol: str
@@ -88,8 +87,9 @@ class MessageParts:
         return int(self.channel.max(initial=0)) + 1
 
     def waves(self) -> list[tuple[Ints, Ints]]:
-        """Return for every wave its parts, and the positions in `received` that belong to the
-        wave.
+        """Return a pair for every wave: its parts, and its entries of `received`.
+
+        Both are arrays of positions (in the columns of parts, and in `received`).
         """
         count = int(self.wave.max(initial=-1)) + 1
         sent = _split_by_number(self.wave, count)
@@ -169,8 +169,9 @@ class _Pieces:
 
     @classmethod
     def of(cls, sends: Columns, element_bytes: int, *, merges_channels: bool) -> "_Pieces":
-        """Return the parts of some sends; with `merges_channels` equal parts are one with a
-        multiplicity.
+        """Return the parts of some sends.
+
+        With `merges_channels`, equal parts on several channels become one part with a multiplicity.
         """
         turns, turn = distinct_rows([sends.number // BATCH, sends.work])
         works = [sends.works[work] for _, work in turns]
@@ -545,11 +546,12 @@ class _Writer:
     def _append(
         self, kind_number: int, part_numbers: Ints, operations_per_block: Ints
     ) -> NDArray[np.int32]:
-        """Write parts of one kind; return the last rows of the senders' and of the receivers'
-        blocks.
+        """Write the parts `part_numbers`, which are of one kind.
 
         - `kind_number`: the index of their PartKind.
         - `operations_per_block`: as [channel, rank], the number of operations that share a block.
+
+        Returns the last row of each part on its sender's block, and that on its receiver's block.
         """
         parts = self.parts
         part_kind = parts.part_kinds[kind_number]

@@ -153,7 +153,7 @@ def _hops_of_channels(plan: Plan, channels: Sequence[WrittenChannel]) -> list[La
 
 
 def _hops_of_ring(plan: Plan, lane: WrittenChannel) -> LabeledHops:
-    """Return the hops of a channel's ring; all have label 0."""
+    """Return the hops of a channel's ring: sources, destinations and labels, which are all 0."""
     order = np.array(plan.rings[lane.work.channel])
     return order, np.roll(order, -1), np.zeros(len(order), np.int64)
 
@@ -191,7 +191,10 @@ def _both_ways(below: Ints, above: Ints, number: Ints) -> LabeledHops:
 
 
 def _hops_through_switches(plan: Plan) -> LabeledHops:
-    """Return the hops between every head and every other rank of its node, in both directions."""
+    """Return the hops between every head and every other rank of its node, in both directions.
+
+    They are three arrays: sources, destinations and labels.
+    """
     src = [np.zeros(0, np.int64)]
     dst = [np.zeros(0, np.int64)]
     for heads, ranks in zip(plan.heads, plan.nodes, strict=True):
@@ -205,7 +208,7 @@ def _hops_through_switches(plan: Plan) -> LabeledHops:
 
 
 def _joined(*hops: LabeledHops) -> LabeledHops:
-    """Return several columns of hops as one."""
+    """Return several sets of hops (sources, destinations, labels) as one."""
     src, dst, label = (np.concatenate(column) for column in zip(*hops, strict=True))
     return src, dst, label
 

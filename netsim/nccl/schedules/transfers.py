@@ -153,7 +153,10 @@ def _messages(c: Collective, ranks: Ints, *, to: bool) -> tuple[Ints, ...]:
 
 
 def _pairs(c: Collective) -> tuple[ArrayLike, ...]:
-    """Return senders, receivers and both offsets of a collective that lists its pairs of ranks."""
+    """Return the messages of a collective that lists its pairs of ranks, as four columns.
+
+    They are sender, receiver, and the offsets in the sender's input and in the receiver's output.
+    """
     return *np.array(c.pairs, np.int64).reshape(-1, 2).T, *c.pair_offsets()
 
 

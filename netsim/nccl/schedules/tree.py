@@ -124,7 +124,7 @@ class TreeLoop:
         self.filled, self.sent, self.handed, self.brought, self.stored = rows
 
     def write_loop(self) -> writing.WrittenLoop:
-        """Write all rows of a chunk."""
+        """Write all rows of a chunk; return them as a loop."""
         if self.reduces:
             self._go_up()
         if self.hands_out:
@@ -416,7 +416,7 @@ def _over_trees(
         def write_loop(
             channel: PlannedChannel = channel, cut: writing.Segments = cut, tree: Tree = tree
         ) -> writing.WrittenLoop:
-            """Write one chunk of a channel."""
+            """Write the rows of one chunk, for the cache of loops."""
             return TreeLoop(channel, cut, Branches(tree), collective.name, share).write_loop()
 
         key = (keys[work.channel], *channel.key, cut.subs, cut.slots, cut.first_chunk)
