@@ -170,7 +170,7 @@ def check_wishes(collective: str, wishes: Wishes) -> None:
 
 
 def busiest_sender(collective: Collective) -> tuple[int, Ints, Ints]:
-    """Return the rank that sends most, the ranks it sends to, and the bytes to each of them."""
+    """Return the rank that sends most, the ranks that it sends to, and the bytes to each rank."""
     ranks = collective.ranks
     nbytes = collective.count * collective.element_bytes
     if collective.name == "barrier":
@@ -320,7 +320,7 @@ def with_blocks(topology: Topology, mechanism: Mechanism) -> Topology:
     """
 
     def made() -> Topology:
-        """Return that topology."""
+        """Return the topology with the resource `sm` added."""
         rate = np.full(len(topology), mechanism.rate.simple) * topology.capacities.get("sms", 1.0)
         return replace(topology, capacities={**topology.capacities, "sm": rate})
 

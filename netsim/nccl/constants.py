@@ -128,7 +128,11 @@ class Plugin:
 
 
 def cxi(settings: Settings) -> Plugin:
-    """Return the CXI provider, as the user has set it."""
+    """Return how the CXI provider handles messages, with the user's settings for it.
+
+    The settings are the matching of receives in software, and the alternative rendezvous protocol,
+    in which the receiver reads the data.
+    """
     handling = CXI.handling
     if settings.cxi_alternative_read:
         handling = replace(handling, read=value("cxi.alternative_read"))

@@ -23,7 +23,7 @@ from netsim.nccl.facts import (
 
 
 class VariableError(InputError):
-    """A value of a variable that NCCL could not follow on this machine."""
+    """An error for a value of a variable that NCCL could not follow on this machine."""
 
     def __init__(self, variable: str, message: str) -> None:
         super().__init__(message)
@@ -49,9 +49,12 @@ VENDOR_PREFIXES = ("NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_TCPX")
 def choice_lists(
     text: str, names: Sequence[str], available: Sequence[str], facts: Facts
 ) -> dict[Function, tuple[str, ...]]:
-    """Return the names that a value of NCCL_ALGO or NCCL_PROTO admits, by function.
+    """Return by function the names that a value of NCCL_ALGO or NCCL_PROTO admits.
 
-    Functions without a list are left out. `names` are all names, `available` those of this version.
+    - `text`: the value.
+    - `names`: all names of algorithms or protocols; `available`: those that this NCCL version has.
+
+    Functions without a list are left out.
     """
     lists = text.split(";")
     if len(lists) > 1 and not lists[-1].strip():
@@ -354,10 +357,13 @@ OLD_LEVELS = ("LOC", "PIX", "PXB", "PHB", "SYS", "SYS")
 
 
 def _one_of(*words: str) -> Reader:
-    """Return a reader of some words that returns whether it is the last of them."""
+    """Return a reader of a value that is one of some words.
+
+    The reader returns whether the value is the last of these words.
+    """
 
     def read(text: str, facts: Facts) -> bool:
-        """Return whether a text is the last of the words."""
+        """Return whether the value `text` is the last of the words."""
         if text.casefold() not in words:
             hint = suggest(text, words)
             raise ValueError(f"expected one of {', '.join(words)}, got {shown(text)}{hint}")
@@ -380,8 +386,10 @@ KINDS: dict[str, Reader] = {
 
 
 def _reader(values: str) -> Reader:
-    """Return the function that reads such values, such as `whole 1 64` for a whole number from 1 to
-    64.
+    """Return the function that reads values of one kind.
+
+    `values` describes the kind as `variables.csv` does, such as `whole 1 64` for a whole number
+    from 1 to 64.
     """
     kind, *words = values.split()
     if kind == "bytes_of":

@@ -174,7 +174,8 @@ class RoutesBetweenNodes(Mapping[Hop, str]):
         self.views = views
         self.graphs = graphs
         self.hops = hops
-        # All nodes use the number of channels of the node with the fewest, and repeat them.
+        # All nodes use only as many searched channels as the node with the fewest has. Executed
+        # channels repeat these.
         self.channels = min(graph.n_channels for graph in graphs)
         self.period = lcm(hops.period, self.channels)
         self._routes_of_channel: dict[int, dict[tuple[int, int], str]] = {}
@@ -235,9 +236,12 @@ class RoutesBetweenNodes(Mapping[Hop, str]):
 
 
 def _route_name(leave: int, arrive: int, relayed: int) -> str:
-    """Return the name of a route that leaves and arrives by these NICs.
+    """Return the name of a route that leaves a node by one NIC and arrives at another by one.
 
-    If it is relayed (PXN), the first NIC may be that of another GPU.
+    - `leave`, `arrive`: the numbers of these NICs in their nodes.
+    - `relayed`: 1 if another GPU relays the data to the first NIC (PXN), else 0.
+
+    Examples: nic:0:1, pxn:0:1, and pxn if both NICs have the same number and the data is relayed.
     """
     if relayed and leave == arrive:
         return "pxn"
@@ -245,9 +249,9 @@ def _route_name(leave: int, arrive: int, relayed: int) -> str:
 
 
 def _nics_of_gpus(view: NodeView, graph: ChannelGraph, channel: int) -> list[tuple[int, bool]]:
-    """Return, for each GPU of a node, the number of its NIC on a channel, and whether it uses PXN.
+    """Return two values for each GPU of a node: its NIC's number on a channel, and a flag.
 
-    With PXN another GPU, next to the NIC, relays the data.
+    The flag is 1 if the GPU uses PXN: another GPU, next to the NIC, relays the data.
     """
     table = view.table
     searched_channel = graph.channels[channel]
@@ -284,9 +288,10 @@ def nodes_of(
     settings: Settings,
     graphs: GraphFile | None = None,
 ) -> tuple[NodeLayout, ...]:
-    """Return the nodes of a communicator whose ranks are these GPUs, by their first rank.
+    """Return the nodes of a communicator, in the order of their first ranks.
 
-    GPUs of one NVLink domain are one node. Each kind of node is searched once.
+    `gpus` is by rank the number of its GPU in the cluster. GPUs of one NVLink domain are one node,
+    or with NCCL_MNNVL_ENABLE=0 those of one host. Each kind of node is searched once.
     """
     domain = cluster.domain
     transport = cluster.transport.name if cluster.transport else ""
@@ -607,7 +612,7 @@ class NcclJob:
 
     @cached_property
     def wiring(self) -> Wiring:
-        """How the job's ranks are connected."""
+        """How the job's ranks are connected: rings, trees, heads and routes."""
         return Wiring(self.comm, self.nodes)
 
     @cached_property
@@ -623,7 +628,10 @@ class NcclJob:
 
 
 def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> NcclJob:
-    """Return the communicator of these GPUs, in rank order, as NCCL sets it up."""
+    """Return the communicator over some GPUs of a cluster, as NCCL sets it up.
+
+    `gpus` is by rank the number of its GPU; `wishes` are the user's settings.
+    """
     wishes = wishes.on(cluster, gpus)
     settings = wishes.settings()
     nodes = nodes_of(cluster, gpus, wishes.version, wishes.variables, settings, wishes.graphs)

@@ -148,8 +148,8 @@ def alternating_order(count: int) -> tuple[int, ...]:
 def group_size(sizes: Collection[int], settings: Settings = NO_SETTINGS) -> int:
     """Return the number of ranks of one group of the rounds.
 
-    It is the size of the node if there is only one. Else it is the largest number that divides the
-    sizes of all nodes and NCCL's 8.
+    `sizes` are the numbers of ranks of all nodes. With one node it is the size of the node. Else it
+    is the largest number that divides the sizes of all nodes and NCCL's 8.
     """
     return gcd(*(sizes if len(sizes) == 1 else (settings.p2p_group, *sizes)))
 
@@ -245,8 +245,11 @@ class P2pChannels:
 
 @dataclass(frozen=True)
 class P2pWork:
-    """One send or receive: its parts in bytes, the channel of each part, the bytes of a chunk, and
-    the protocol.
+    """How one send or receive is divided.
+
+    - `parts`: the bytes of each part; `channels`: its channel.
+    - `chunk`: the bytes of a chunk.
+    - `protocol`: LL or Simple.
     """
 
     parts: tuple[int, ...]
@@ -255,7 +258,7 @@ class P2pWork:
     protocol: str
 
     def shorter(self, loops: int) -> "P2pWork":
-        """Return the same send with `loops` loops less in every part; a loop is a chunk."""
+        """Return the same send without `loops` loops of every part; a loop is one chunk."""
         parts = (part - loops * self.chunk if part else 0 for part in self.parts)
         return replace(self, parts=tuple(parts))
 

@@ -54,8 +54,9 @@ class PathTable:
 
 
 def path_table(graph: SystemGraph, settings: Settings = NO_SETTINGS) -> PathTable:
-    """Return all paths of a system as NCCL uses them under these settings
-    (ncclTopoComputePaths).
+    """Return all paths of a system as NCCL uses them (ncclTopoComputePaths).
+
+    `settings` are the user's, such as limits on peer-to-peer access and GPUDirect.
     """
     paths: Paths = {}
     for kind in ENDS:
@@ -134,9 +135,10 @@ def reverse_of(graph: SystemGraph, index: int) -> int:
 
 
 def _via(table: PathTable, middle: int, source: int, target: int, least_type: int = 0) -> None:
-    """Replace the path from `source` to `target` by the one through `middle`, if both parts exist.
+    """Replace the path from `source` to `target` by one through the node `middle`.
 
-    Its type is `least_type`, or the worse type of both parts if that is 0.
+    Nothing changes if there is no path to or from `middle`. The type of the new path is
+    `least_type`, or with 0 the worse one of both parts.
     """
     first = table.paths.get((source, middle))
     second = table.paths.get((middle, target))
@@ -255,8 +257,9 @@ def nearest(table: PathTable, node: int, candidates: tuple[int, ...]) -> list[in
 
 
 def ports_of(table: PathTable, gpu: int, settings: Settings) -> list[int]:
-    """Return the ports that a GPU uses one after the other, channel by channel, if it is free to
-    choose.
+    """Return the ports that a GPU may choose for its channels, in the order of channels.
+
+    Its channels use these ports in turn.
     """
     ports = nearest(table, gpu, table.nets)
     if not ports:

@@ -134,12 +134,12 @@ class Arena:
         return path.type if path else NO_TYPE
 
     def hops(self, source: int, target: int) -> int:
-        """Return the number of links between two nodes; 0 if there is no path."""
+        """Return the number of links of the path between two nodes; 0 if there is no path."""
         path = self.table.paths.get((source, target))
         return len(path.links) if path else 0
 
     def bandwidth(self, source: int, target: int) -> float:
-        """Return the GB/s of the narrowest link between two nodes."""
+        """Return the GB/s of the narrowest link on the path between two nodes; 0 without a path."""
         path = self.table.paths.get((source, target))
         return path.bandwidth if path else 0.0
 

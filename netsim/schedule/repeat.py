@@ -105,10 +105,11 @@ class _Order:
 
 
 def _rows_at_marks(schedule: Schedule) -> tuple[_RowsOfRanks, _RowsOfRanks]:
-    """The pairs (row, rank) in which the row waits for the rank's start mark, and the reverse.
+    """The pairs (row, rank) between which and the rank's marks there must be a dependency.
 
-    The first result has the pairs in which the row must wait for the start mark, sorted by row. The
-    second has the pairs in which the end mark must wait for the row, sorted by rank.
+    The first result has the pairs in which the row must wait for the rank's start mark, sorted by
+    row. The second has the pairs in which the rank's end mark must wait for the row, sorted by
+    rank.
     """
     grouped = np.isin(schedule.kind, (MULTICAST, SWITCH_REDUCE))
     ends = schedule.src.copy(), schedule.dst.copy()

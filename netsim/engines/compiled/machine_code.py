@@ -228,8 +228,9 @@ def _surroundings() -> str:
 
 
 def _processor() -> str:
-    """Return a description of the processor: as Linux has it, else as LLVM does, which takes
-    longer.
+    """Return a description of the processor, from /proc/cpuinfo on Linux.
+
+    Elsewhere it is LLVM's description, which takes longer to get.
     """
     try:
         with open(

@@ -136,8 +136,10 @@ class Network:
             body.after(operation.moved, row, Lag(credit, arrival=False), self.writer.slots)
 
     def _give(self, moved: int, filled_by: Sequence[int]) -> None:
-        """Let the operation's row `moved` wait for the rows that fill the FIFOs, and free their
-        slots.
+        """Let an operation wait until the FIFOs of all heads are filled, and then free the slots.
+
+        - `moved`: the row of the operation that moves the data.
+        - `filled_by`: the rows that fill the FIFOs.
         """
         channel = self.writer.channel
         body = self.writer.body

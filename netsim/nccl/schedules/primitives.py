@@ -506,7 +506,7 @@ class Members:
 
     @property
     def by_sub(self) -> dict[int, PlannedChannel]:
-        """The channel that makes the rows of each sub; a sub is a head's part, or a piece of it."""
+        """By sub, the channel that makes its rows; a sub is a head's part, or a piece of it."""
         pieces = self.channel.pieces
         heads = self.heads.items()
         return {h * pieces + k: self.with_copies(n) for h, n in heads for k in range(pieces)}

@@ -134,9 +134,10 @@ def written_parts(plan: Plan, element_bytes: int, extent: Extent) -> MessagePart
 def _received(
     transfers: Transfers, sends: Columns, fold: Fold, extent: Extent
 ) -> tuple[Ints, Ints]:
-    """Return for every send to a representative the send that is written for it, and its receiver.
+    """Return for every send to a representative the send that is written in its place.
 
-    It is the send of its sender's representative in the same round.
+    A send to a representative is replaced by the send of its sender's representative in the same
+    round. The second result has the representatives that receive.
     """
     src, dst, number = transfers.into(fold.leaders.astype(np.int64), extent)
     leader = np.full(transfers.rounds.n_ranks, -1)

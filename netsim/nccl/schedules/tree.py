@@ -1,5 +1,4 @@
-"""Trees and chains of NCCL: parents, children and depths of all ranks at once, and the rows over
-them.
+"""Trees and chains of NCCL: parents, children and depths of all ranks, and the rows of schedules.
 
 NCCL: runTreeUpDown and runTreeSplit in src/device/all_reduce.h; chains in src/device/broadcast.h
 and reduce.h.

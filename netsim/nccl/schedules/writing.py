@@ -106,7 +106,7 @@ class LoopBody:
         return self._size - 1
 
     def after(self, row: ArrayLike, earlier: ArrayLike, lag: Lag, back: ArrayLike = 0) -> None:
-        """Let each of the rows `row` wait for the row `earlier` of the loop `back` loops before.
+        """Let row `row[i]` wait for row `earlier[i]` of the loop `back[i]` loops before, for all i.
 
         The three arrays are broadcast against each other; `lag` is the lag of all these
         dependencies.
@@ -693,7 +693,11 @@ class RowSheet:
         return np.arange(first, self._size).reshape(columns[0].shape)
 
     def after(self, rows: Ints, earlier: Ints, lag: Lag, back: ArrayLike = 0) -> None:
-        """Let rows wait for earlier rows, those of the loop `back` loops before, with a lag."""
+        """Let each of `rows` wait for the row in `earlier` at its place, with a lag.
+
+        The earlier row is that of the loop `back` loops before. Rows are numbered as
+        `RowSheet.rows` does.
+        """
         self._edges.append((rows, earlier, lag, back))
 
     def written(self) -> tuple[LoopBody, Ints]:
