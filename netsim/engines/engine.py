@@ -143,7 +143,7 @@ def ends_of_operations(
     """
     name = choose(many, engine)
     in_a_row: Callable[..., Timeline] | None = _offered(name, "run_operations")
-    # An engine without that function simulates all operations as one program.
+    # An engine without `run_operations` simulates all operations as one program.
     timeline = in_a_row(many, under_way) if in_a_row else simulate(many.unrolled(), name)
     ends: Floats = timeline.end[many.ends]
     return ends

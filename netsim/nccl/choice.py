@@ -170,7 +170,10 @@ def check_wishes(collective: str, wishes: Wishes) -> None:
 
 
 def busiest_sender(collective: Collective) -> tuple[int, Ints, Ints]:
-    """Return the rank that sends most, the ranks that it sends to, and the bytes to each rank."""
+    """Return the rank that sends most, the ranks that it sends to, and the bytes to each rank.
+
+    Of a collective that lists its pairs of ranks, it is the sender of the first pair.
+    """
     ranks = collective.ranks
     nbytes = collective.count * collective.element_bytes
     if collective.name == "barrier":

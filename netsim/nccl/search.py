@@ -486,7 +486,7 @@ class PresentTypes:
 
 
 def present_types(arena: Arena) -> PresentTypes:
-    """Return the path types that occur in a system."""
+    """Return the path types that occur in a system, by the kinds of limits on them."""
     ends = (*arena.gpus, *arena.switches)
     inside = {arena.type_of(source, target) for source in ends for target in ends}
     out = set[int]()

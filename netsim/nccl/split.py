@@ -225,7 +225,7 @@ def loops_of_part(
     - `spread`: the chunks of a loop: the number of ranks for a ring AllReduce, of heads for NVLS,
       else 1.
     - `alignment`: bytes to whose multiple the chunks of the last loop are rounded up.
-    - `last`: the bytes of these chunks, if they are stated.
+    - `last`: the bytes of a chunk of the last loop; 0: as few as the rest of the data needs.
     """
     full_loops, left = divmod(nbytes, spread * chunk)
     return Loops(

@@ -112,9 +112,9 @@ def _repeats_by_sorting(ptr: NDArray[np.int64], link: Ints) -> bool:
 
 
 def _merge_repeated(ptr: NDArray[np.int64], link: Ints, weight: NDArray[np.float64]) -> Packed:
-    """Return the entries with one entry for each path and link.
+    """Return the entries with at most one entry for each path and link.
 
-    Its weight is the sum, its place that of the first of the original entries.
+    The weights of entries that are merged are added; the first of them keeps its place.
     """
     owner = owners_of(ptr).astype(np.int64)
     key = owner * (int(link.max(initial=0)) + 1) + link

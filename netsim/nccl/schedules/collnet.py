@@ -66,7 +66,7 @@ class Network:
     def sum(
         self, group: int, heads: Sequence[int], sub: int, filled_by: Sequence[int], nic_route: str
     ) -> Operation:
-        """Add the operation that sums one sub over all heads of a group, for all of them.
+        """Add the operation that sums one sub over all heads of a group; each of them gets the sum.
 
         - `group`: the number of the group; `heads`: its ranks.
         - `sub`: the number of the sub.
