@@ -22,8 +22,8 @@ ENGINES = {"simpy": "netsim.engines.simpy", "compiled": "netsim.engines.compiled
 AT_HAND = "at hand"
 FEW = "auto for few"
 COMPILED_FROM = 200  # rows from which starting the compiled engine pays
-# By engine, the rows from which the compiled engine is used. For a few small programs that pays
-# from 2,500 rows on, for which SimPy takes 0.1 s.
+# By the value of `engine` in `choose`, the rows from which the compiled engine is used. For a few
+# small programs its start-up pays from 2,500 rows on, for which SimPy takes 0.1 s.
 FROM = {"auto": COMPILED_FROM, AT_HAND: COMPILED_FROM, FEW: 2_500}
 # Compiling the machine code takes 7 s; SimPy takes up to 4 s for 30,000 rows.
 COMPILING_FROM = 30_000  # rows of all programs so far, from which compiling pays
@@ -31,8 +31,9 @@ ONE_TOO_LONG = 5_000  # rows of one program, from which compiling pays
 
 
 class AnySimulator(Protocol):
-    """Simulates one program several times; what does not change between the runs is computed
-    once.
+    """Simulates one program several times.
+
+    What does not change between the runs is computed once.
     """
 
     def timeline(self, begins: Floats | None = None, **options: Any) -> Timeline:
@@ -59,10 +60,11 @@ def choose(program: Program | Operations, engine: str = "auto") -> str:
 
 
 def at_hand(engine: str, *, many: bool = False) -> str:
-    """Return the engine to use for results that are only shown, in place of `engine`.
+    """Return the engine to use in place of `engine` for results that are only shown.
 
-    With `many` programs the start-up of the compiled engine pays however small they are. If it is
-    not compiled yet, the engine is chosen for each program.
+    If `engine` is not "auto", it is used. For `many` programs, however small, it is "compiled" if
+    this engine is ready or compiling pays. Otherwise it is `AT_HAND`: `choose` decides for each
+    program.
     """
     if engine != "auto":
         return engine
@@ -70,10 +72,9 @@ def at_hand(engine: str, *, many: bool = False) -> str:
 
 
 def _compiling_pays(rows: int) -> bool:
-    """Return whether the compiled engine is ready, or there are enough rows that compiling
-    it pays.
+    """Return whether the compiled engine is ready, or compiling it takes less time than SimPy.
 
-    `rows` are those of the next program.
+    `rows` are those of the next program. The rows that SimPy has simulated before count, too.
     """
     if rows >= ONE_TOO_LONG or _by_simpy.rows + rows >= COMPILING_FROM:
         return True
@@ -83,9 +84,7 @@ def _compiling_pays(rows: int) -> bool:
 
 
 def give_back_memory() -> None:
-    """Return freed memory to the system, which the compiled engine otherwise keeps for later
-    runs.
-    """
+    """Return memory that is free to the system; the compiled engine keeps it for later runs."""
     structures = sys.modules.get("netsim.engines.compiled.structures")
     if structures is not None:
         structures.trim_memory()
@@ -110,7 +109,7 @@ def simulate(program: Program, engine: str = "auto", **options: Any) -> Timeline
 
 
 def simulator(program: Program, engine: str = "auto") -> AnySimulator:
-    """Return an object that simulates a program several times, by the engine named or chosen."""
+    """Return an object that simulates a program several times; `engine`: see `choose`."""
     name = choose(program, engine)
     simulator_class: Callable[[Program], AnySimulator] | None = _offered(name, "Simulator")
     return _Plain(program, name) if simulator_class is None else simulator_class(program)
@@ -118,7 +117,7 @@ def simulator(program: Program, engine: str = "auto") -> AnySimulator:
 
 @dataclass(frozen=True)
 class _Plain:
-    """Simulates a program several times by an engine that keeps nothing between runs."""
+    """Simulates a program several times by an engine that has no `Simulator` of its own."""
 
     program: Program
     engine: str
@@ -140,27 +139,26 @@ def ends_of_operations(
 ) -> Floats:
     """Return when operations back to back end, in seconds, as [operation, rank].
 
-    An engine may store its state in `under_way`. A later call with more of the same operations then
-    only simulates the additional ones.
+    `under_way` is a list in which an engine may store its state. A later call with the same list
+    and more of the same operations then only simulates the additional ones.
     """
     name = choose(many, engine)
     in_a_row: Callable[..., Timeline] | None = _offered(name, "run_operations")
-    # An engine without that function simulates all operations as one program.
+    # An engine without `run_operations` simulates all operations as one program.
     timeline = in_a_row(many, under_way) if in_a_row else simulate(many.unrolled(), name)
     ends: Floats = timeline.end[many.ends]
     return ends
 
 
 def tight_entries(program: Program) -> NDArray[np.bool_]:
-    """Return for each entry of a path (a resource that it draws on) whether it can ever limit a
-    row.
+    """Return for each path entry (a resource that a path draws on) whether it can limit a row.
 
-    It holds for any number of loops and operations.
+    The result holds for any number of loops and operations of the program.
     """
     entries: NDArray[np.bool_] = _offered("compiled", "tight_entries")(program)
     return entries
 
 
 def _offered(engine: str, name: str) -> Any:
-    """Return a function or class that an engine may have besides `run`; None if it has none."""
+    """Return a function or class of an engine's module by name; None if it has none."""
     return getattr(import_module(ENGINES[engine]), name, None)

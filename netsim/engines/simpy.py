@@ -84,8 +84,10 @@ def _alone(demand: Demand, capacity: Mapping[int, float]) -> float:
 def _resources(
     demands: Sequence[Demand], capacity: Mapping[int, float]
 ) -> tuple[dict[int, float], dict[int, dict[int, float]]]:
-    """Return the capacity left of each resource, and by resource what each flow draws per unit of
-    level.
+    """Return the capacity of each resource, and what flows draw on it.
+
+    The second result has by resource and by flow (its index in `demands`) the units for each unit
+    of level.
     """
     left: dict[int, float] = {}
     loads: dict[int, dict[int, float]] = {}
@@ -97,8 +99,10 @@ def _resources(
 
 
 def dependants(program: Program) -> list[list[tuple[int, float, int]]]:
-    """Return for every row the rows that wait for it: (row, lag in seconds, latencies of the path
-    to add).
+    """Return for every row the rows that wait for it.
+
+    Each is a tuple (row, lag in seconds, number of latencies of the earlier row's path to add to
+    it).
     """
     schedule = program.schedule
     owners = np.repeat(np.arange(len(program)), np.diff(schedule.dep_ptr))
@@ -149,7 +153,10 @@ class _Flow:
 class Simulation:
     """The state of one run.
 
-    `carried` has by link the units that have passed, such as bytes.
+    - `agenda`: a heap of events: (time, row or link, what happens, detail).
+    - `flows`: by row, the rows that share links now.
+    - `users`: by link, the rows that draw on it.
+    - `carried`: by link, the units that have passed, such as bytes.
     """
 
     program: Program
@@ -210,7 +217,7 @@ class Simulation:
     def _clock(self) -> Process:
         """Process one instant after the other, until all rows have finished or no event is left.
 
-        An instant is over when no process has caused a further event within it.
+        An instant is over when the processes cause no further event within it.
         """
         while self._next_is_due() and self.done < len(self.program):
             self.now = self.agenda[0][0]
@@ -261,9 +268,9 @@ class Simulation:
             yield self._sleep("link", link)
 
     def _fabric(self) -> Process:
-        """Remove flows that have ended, and divide the links anew at the end of an instant.
+        """Remove flows that have ended, and solve for all rates at the end of an instant.
 
-        Before that, messages that may choose their path do so in the order of rows.
+        Before the rates are solved, messages that may choose their path do so in the order of rows.
         """
         while True:
             yield self._sleep(*FABRIC)
@@ -297,9 +304,9 @@ class Simulation:
             sleeper.succeed()
 
     def _deliver(self) -> bool:
-        """Deliver all events that are due to their processes in row order, to the fabric last.
+        """Deliver all events of this instant that are due to their processes.
 
-        Returns whether there were any.
+        Events are delivered in row order, to the fabric last. Returns whether there were any.
         """
         due: list[Letter] = []
         while self.agenda and self.agenda[0][0] <= self.horizon:
@@ -329,8 +336,10 @@ class Simulation:
         return False
 
     def _is_current(self, row: int, version: float) -> bool:
-        """Return whether an end of a row's flow belongs to its latest rate, which has that
-        version.
+        """Return whether a row is a flow whose rate has this version.
+
+        Each new rate of a flow gets a new version, so that finish times of earlier rates can be
+        recognized.
         """
         return row in self.flows and self.flows[row].version == version
 
@@ -351,16 +360,16 @@ class Simulation:
     def _choose(self, row: int) -> None:
         """Choose the path of a message and start it.
 
-        It takes the path on which `_fullest` is least, and of equal ones the first.
+        It takes the path with the least `_fullest`, and of equal ones the first.
         """
         self.path[row] = min(self._options(row), key=self._fullest)
         self._join(row)
 
     def _fullest(self, path: int) -> float:
-        """Return the largest ratio of messages to capacity (s/B) of the links of a path.
+        """Return how full a path is: messages / capacity (s/B) of its fullest link.
 
-        The messages are those that are active on the link, and one more. Links that all the
-        alternative paths share do not count.
+        The messages of a link are the active ones and one more. Links that all alternative paths
+        share do not count.
         """
         choices = self.choices
         full = 0.0
@@ -394,8 +403,9 @@ class Simulation:
         self._count(row, 1)
 
     def _draws(self, row: int) -> tuple[tuple[int, float], ...]:
-        """Return the pairs (resource, weight) that a row draws on, of resources that can limit
-        it.
+        """Return what a row draws on, as pairs (resource, weight).
+
+        Resources that can never limit it are left out.
         """
         path = self.path[row]
         paths = self.program.paths
@@ -450,8 +460,10 @@ class Simulation:
                 self._wake(dependant)
 
     def _solve(self) -> None:
-        """Recompute the fair rates of all flows that share links, directly or through other flows,
-        with a flow or link that changed.
+        """Recompute the fair rates of all flows that a change in this instant can affect.
+
+        These are the flows that share links, directly or through other flows, with a flow or link
+        that changed.
         """
         self._resize()
         links, rows = self._connected()
@@ -479,9 +491,9 @@ class Simulation:
                 self._wake_process("link", link)
 
     def _resize(self) -> None:
-        """Recompute the capacity of touched links from the number of links that send to them.
+        """Recompute the capacity of links with a change, from the number of their senders.
 
-        With n busy senders, incast divides the capacity of a healthy link by 1 + incast * (n - 1).
+        With n active senders, incast divides the capacity of a link by 1 + incast * (n - 1).
         """
         table = self.program.links
         self.touched |= {table.senders[one] for one in self.touched if one in table.senders}

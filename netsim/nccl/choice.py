@@ -1,4 +1,4 @@
-"""What NCCL runs for a collective of nccl-tests on a job: its choice, and the schedule of that."""
+"""NCCL's decisions for a collective of nccl-tests on a job, and the schedule of its call."""
 
 from __future__ import annotations
 
@@ -48,9 +48,11 @@ def planned(job: NcclJob, collective: Collective, dtype: str) -> Plan:
 
 
 def plan_call(comm: Communicator, call: tuning.TunedCall, count: int, element_bytes: int) -> Plan:
-    """Return NCCL's decisions for one call of its functions.
+    """Return NCCL's decisions for one call of an NCCL function, without ranks and routes.
 
-    `count` is the number of elements as in the call (of one rank for AllGather and ReduceScatter).
+    - `call`: function, bytes and data type, as NCCL's choice of algorithm sees them.
+    - `count`: the number of elements as in the call (of one rank for AllGather and ReduceScatter).
+    - `element_bytes`: bytes of an element.
     """
     choice = tuning.choose(comm, call)
     named = choice.algorithm, choice.protocol
@@ -69,9 +71,10 @@ def plan_call(comm: Communicator, call: tuning.TunedCall, count: int, element_by
 
 
 def _scale(comm: Communicator, function: Function) -> int:
-    """Return the factor from the count of a call to the data that NCCL's rules compare.
+    """Return the factor from the count of a call to the elements that NCCL's rules compare.
 
-    It is the number of ranks for AllGather and ReduceScatter, else 1.
+    It is the number of ranks for AllGather and ReduceScatter, because their count is that of one
+    rank; else 1.
     """
     return comm.n_ranks if function in ("AllGather", "ReduceScatter") else 1
 
@@ -84,11 +87,13 @@ def _in_loops(
     count: int,
     element: int,
 ) -> tuple[Work, ...]:
-    """Return the parts of channels that all get equal shares.
+    """Return the part of every channel, if all channels share the data equally.
 
-    That holds for networks that reduce, and for all calls before 2.22: there all channels share
-    every loop over the data. What a channel has of all loops is one part here, in chunks of the
-    same sizes.
+    They do so if the network reduces, and in all calls before NCCL 2.22, where all channels share
+    every loop over the data. The chunks that a channel has in all loops are joined to one part.
+
+    - `used`: the channels and threads of the call.
+    - `count`, `element`: the elements of the call, and the bytes of an element.
     """
     n = used.n_channels
     nbytes = count * element
@@ -109,7 +114,10 @@ def _in_loops(
 def plan_sends(sends: Sends, rounds: Rounds, rank: int, peers: Ints, nbytes: Ints) -> Plan:
     """Return NCCL's decisions for the sends of one rank, grouped in one call.
 
-    `nbytes` are the bytes to each of the `peers`.
+    - `rounds`: the order in which ranks send to each other.
+    - `peers`: the ranks that `rank` sends to; `nbytes`: the bytes to each of them.
+
+    The plan has protocol and number of channels only; it states no messages.
     """
     total = sends.channels.total
     first = rounds.channels(rounds.numbers(rank, peers), total)
@@ -125,7 +133,7 @@ def plan_sends(sends: Sends, rounds: Rounds, rank: int, peers: Ints, nbytes: Int
 
 
 def call_of(collective: Collective, dtype: str) -> tuning.TunedCall:
-    """Return the call as NCCL's choice of algorithm sees it."""
+    """Return a collective of nccl-tests as a call of NCCL's function for it."""
     return tuning.TunedCall(COLLECTIVES[collective.name], collective.size_bytes, dtype)
 
 
@@ -137,8 +145,9 @@ def cost_table(job: NcclJob, collective: Collective, dtype: str) -> tuple[tuning
 
 
 def fallback(job: NcclJob, collective: Collective, dtype: str) -> str:
-    """Return a text on what NCCL runs instead of a forced algorithm (before 2.24); empty if it
-    obeys.
+    """Return what NCCL runs instead if it cannot run what the user admits, as a text for messages.
+
+    It is empty if NCCL can, and for versions from 2.24 on, which stop with an error instead.
     """
     if collective.name not in COLLECTIVES:
         return ""
@@ -146,8 +155,10 @@ def fallback(job: NcclJob, collective: Collective, dtype: str) -> str:
 
 
 def check_wishes(collective: str, wishes: Wishes) -> None:
-    """Raise an InputError if an algorithm or protocol is forced twice, or for sends, which have
-    none.
+    """Raise an InputError if an algorithm or protocol is forced that cannot be.
+
+    It cannot be forced twice (as an option and as a variable), nor for a `collective` that NCCL
+    runs as sends and receives, which have no algorithm.
     """
     wishes.settings()
     for kind, wish in (("algorithm", wishes.algorithm), ("protocol", wishes.protocol)):
@@ -159,7 +170,10 @@ def check_wishes(collective: str, wishes: Wishes) -> None:
 
 
 def busiest_sender(collective: Collective) -> tuple[int, Ints, Ints]:
-    """Return the rank that sends most, the ranks it sends to, and the bytes to each of them."""
+    """Return the rank that sends most, the ranks that it sends to, and the bytes to each rank.
+
+    Of a collective that lists its pairs of ranks, it is the sender of the first pair.
+    """
     ranks = collective.ranks
     nbytes = collective.count * collective.element_bytes
     if collective.name == "barrier":
@@ -185,8 +199,9 @@ def busiest_sender(collective: Collective) -> tuple[int, Ints, Ints]:
 
 
 def operations(collective: Collective) -> int:
-    """Return the number of sends and receives that a rank groups; 0 if NCCL has a function for
-    it.
+    """Return the number of sends and receives that a rank groups in one call.
+
+    It is 0 if NCCL has a function for the collective.
     """
     if collective.name in COLLECTIVES:
         return 0
@@ -201,8 +216,9 @@ def nccl_plan(
     registered: bool = False,
     direct: bool = False,
 ) -> Plan:
-    """Return how NCCL runs a collective on a job.
+    """Return how NCCL runs a collective on a job: its decisions, ranks, routes and costs.
 
+    - `dtype`: the data type, as nccl-tests names it.
     - `registered`: whether the user has registered the buffers.
     - `direct`: whether one process has all GPUs of a node.
     """
@@ -212,8 +228,8 @@ def nccl_plan(
     usual["cached"] = 2 * collective.size_bytes <= job.mechanism.cache  # input and output
     chosen = planned(job, collective, dtype)
     if chosen.algorithm == SEND_RECV:
-        # Since 2.12 the GPU beside the NIC on the receiver's rail relays sends (PXN), unless the
-        # user has disabled that.
+        # Since 2.12 the GPU beside the NIC on the receiver's rail relays sends between nodes (PXN),
+        # unless the user has disabled PXN.
         pxn = "PXN" in comm.facts.path_types and comm.settings.pxn_level == 2
         usual["crowded"] = comm.nvswitch and collective.ranks > 2 and collective.name in CROWDED
         usual["far"] = "pxn" if pxn and not comm.settings.pxn_disabled else NET
@@ -245,7 +261,7 @@ def _works(counts: Iterable[int], chunks: Iterable[int], last: int = 0) -> tuple
 
     - `counts`: the elements of each channel.
     - `chunks`: the bytes of a chunk of each channel.
-    - `last`: the bytes of a chunk of the last loop (see `Work`).
+    - `last`: the bytes of a chunk of the last loop, of all channels (see `Work`).
     """
     element_counts = list(counts)
     starts = accumulate(element_counts, initial=0)
@@ -287,7 +303,7 @@ GENERATORS: dict[str, Generator] = {
 
 
 def schedule_of(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
-    """Return the schedule of one call as NCCL runs it, or the part of it that the extent says."""
+    """Return the schedule of one call as NCCL runs it, or only the part that `extent` selects."""
     if len(plan.node) != collective.ranks:
         raise ValueError(f"node: expected {collective.ranks} ranks, got {len(plan.node)}")
     if plan.algorithm not in GENERATORS:
@@ -300,13 +316,14 @@ def schedule_of(collective: Collective, plan: Plan, extent: Extent = ALL) -> Sch
 
 
 def with_blocks(topology: Topology, mechanism: Mechanism) -> Topology:
-    """Return a topology whose GPUs have SMs with the rate of a block (`Mechanism.rate`, bytes/s).
+    """Return a topology whose GPUs have the resource `sm`: SMs as fast as a block of NCCL.
 
-    If the capacity `sms` of a GPU is reduced, its SMs are slower by the same factor.
+    Its capacity is the rate of a block (`Mechanism.rate` of Simple, bytes/s). If the capacity `sms`
+    of a GPU is reduced, its SMs are slower by the same factor.
     """
 
     def made() -> Topology:
-        """Make the topology."""
+        """Return the topology with the resource `sm` added."""
         rate = np.full(len(topology), mechanism.rate.simple) * topology.capacities.get("sms", 1.0)
         return replace(topology, capacities={**topology.capacities, "sm": rate})
 

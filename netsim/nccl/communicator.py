@@ -1,6 +1,6 @@
-"""A communicator: its channels, its settings, and the rules of a tuner in place of NCCL's choice.
+"""A communicator: its channels, its graphs, and the rules of a tuner in place of NCCL's choice.
 
-As in NCCL's example tuner plugin, the first rule that fits a call decides. If the algorithm of that
+As in NCCL's example tuner plugin, the first rule that fits a call decides. If the algorithm of this
 rule cannot run, NCCL's own choice is used, as in NCCL.
 """
 
@@ -23,8 +23,12 @@ from netsim.nccl.facts import (
 
 @dataclass(frozen=True)
 class TunerRule:
-    """For which calls the rule holds (None: any), and the algorithm, protocol and channels it
-    wants.
+    """One rule of a tuner: calls that it applies to, and the algorithm and protocol for them.
+
+    - `function`, `least_bytes`, `most_bytes`: the calls that it applies to.
+    - `algorithm`, `protocol`, `n_channels`: what such a call uses (None: NCCL's number of
+      channels).
+    - `n_nodes`, `n_ranks`, `n_pipe_ops`, `registered`: further conditions on the call; None: any.
     """
 
     function: Function
@@ -39,10 +43,10 @@ class TunerRule:
     registered: int | None = None
 
     def fits(self, function: Function, nbytes: int, actual: tuple[int, int, int, int]) -> bool:
-        """Return whether the rule applies to a call of `nbytes`.
+        """Return whether the rule applies to a call of `nbytes` of a function.
 
-        `actual` are the call's nodes, ranks, pipelined operations, and whether buffers are
-        registered (0 or 1).
+        - `actual`: of the call, the number of nodes, of ranks and of pipelined operations, and
+          whether its buffers are registered (0 or 1).
         """
         if function != self.function or not self.least_bytes <= nbytes <= self.most_bytes:
             return False
@@ -68,7 +72,8 @@ class Channel:
     """One channel inside a node.
 
     - `gpus`: its GPUs in order, as ranks within the node (NVLS: the head only).
-    - `nics`: the ports by which it enters and leaves, in the order of the topology file.
+    - `nics`: the ports by which it enters and leaves the node, as indices in the order of the
+      topology file; None if it uses no network.
     """
 
     gpus: tuple[int, ...]
@@ -77,14 +82,14 @@ class Channel:
 
 @dataclass(frozen=True)
 class ChannelGraph:
-    """What a search found.
+    """What one search found: channels of one pattern in one node.
 
     - `pattern`: NCCL's number for the shape of its channels, such as `RING`.
     - `bw_intra`, `bw_inter`: GB/s of each channel inside and between nodes.
     - `type_intra`, `type_inter`: the worst path types inside and between nodes.
     - `same_channels`: whether all channels have one order of GPUs.
     - `cross_nic`: NCCL_CROSS_NIC as the search used it.
-    - `latency_inter`: the latency of the ports in µs.
+    - `latency_inter`: the latency of the ports in µs, as the topology file states it.
     """
 
     pattern: int
@@ -105,7 +110,12 @@ class ChannelGraph:
 
 @dataclass(frozen=True)
 class Communicator:
-    """Everything that NCCL's cost model and its choice of algorithm depend on."""
+    """Everything that NCCL's cost model and its choice of algorithm depend on.
+
+    - `n_ranks`, `n_nodes`: the numbers of its ranks and nodes.
+    - `ring`, `tree`, `nvls`, `collnet_direct`, `collnet_chain`: the graphs that the searches found.
+    - `nvls_channels`: the number of channels of NVLS.
+    """
 
     n_ranks: int
     n_nodes: int
@@ -151,7 +161,7 @@ class Communicator:
 
     @property
     def local_ranks(self) -> int:
-        """The number of ranks of the node that has most."""
+        """The number of ranks on the node that has the most ranks."""
         return self.most_local_ranks or -(-self.n_ranks // self.n_nodes)
 
     @property
@@ -160,8 +170,9 @@ class Communicator:
         return min(self.n_nodes, 3) - 1
 
     def graph(self, algorithm: Algorithm) -> ChannelGraph | None:
-        """Return the graph whose bandwidths the cost model uses for an algorithm; None if there is
-        none.
+        """Return the graph from which the cost model takes the bandwidths of an algorithm.
+
+        None if its search found none.
         """
         return {
             "Tree": self.tree,

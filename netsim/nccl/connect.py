@@ -61,11 +61,13 @@ Ints = NDArray[np.int64]
 class Seats:
     """The node of every rank and its place in the node.
 
-    Args:
-        ranks: the ranks of all nodes, one node after the other.
-        start: where the ranks of each node begin in `ranks`.
-        kind: kind of every node; nodes of one kind have the same channels.
-        first: one node of every kind.
+    A kind is a set of nodes whose searches had the same result, so that they have the same
+    channels.
+
+    - `ranks`: the ranks of all nodes, one node after the other.
+    - `start`: where the ranks of each node begin in `ranks`; the last entry is the number of ranks.
+    - `kind`: the number of the kind of every node.
+    - `first`: by kind, the number of one of its nodes.
     """
 
     ranks: Ints
@@ -92,8 +94,9 @@ class Seats:
         return self._by_rank(np.arange(len(self.ranks)) - np.repeat(self.start[:-1], self.size))
 
     def in_order(self, orders: Sequence[Sequence[int]], case: Ints) -> "Seats":
-        """Return seats in which the ranks of node i are in the order `orders[case[i]]`, as indices
-        in the node.
+        """Return the same nodes with the ranks of each node in another order.
+
+        The ranks of node i get the order `orders[case[i]]`: indices of ranks within the node.
         """
         size = np.array([len(order) for order in orders], np.int64)[case]
         start = np.r_[0, np.cumsum(size)]
@@ -105,14 +108,19 @@ class Seats:
         return Seats(ranks, start, self.kind, self.first)
 
     def _by_rank(self, column: Ints) -> Ints:
-        """Return a column in the order of ranks, given in the order of `ranks`."""
+        """Return values of ranks by number of the rank; in `column` they are in the order of
+        `ranks`.
+        """
         result = np.empty(len(self.ranks), np.int64)
         result[self.ranks] = column
         return result
 
 
 def seats_of(nodes: Iterable[Sequence[int]], kinds: Iterable[Hashable]) -> Seats:
-    """Return the seats of nodes, given by their ranks; nodes with equal `kinds` are of one kind."""
+    """Return the seats of nodes; nodes with equal entries in `kinds` are of one kind.
+
+    `nodes` has the ranks of each node, `kinds` any hashable value for each node.
+    """
     ranks = list(nodes)
     number: dict[Hashable, int] = {}
     kind = [number.setdefault(kind_key, len(number)) for kind_key in kinds]
@@ -153,11 +161,11 @@ class Tree:
 
 
 def double_binary_tree(n_nodes: int) -> tuple[tuple[NodePlace, ...], tuple[NodePlace, ...]]:
-    """Return both trees over nodes, as parents and children (src/graph/trees.cc, ncclGetDtree).
+    """Return both trees over nodes, each as the parent and the children of every node.
 
     The first is rooted at node 0, and its leaves are the odd nodes. The second is the first with
     nodes renamed, such that leaves of one are inner nodes of the other. The first child of a node
-    is the one before it.
+    is the one before it. NCCL: src/graph/trees.cc, ncclGetDtree.
     """
     up: list[int] = parents(n_nodes).tolist()
     down = [[-1, -1] for _ in up]
@@ -178,10 +186,13 @@ def children_of(places: Sequence[NodePlace]) -> Ints:
 
 
 def tree_of_ranks(seats: Seats, pattern: int, children: Ints) -> Tree:
-    """Return the tree over ranks whose seats are in the order of each node's chain.
+    """Return the tree over all ranks, from a tree over nodes and a chain inside each node.
 
-    `pattern` says which GPUs of a chain use the network, `children` are those of every node. NCCL:
-    connectTrees, setTreeUp and setTreeDown in src/graph/connect.cc.
+    - `seats`: the ranks of each node in the order of its chain.
+    - `pattern`: the pattern of the search, which says which GPUs of a chain use the network.
+    - `children`: the child nodes of every node, as [node, number]; -1 for none.
+
+    NCCL: connectTrees, setTreeUp and setTreeDown in src/graph/connect.cc.
     """
     ranks = seats.ranks
     start = seats.start
@@ -194,7 +205,7 @@ def tree_of_ranks(seats: Seats, pattern: int, children: Ints) -> Tree:
     for above, child in zip(ranks[below - 1].tolist(), ranks[below].tolist(), strict=True):
         down[above] = (child,)
     for number in (0, 1):
-        # The place in the chain of the GPU whose child in another node this is.
+        # Where in the chain of the parent node the GPU is that has child number `number`.
         place = {BALANCED_TREE: 1 - number, SPLIT_TREE: 1}.get(pattern, 0)
         node = np.flatnonzero(children[:, number] >= 0)
         parent = ranks[start[node] + np.minimum(place, seats.size[node] - 1)]
@@ -231,7 +242,10 @@ def executed_channels(
     settings: Settings,
     collnet: ChannelGraph | None,
 ) -> int:
-    """Return the number of channels of a communicator after doubling and the user's limits."""
+    """Return the number of channels of a communicator after doubling and the user's limits.
+
+    `ring` and `tree` are the graphs of the searches on its nodes, `collnet` that of CollNetChain.
+    """
     count = min(2 * min(ring.n_channels, tree.n_channels), facts.max_channels)
     if collnet is not None and collnet.n_channels:
         wide_inside = collnet.bw_intra > collnet.bw_inter and local_ranks > 1
@@ -278,7 +292,10 @@ def worst_graph(graphs: Sequence[ChannelGraph], facts: Facts) -> ChannelGraph:
 def layout_of_channels(
     rings: Sequence[ChannelGraph], trees: Sequence[ChannelGraph], seats: Seats, n_channels: int
 ) -> ChannelLayout:
-    """Return rings and trees of all executed channels, given the graphs of each kind of node."""
+    """Return the rings and trees of all `n_channels` executed channels over the ranks of all nodes.
+
+    `rings` and `trees` are the graphs that the searches found, one for each kind of node.
+    """
     searched = min(graph.n_channels for graph in (*rings, *trees))
     joined = PeriodicSequence(n_channels, searched, partial(_ring, rings, seats, searched))
     pattern = max(graph.pattern for graph in trees)
@@ -300,10 +317,14 @@ def layout_of_channels(
 def _ring(
     graphs: Sequence[ChannelGraph], seats: Seats, searched: int, channel: int
 ) -> tuple[int, ...]:
-    """Return the ring of a channel over the ranks of all nodes.
+    """Return the ring of a channel: the ranks of all nodes in order.
 
-    `searched` is the number of channels of the search. If rings cross rails, every second node uses
-    the other channel of a pair.
+    - `graphs`: the graph of the search for rings, of each kind of node.
+    - `searched`: the number of channels of the search.
+    - `channel`: the number of the channel, below `searched`.
+
+    If rings cross rails (NCCL_CROSS_NIC=2), channels form pairs, and every second node has the
+    order of GPUs of the pair's other channel.
     """
     crossed = max(graph.cross_nic for graph in graphs) == 2 and searched % 2 == 0
     turns = [channel, channel ^ 1] if crossed else [channel]

@@ -26,11 +26,10 @@ ANY = 1 << 62  # bytes: more than any message has
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """The seconds for which a message that follows another one on its connection keeps its NIC
-    busy.
+    """The seconds for which the messages of a connection keep their NIC busy.
 
-    They include what serves the NIC: the completion of the message before, the receive buffer, the
-    next request.
+    All but the copy are for messages that follow another one on their connection. They include the
+    completion of the message before, the receive buffer and the next request.
 
     - `eager`: for a message that is sent at once. The following are for larger messages.
     - `lines`: for messages of LL and LL128.
@@ -50,7 +49,10 @@ class Handling:
     copied_bytes: int = 0
 
     def later(self, wire_bytes: float, protocol: str) -> float:
-        """Return the seconds for a message that follows another one and is not sent at once."""
+        """Return the seconds for a large message that follows another one on its connection.
+
+        `wire_bytes` are its bytes on the wire. It is too large to be sent at once.
+        """
         if protocol != "Simple":
             return self.read + self.lines
         return self.read + (self.small if wire_bytes <= self.small_bytes else self.large)
@@ -63,10 +65,10 @@ NO_HANDLING = Handling()
 class MessagePath:
     """How a network handles messages, by their bytes on the wire.
 
-    - `eager_bytes`: messages up to this size are sent at once; for larger ones the receiver's side
-      asks first.
-    - `rendezvous`: the seconds that asking takes. A message that follows another one does not wait
-      for it: the request is made meanwhile.
+    - `eager_bytes`: messages up to this size are sent at once. For a larger one the receiver's side
+      first requests the data (rendezvous).
+    - `rendezvous`: the seconds of that request. Only the first message of a connection waits for
+      it; the requests of later ones are made while the message before is sent.
     - `handling`: the seconds for which messages keep a NIC busy.
     """
 
@@ -126,7 +128,11 @@ class Plugin:
 
 
 def cxi(settings: Settings) -> Plugin:
-    """Return the CXI provider, as the user has set it."""
+    """Return how the CXI provider handles messages, with the user's settings for it.
+
+    The settings are the matching of receives in software, and the alternative rendezvous protocol,
+    in which the receiver reads the data.
+    """
     handling = CXI.handling
     if settings.cxi_alternative_read:
         handling = replace(handling, read=value("cxi.alternative_read"))
@@ -146,7 +152,7 @@ EFA = Plugin(post=value("efa.post"))
 
 
 def plugin_of(transport: str, settings: Settings) -> Plugin:
-    """Return how NCCL's messages are handled on a transport."""
+    """Return how the library of a transport handles NCCL's messages, and what that costs."""
     if transport == "slingshot":
         return cxi(settings)
     return EFA if transport == "efa" else VERBS
@@ -228,7 +234,8 @@ class Mechanism:
       loads, barriers, posting. Lines of LL overlap with it: there it is the least time of a piece.
     - `step_gap`: LL: seconds between two steps of a ring.
     - `send_share`: the fraction of its part of a block that a send or a receive uses with LL.
-    - `copy_share`: CollNetDirect: the fraction of a block of each group of threads that copies.
+    - `copy_share`: CollNetDirect: the fraction of a block's threads that each of its groups of
+      threads has which copy or send.
     - `begin`: seconds that a kernel takes before its first byte, beyond one of LL on Hopper.
     - `begin_channels`: more of these seconds for each doubling of the number of blocks.
     - `grain`: the bytes that are passed on together (what 512 threads hold in LL, a warp in LL128).
@@ -305,7 +312,7 @@ class Mechanism:
     def start(self, protocol: str, channels: int) -> float:
         """Return the seconds from a kernel's start to the first byte of its last block.
 
-        They are counted beyond those of one block with LL on Hopper.
+        From these the seconds of the fastest case (one block, protocol LL, Hopper) are subtracted.
         """
         return self.begin.of(protocol) + self.begin_channels * log2(max(1, channels))
 
@@ -349,8 +356,8 @@ PCIE = _link_cost("pcie", PCIE_WIRE)
 def _shm_cost() -> LinkCost:
     """Return the cost of a hop through the memory of the host.
 
-    Lines of LL are read by waves (`shm_wave`), and nothing remains for a poll. The flags of LL128
-    and Simple take as long as between peers.
+    Its `sync` is that of a hop over PCIe, but 0 for LL: there the time of reading a wave
+    (`shm_wave`) already contains the time of the poll.
     """
     return LinkCost(replace(PCIE.sync, ll=0.0), PCIE.credit)
 
@@ -441,8 +448,11 @@ def mechanism_of(
 ) -> Mechanism:
     """Return the constants for a communicator with GPUs of compute capability `min_cc` and newer.
 
-    `min_cc` is 90 for 9.0. `plugin` adds the costs of the network's library. With `rccl` blocks
-    have half as many threads.
+    - `min_cc`: 90 for 9.0.
+    - `cpu_vendor`: with "AMD" proxies take longer for a message.
+    - `plugin`: the network's library, whose costs are added.
+    - `rccl`: whether the library is RCCL. Its blocks have half as many threads, which changes the
+      grain of LL.
     """
     newest = max((sm for sm in MECHANISMS if sm <= min_cc), default=min(MECHANISMS))
     mechanism = MECHANISMS[newest]
@@ -480,8 +490,9 @@ ELSEWHERE = (*LAUNCHES, *MACHINE, *TRANSPORT, BOTH_WAYS)  # figures that are not
 
 
 def calibrated(mechanism: Mechanism, figures: Mapping[str, Figure]) -> Mechanism:
-    """Return the mechanism with some of its constants replaced, by names such as
-    `nvlink.sync.ll`.
+    """Return the mechanism with some of its constants replaced by those of a calibration.
+
+    `figures` has the new values by dotted name, such as `nvlink.sync.ll`.
     """
     for name, figure in figures.items():
         if name in ELSEWHERE:
@@ -494,7 +505,10 @@ def calibrated(mechanism: Mechanism, figures: Mapping[str, Figure]) -> Mechanism
 
 
 def names_of(value: Any, prefix: str = "") -> list[str]:
-    """Return the dotted names of all constants that are numbers."""
+    """Return the dotted names of all float fields of a dataclass, and of the dataclasses in it.
+
+    `prefix` is put before each name.
+    """
     names: list[str] = []
     for part in fields(value):
         inside = getattr(value, part.name)
@@ -548,20 +562,22 @@ def nccl_launch(
     """Return what a launch of one NCCL call costs, by the host and on the GPU.
 
     - `style`: how calls are launched: "cuda_graph", or another one for launches by the host.
-    - `begin`: the seconds that its kernel takes before its first byte, beyond one of LL.
+    - `begin`: the seconds that the kernel takes before its first byte, beyond those of a kernel
+      with LL.
     - `channels`: the number of channels. The host pays for each channel after the first.
-    - `sends_and_receives`: their number, if grouped. Then the host pays for each of these instead.
+    - `sends_and_receives`: the number of grouped sends and receives, 0 for other calls. If there
+      are any, the host pays for each of them after the first, and not for channels.
     - `figures`: a calibration, whose figures replace the usual ones.
     """
     if style == "cuda_graph":
         return Launch(GRAPH_HOST, GRAPH_KERNEL + begin)
 
     def calibrated(name: str, usual: float) -> float:
-        """Return the figure of a calibration, or else the usual one."""
+        """Return the figure `name` of the calibration, or `usual` if the calibration has none."""
         return machine.value_of(name, figures[name]) if name in figures else usual
 
     def by_version(costs: Mapping[Version, float]) -> float:
-        """Return the cost that holds for the version."""
+        """Return the cost that holds for the NCCL version; `costs` has it by the first version."""
         return next(cost for since, cost in costs.items() if version >= since)
 
     each_channel = calibrated("launch.each_channel", by_version(HOST_EACH_CHANNEL))
@@ -573,9 +589,10 @@ def nccl_launch(
 
 
 def calibrated_launch(times: Launch, figures: "Mapping[str, Figure]") -> Launch:
-    """Return a launch whose times are longer or shorter by what the calibration `figures` says.
+    """Return a launch whose times are shifted as a calibration says.
 
-    The calibration states them for a usual call, in place of `HOST` and `KERNEL`.
+    A calibration states the times of a usual call (`launch.host`, `launch.kernel`). The difference
+    of these from `HOST` and `KERNEL` is added to the times of the launch.
     """
     usual = {"launch.host": HOST, "launch.kernel": KERNEL}
     host, kernel = (

@@ -23,15 +23,16 @@ from netsim.nccl.facts import (
 
 
 class VariableError(InputError):
-    """A value of a variable that NCCL could not follow on this machine."""
+    """An error for a value of a variable that NCCL could not follow on this machine."""
 
     def __init__(self, variable: str, message: str) -> None:
         super().__init__(message)
         self.variable = variable
 
 
-# All variables: what one that is read changes here, or why a known one changes nothing, if that is
-# not obvious. Users see that reason; the table in the documentation is made of both.
+# All variables that NCCL knows. If netsim reads a variable, `effect` says what it changes; if not,
+# `why_none` says why it changes nothing, where that is not obvious. Users see these texts in
+# messages and in a table of the documentation.
 _ROWS = table_beside(__file__, "variables.csv")
 KNOWN_VARIABLES = frozenset(row["variable"] for row in _ROWS)
 EFFECTS = {row["variable"]: row["effect"] for row in _ROWS if row["effect"]}
@@ -48,9 +49,12 @@ VENDOR_PREFIXES = ("NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_TCPX")
 def choice_lists(
     text: str, names: Sequence[str], available: Sequence[str], facts: Facts
 ) -> dict[Function, tuple[str, ...]]:
-    """Return the names that a value of NCCL_ALGO or NCCL_PROTO admits, by function.
+    """Return by function the names that a value of NCCL_ALGO or NCCL_PROTO admits.
 
-    Functions without a list are left out. `names` are all names, `available` those of this version.
+    - `text`: the value.
+    - `names`: all names of algorithms or protocols; `available`: those that this NCCL version has.
+
+    Functions without a list are left out.
     """
     lists = text.split(";")
     if len(lists) > 1 and not lists[-1].strip():
@@ -102,8 +106,8 @@ def reason(name: str) -> str:
 
 
 # The network plugins of cloud vendors set some of NCCL's variables, unless the user sets them.
-# Their tuners also choose algorithms, by tables that are not published; a user may state such a
-# table as a tuner's.
+# Their tuners also choose algorithms, by tables that are not published. A user who has such a table
+# may state it as the rules of a tuner (`TunerRule`).
 
 # Each row has a transport, a variable and its value, the compute capability below which it holds,
 # the first version of NCCL for which it holds (the one that came out with the plugin's version),
@@ -114,8 +118,10 @@ PLUGINS = table_beside(__file__, "plugins.csv")
 
 
 def plugin_variables(transport: str, min_cc: int, version: Version = NEWEST) -> Mapping[str, str]:
-    """Return the variables that the plugin of a transport sets, if the oldest GPU has this
-    capability.
+    """Return NCCL's variables that the network plugin of a transport sets, by name.
+
+    - `min_cc`: the compute capability of the oldest GPU (90 for 9.0).
+    - `version`: the version of NCCL.
     """
     return {
         row["variable"]: row["value"]
@@ -132,11 +138,11 @@ def plugin_variables(transport: str, min_cc: int, version: Version = NEWEST) -> 
 
 @dataclass(frozen=True)
 class NicNames:
-    """The names in a variable such as NCCL_IB_HCA, and how they are meant.
+    """The NICs that a variable such as NCCL_IB_HCA names.
 
-    - `names`: names with a port, or None for any port.
-    - `excluded`: whether the names are those of NICs that NCCL may not use (`^`).
-    - `exact`: whether names are complete, and no prefixes (`=`).
+    - `names`: pairs of a name and a port; a port of None means any port.
+    - `excluded`: whether NCCL may use all NICs but these (`^`).
+    - `exact`: whether a name must be equal to that of the NIC (`=`), not only its beginning.
     """
 
     names: tuple[tuple[str, int | None], ...]
@@ -282,8 +288,9 @@ def known_and_unknown(variables: Mapping[str, str]) -> tuple[dict[str, str], tup
 
 
 def without_effect(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the known variables that change nothing here, and why, in case someone expects an
-    effect.
+    """Return, by name, why those of `variables` that NCCL knows change nothing here.
+
+    Variables that have an effect are left out.
     """
     return {name: reason(name) for name in variables if is_known(name) and name not in EFFECTS}
 
@@ -297,7 +304,7 @@ def _read(name: str, text: str, reader: Reader, facts: Facts) -> Any:
 
 
 def _policy(text: str) -> dict[str, Any]:
-    """Return the settings of a value of NCCL_NETDEVS_POLICY."""
+    """Return the fields of `Settings` for a value of NCCL_NETDEVS_POLICY; {} unless it is MAX:n."""
     name, _, number = text.strip().upper().partition(":")
     return {"nics_policy": name, "nics_at_most": int(number)} if name == "MAX" else {}
 
@@ -350,10 +357,13 @@ OLD_LEVELS = ("LOC", "PIX", "PXB", "PHB", "SYS", "SYS")
 
 
 def _one_of(*words: str) -> Reader:
-    """Return a reader of some words that returns whether it is the last of them."""
+    """Return a reader of a value that is one of some words.
+
+    The reader returns whether the value is the last of these words.
+    """
 
     def read(text: str, facts: Facts) -> bool:
-        """Return whether a text is the last of the words."""
+        """Return whether the value `text` is the last of the words."""
         if text.casefold() not in words:
             hint = suggest(text, words)
             raise ValueError(f"expected one of {', '.join(words)}, got {shown(text)}{hint}")
@@ -376,8 +386,10 @@ KINDS: dict[str, Reader] = {
 
 
 def _reader(values: str) -> Reader:
-    """Return the function that reads such values, such as `whole 1 64` for a whole number from 1 to
-    64.
+    """Return the function that reads values of one kind.
+
+    `values` describes the kind as `variables.csv` does, such as `whole 1 64` for a whole number
+    from 1 to 64.
     """
     kind, *words = values.split()
     if kind == "bytes_of":

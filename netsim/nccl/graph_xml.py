@@ -18,13 +18,13 @@ HOST_SHIFT = 56  # bits below the number of a host, in nodes that are several ho
 
 
 def gpu_numbers(table: PathTable) -> dict[int, int]:
-    """Return, by the number of a GPU in the file, its rank within the node."""
+    """Return the ranks within the node of its GPUs, by the number of the GPU in a graph file."""
     numbers = (_number(table, gpu, table.graph.gpu(gpu).dev) for gpu in table.gpus)
     return dict(zip(numbers, table.graph.local_ranks, strict=True))
 
 
 def port_numbers(table: PathTable) -> dict[int, int]:
-    """Return, by the number of a port in the file, its index among the ports of the node."""
+    """Return the indices of the ports of a node, by the number of the port in a graph file."""
     ports = enumerate(table.nets)
     return {_number(table, net, table.graph.net(net).dev): place for place, net in ports}
 
@@ -35,8 +35,9 @@ def written(number: int) -> str:
 
 
 def _number(table: PathTable, node: int, device: int) -> int:
-    """Return the number by which the file names a GPU or port: its device, and the host above bit
-    56.
+    """Return the number by which a graph file names a GPU or port.
+
+    It is the number of the device, with the number of the host above bit 56.
     """
     nodes = table.graph.nodes
     hosts = list(dict.fromkeys(one.host for one in nodes if one.kind == "CPU"))
@@ -107,21 +108,27 @@ def _root(file: GraphFile) -> Element:
 
 @dataclass(frozen=True)
 class _Devices:
-    """The GPUs and ports of a node by their numbers in the file."""
+    """The GPUs and ports of a node by their numbers in a graph file.
+
+    - `gpus`: the rank of each GPU within the node; `ports`: the index of each port.
+    """
 
     gpus: Mapping[int, int]
     ports: Mapping[int, int]
 
     def gpu(self, element: Element) -> int:
-        """Return the GPU that an element names, by rank within the node."""
+        """Return the rank (within the node) of the GPU that an XML element names."""
         return self._of(element, self.gpus, "GPUs")
 
     def port(self, element: Element) -> int:
-        """Return the port that an element names, by its index."""
+        """Return the index of the port that an XML element names."""
         return self._of(element, self.ports, "NICs")
 
     def _of(self, element: Element, numbers: Mapping[int, int], label: str) -> int:
-        """Return the entry of `numbers` that an element names; `label` is a word for messages."""
+        """Return the value in `numbers` for the device that an XML element names (`dev`).
+
+        `label` says in the error message what the devices are.
+        """
         number = int(nccl_xml.hexadecimal(element, "dev"), 16)
         if number not in numbers:
             there = ", ".join(written(one) for one in sorted(numbers)) or "none"
@@ -130,7 +137,7 @@ class _Devices:
 
 
 def _read_graph(element: Element, number: int, devices: _Devices, facts: Facts) -> ChannelGraph:
-    """Return the graph of an element with the id `number`."""
+    """Return the graph that an XML element describes; `number` is the graph's id."""
     check_names(element, ATTRIBUTES, {"channel"})
     pattern = integer(element, "pattern", least=1, most=6)
     if pattern not in PATTERNS[number]:
@@ -155,7 +162,7 @@ def _read_graph(element: Element, number: int, devices: _Devices, facts: Facts) 
 
 
 def _speed(element: Element, name: str) -> float:
-    """Return the GB/s in an attribute of an element."""
+    """Return the speed in GB/s in the attribute `name` of an XML element; 0 is refused."""
     text(element, name)
     speed = nccl_xml.real(element, name, 0.0)
     if speed == 0:
@@ -164,7 +171,7 @@ def _speed(element: Element, name: str) -> float:
 
 
 def _path_type(element: Element, name: str, facts: Facts) -> PathType:
-    """Return the path type in an attribute of an element."""
+    """Return the path type in the attribute `name` of an XML element."""
     word = text(element, name)
     for known_type in facts.path_types:
         if word == known_type:
@@ -175,7 +182,7 @@ def _path_type(element: Element, name: str, facts: Facts) -> PathType:
 
 
 def _read_channel(element: Element, number: int, devices: _Devices) -> Channel:
-    """Return the channel of an element, in the graph with the id `number`."""
+    """Return the channel that an XML element describes; `number` is the id of its graph."""
     check_names(element, set(), {"gpu", "net"})
     nets = [child for child in element.children if child.name == "net"]
     inner = element.children

@@ -35,8 +35,13 @@ from netsim.topology.nccl_view import ASSUMED_SM, node_system
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the user sets: version, variables, a forced algorithm and protocol, tuner rules,
-    graphs.
+    """What the user sets for a communicator.
+
+    - `version`: the version of NCCL.
+    - `variables`: NCCL's environment variables.
+    - `algorithm`, `protocol`: what is forced, or AUTO.
+    - `tuner`: the rules of a tuner plugin.
+    - `graphs`: a graph file that replaces searches (NCCL_GRAPH_FILE).
     """
 
     version: Version = NEWEST
@@ -67,8 +72,10 @@ class Wishes:
         return replace(self, variables={**self.variables, **free}) if free else self
 
     def on(self, cluster: Cluster, gpus: NDArray[np.int32]) -> "Wishes":
-        """Return these wishes with the variables that the plugin of the cluster's network sets for
-        GPUs.
+        """Return these wishes for a communicator of these GPUs of a cluster.
+
+        The variables that the plugin of the cluster's network sets are added, unless the user sets
+        them.
         """
         return self.with_plugin(plugin_of(cluster, gpus, self.version))
 
@@ -82,7 +89,11 @@ Pair = tuple[int, int]
 
 
 class LinksInside(Mapping[Pair, str]):
-    """The kind of link by pair of ranks of one node; stored once for each kind of node."""
+    """The kind of link between every two ranks of one node, by (rank, rank).
+
+    Kinds are nvlink, pcie, phb, shm and net. The pairs of places are stored once for each kind of
+    node.
+    """
 
     def __init__(self, seats: connect.Seats, kinds: Sequence[Mapping[Pair, str]]) -> None:
         self.seats = seats
@@ -145,11 +156,11 @@ Hop = tuple[int, int, int]  # channel, from, to
 
 
 class RoutesBetweenNodes(Mapping[Hop, str]):
-    """The name of the route of every hop (channel, from, to) between nodes.
+    """The name of the route of every hop (channel, source rank, destination rank) between nodes.
 
     A name such as `nic:0:1` says by which NICs data leaves and arrives; see `_route_name`. `hops`
-    has by channel all sources and destinations. The routes of all hops of a channel are computed
-    when the first of them is needed.
+    has for each channel two arrays: the sources and the destinations of its hops. The routes of all
+    hops of a channel are computed when the first of them is needed.
     """
 
     def __init__(
@@ -163,7 +174,8 @@ class RoutesBetweenNodes(Mapping[Hop, str]):
         self.views = views
         self.graphs = graphs
         self.hops = hops
-        # All nodes use the number of channels of the node with the fewest, and repeat them.
+        # All nodes use only as many searched channels as the node with the fewest has. Executed
+        # channels repeat these.
         self.channels = min(graph.n_channels for graph in graphs)
         self.period = lcm(hops.period, self.channels)
         self._routes_of_channel: dict[int, dict[tuple[int, int], str]] = {}
@@ -224,9 +236,12 @@ class RoutesBetweenNodes(Mapping[Hop, str]):
 
 
 def _route_name(leave: int, arrive: int, relayed: int) -> str:
-    """Return the name of a route that leaves and arrives by these NICs.
+    """Return the name of a route that leaves a node by one NIC and arrives at another by one.
 
-    If it is relayed (PXN), the first NIC may be that of another GPU.
+    - `leave`, `arrive`: the numbers of these NICs in their nodes.
+    - `relayed`: 1 if another GPU relays the data to the first NIC (PXN), else 0.
+
+    Examples: nic:0:1, pxn:0:1, and pxn if both NICs have the same number and the data is relayed.
     """
     if relayed and leave == arrive:
         return "pxn"
@@ -234,9 +249,9 @@ def _route_name(leave: int, arrive: int, relayed: int) -> str:
 
 
 def _nics_of_gpus(view: NodeView, graph: ChannelGraph, channel: int) -> list[tuple[int, bool]]:
-    """Return, for each GPU of a node, the number of its NIC on a channel, and whether it uses PXN.
+    """Return two values for each GPU of a node: its NIC's number on a channel, and a flag.
 
-    With PXN another GPU, next to the NIC, relays the data.
+    The flag is 1 if the GPU uses PXN: another GPU, next to the NIC, relays the data.
     """
     table = view.table
     searched_channel = graph.channels[channel]
@@ -273,9 +288,10 @@ def nodes_of(
     settings: Settings,
     graphs: GraphFile | None = None,
 ) -> tuple[NodeLayout, ...]:
-    """Return the nodes of a communicator whose ranks are these GPUs, by their first rank.
+    """Return the nodes of a communicator, in the order of their first ranks.
 
-    GPUs of one NVLink domain are one node. Each kind of node is searched once.
+    `gpus` is by rank the number of its GPU in the cluster. GPUs of one NVLink domain are one node,
+    or with NCCL_MNNVL_ENABLE=0 those of one host. Each kind of node is searched once.
     """
     domain = cluster.domain
     transport = cluster.transport.name if cluster.transport else ""
@@ -470,8 +486,9 @@ class Wiring:
 
     @cached_property
     def links(self) -> tuple[str, Mapping[Pair, str]]:
-        """The most frequent kind of link between ranks of one node, and the pairs with another
-        kind.
+        """The most frequent kind of link between ranks of one node, and the exceptions.
+
+        The exceptions are the pairs of ranks with another kind of link, by (rank, rank).
         """
         kinds = [link_kinds(self.comm, view) for view in self.views]
         count = Counter(kind for pairs in kinds for kind in pairs.values())
@@ -496,7 +513,8 @@ def _heads(
 ) -> Heads[Ranks]:
     """Return the heads (first GPUs of channels) of each node and the routes to their NICs.
 
-    Every node uses as many heads as the node with the fewest has.
+    `graphs` has the graph of each kind of node. Every node uses as many heads as the node with the
+    fewest has.
     """
     heads_of_kind = []
     for number, graph in zip(seats.first, graphs, strict=True):
@@ -513,7 +531,10 @@ def _heads(
 def _of_nodes(
     nodes: Sequence[NodeLayout], seats: connect.Seats, places: Sequence[Sequence[int]]
 ) -> tuple[Ranks, ...]:
-    """Return the ranks of each node at certain places in it; `places` has these by kind of node."""
+    """Return the ranks of each node that have certain places in it.
+
+    `places` has the places (indices of ranks within a node) by kind of node.
+    """
     kinds = seats.kind.tolist()
     pairs = zip(nodes, kinds, strict=True)
     return tuple(tuple(node.ranks[place] for place in places[kind]) for node, kind in pairs)
@@ -528,7 +549,11 @@ def _head_route(node: NodeLayout, channel: Channel) -> str:
 
 
 def _common_route(nic_routes: Sequence[str]) -> str:
-    """Return the route if it is the same on all nodes; else the route by each GPU's own NIC."""
+    """Return the name of the route of one head on all nodes.
+
+    `nic_routes` has its name by kind of node. If these differ, it is the route by each GPU's own
+    NIC.
+    """
     return nic_routes[0] if len(set(nic_routes)) == 1 else GPU_OWN
 
 
@@ -587,7 +612,7 @@ class NcclJob:
 
     @cached_property
     def wiring(self) -> Wiring:
-        """How the job's ranks are connected."""
+        """How the job's ranks are connected: rings, trees, heads and routes."""
         return Wiring(self.comm, self.nodes)
 
     @cached_property
@@ -603,7 +628,10 @@ class NcclJob:
 
 
 def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> NcclJob:
-    """Return the communicator of these GPUs, in rank order, as NCCL sets it up."""
+    """Return the communicator over some GPUs of a cluster, as NCCL sets it up.
+
+    `gpus` is by rank the number of its GPU; `wishes` are the user's settings.
+    """
     wishes = wishes.on(cluster, gpus)
     settings = wishes.settings()
     nodes = nodes_of(cluster, gpus, wishes.version, wishes.variables, settings, wishes.graphs)
@@ -644,10 +672,10 @@ def plugin_of(cluster: Cluster, gpus: NDArray[np.int32], version: Version) -> Ma
 
 
 def _joined(kinds: Sequence[Communicator], ranks: Sequence[int]) -> Communicator:
-    """Return the communicator of nodes of several kinds.
+    """Return the communicator over nodes of several kinds.
 
-    `kinds` are communicators over nodes of one kind each, `ranks` the number of ranks of every
-    node.
+    - `kinds`: by kind, a communicator as if all nodes were of this kind.
+    - `ranks`: by node, its number of ranks.
     """
     first = kinds[0]
     if len(kinds) == 1:
@@ -691,39 +719,62 @@ LONG_CABLE = 5e-6  # latency of a cable of 1 km, in seconds
 VERBS = ("infiniband", "roce")  # transports that NCCL drives itself, and that sockets can replace
 
 
-def networked(config: ClusterConfig, settings: Settings, version: Version) -> ClusterConfig:
-    """Return the configuration of a cluster with the network as NCCL uses it under these
-    settings.
+def apply_network_settings(
+    config: ClusterConfig, settings: Settings, version: Version
+) -> ClusterConfig:
+    """Return the configuration of a cluster with the fabric that NCCL uses under its settings.
+
+    - Without InfiniBand verbs (NCCL_IB_DISABLE, NCCL_NET=Socket), messages use TCP.
+    - With several queue pairs (NCCL_IB_QPS_PER_CONNECTION), each message is divided among them, or
+      messages use them in turn.
+    - Without shared memory (NCCL_SHM_DISABLE), the GPUs of a single host exchange data over its
+      NICs and a switch.
     """
-    changed: dict[str, Any] = {}
-    transport = (config.fabric.transport if config.fabric else None) or config.usual_transport
-    if transport in VERBS and (settings.ib_disabled or settings.sockets):
-        changed["transport"] = "tcp"
-    elif transport in VERBS and settings.qps > 1:
-        split = settings.split_on_qps
-        changed["qps"] = settings.qps
-        changed["split_on_qps"] = facts_of(version).split_on_qps if split is None else split
+    changes = _changes_of_fabric(config, settings, version)
     is_one_host = sum(group.nodes for group in config.members) == 1
-    if not changed and not (settings.shm_disabled and is_one_host):
+    needs_switch = is_one_host and settings.shm_disabled
+    if not changes and not needs_switch:
         return config
-    if is_one_host:  # without shared memory, its GPUs exchange data over NICs and a switch
-        return config.model_copy(update={"fabric": SingleSwitch(kind="single-switch", **changed)})
-    fabric = config.fabric or usual_fabric(max(group.nic_count for group in config.members))
-    return config.model_copy(update={"fabric": fabric.model_copy(update=changed)})
+    if is_one_host:
+        switch = SingleSwitch(kind="single-switch", **changes)
+        return config.model_copy(update={"fabric": switch})
+    most_nics = max(group.nic_count for group in config.members)
+    fabric = config.fabric or usual_fabric(most_nics)
+    return config.model_copy(update={"fabric": fabric.model_copy(update=changes)})
+
+
+def _changes_of_fabric(
+    config: ClusterConfig, settings: Settings, version: Version
+) -> dict[str, Any]:
+    """Return the keys of a cluster's fabric that NCCL's settings change, with their new values.
+
+    The keys are `transport`, or `qps` and `split_on_qps`; {} if nothing changes.
+    """
+    stated_transport = config.fabric.transport if config.fabric else None
+    transport = stated_transport or config.usual_transport
+    if transport not in VERBS:
+        return {}
+    if settings.ib_disabled or settings.sockets:
+        return {"transport": "tcp"}
+    if settings.qps <= 1:
+        return {}
+    split = settings.split_on_qps
+    if split is None:
+        split = facts_of(version).split_on_qps
+    return {"qps": settings.qps, "split_on_qps": split}
 
 
 def without_gpudirect(config: ClusterConfig) -> ClusterConfig:
-    """Return the configuration of a cluster with NICs that reach GPUs only through the host's
-    memory.
+    """Return the configuration of a cluster with NICs that cannot reach the memory of GPUs.
+
+    Data then goes through the memory of the host.
     """
     override = Override(machine={"nics": {"gpudirect": False}})
     return config.model_copy(update={"overrides": (*config.overrides, override)})
 
 
 def loses_gpudirect(job: NcclJob) -> bool:
-    """Return whether the user's GPUDirect level keeps all NICs of a job from reaching any GPU
-    directly.
-    """
+    """Return whether the user's GPUDirect level keeps every NIC of a job from reaching any GPU."""
     settings = job.comm.settings
     if settings.gdr_level is None or len(job.nodes) == 1:
         return False

@@ -32,7 +32,10 @@ GivenGraphs = Callable[[PathTable, Facts], Mapping[int, ChannelGraph]]
 
 @dataclass(frozen=True, eq=False)
 class NodeView:
-    """One node as NCCL sees it: its paths, and the graphs of the searches."""
+    """One node as NCCL sees it: the paths between its devices, and the graphs of all searches.
+
+    `nvls`, `collnet_chain` and `collnet_direct` are None if there was no such search.
+    """
 
     table: PathTable
     ring: ChannelGraph
@@ -43,7 +46,7 @@ class NodeView:
 
     @property
     def local_ranks(self) -> int:
-        """The GPUs of the node that belong to the communicator."""
+        """The number of GPUs of the node that belong to the communicator."""
         return len(self.table.gpus)
 
 
@@ -56,10 +59,12 @@ def search_node(
     devices: Collection[int] | None = None,
     graphs_of_file: GivenGraphs | None = None,
 ) -> NodeView:
-    """Return all graphs of a node, alone or (`networked`) as one of several.
+    """Return NCCL's view of a node: the result of all searches of its initialization.
 
+    - `networked`: whether the node is one of several, so that channels use its ports.
     - `devices`: the CUDA devices in use; None: all.
-    - `graphs_of_file`: returns graphs by their id, which replace searches.
+    - `graphs_of_file`: a function that returns by id graphs that the user states in place of
+      searches.
     """
     facts = facts_of(version)
     graph = system_graph(system, facts, networked=networked, devices=devices)
@@ -172,14 +177,15 @@ def over_all_links(system: XmlSystem, graph: ChannelGraph) -> ChannelGraph:
 
 @lru_cache
 def rings_of_mesh(gpus: int) -> tuple[Order, ...]:
-    """Return n - 1 rings over n GPUs that use every pair once in each direction; () for 4 and 6
-    GPUs.
+    """Return n - 1 rings over n GPUs that use every pair once in each direction.
+
+    For 4 and 6 GPUs no such rings exist: the result is ().
     """
     used: set[tuple[int, int]] = set()
     rings: list[Order] = []
 
     def longer(path: Order, rest: frozenset[int]) -> Iterator[Order]:
-        """Yield the rings that continue a path over the GPUs in `rest`."""
+        """Yield the closed rings over unused hops that continue `path` over the GPUs in `rest`."""
         if not rest and (path[-1], 0) not in used:
             yield path
         for gpu in sorted(rest):
@@ -187,7 +193,7 @@ def rings_of_mesh(gpus: int) -> tuple[Order, ...]:
                 yield from longer((*path, gpu), rest - {gpu})
 
     def solved() -> bool:
-        """Return whether the rings found so far can be completed; they are in `rings` then."""
+        """Add the missing rings to `rings`; return whether that is possible."""
         first = len(rings) + 1
         if first == gpus:
             return True

@@ -55,7 +55,7 @@ class Rounds:
         return self.groups.size
 
     def numbers(self, src: ArrayLike, dst: ArrayLike) -> Ints:
-        """Return the number of the round in which each source sends to its destination."""
+        """Return by entry the number of the round in which rank `src[i]` sends to rank `dst[i]`."""
         (group, place), far, near = self._places, len(self.far), len(self.near)
         between = (group[np.asarray(dst)] - group[np.asarray(src)]) % far
         inside = (place[np.asarray(dst)] - place[np.asarray(src)]) % near
@@ -63,8 +63,10 @@ class Rounds:
         return numbers
 
     def peers_in_round(self, rank: Ints, src: Ints, dst: Ints) -> Ints:
-        """Return the rank to which each of `rank` sends in the round in which `src` sends to
-        `dst`.
+        """Return by entry the peer of a rank in a round.
+
+        Entry i is the rank to which `rank[i]` sends in the round in which `src[i]` sends to
+        `dst[i]`.
         """
         (group, place), far, near = self._places, len(self.far), len(self.near)
         to = (group[rank] + group[dst] - group[src]) % far
@@ -72,14 +74,15 @@ class Rounds:
         return peers
 
     def channels(self, number: Ints, total: int) -> Ints:
-        """Return the first channel of the rounds with these numbers, of `total` channels.
+        """Return the number of the first channel that the sends of each round use.
 
-        NCCL spreads them by reversing the bits of the numbers.
+        - `number`: numbers of rounds.
+        - `total`: the number of channels for sends.
         """
         return first_channels(number, total, self.n_nodes, self._group_size)
 
     def crosses(self, src: ArrayLike, dst: ArrayLike) -> NDArray[np.bool_]:
-        """Return whether each source sends to its destination over the network."""
+        """Return for each pair of ranks (`src[i]`, `dst[i]`) whether it is on two nodes."""
         node = self.seats.node
         crossed: NDArray[np.bool_] = node[np.asarray(src)] != node[np.asarray(dst)]
         return crossed
@@ -93,7 +96,7 @@ class Rounds:
 
     @cached_property
     def _group_size(self) -> int:
-        """The number of ranks of a group, for the spreading of channels over rounds."""
+        """The number of ranks of a group, from which `first_channels` computes channels."""
         return group_size(self.seats.size.tolist(), self.settings)
 
 
@@ -145,16 +148,17 @@ def alternating_order(count: int) -> tuple[int, ...]:
 def group_size(sizes: Collection[int], settings: Settings = NO_SETTINGS) -> int:
     """Return the number of ranks of one group of the rounds.
 
-    It is the size of the node if there is only one. Else it is the largest number that divides the
-    sizes of all nodes and NCCL's 8.
+    `sizes` are the numbers of ranks of all nodes. With one node it is the size of the node. Else it
+    is the largest number that divides the sizes of all nodes and NCCL's 8.
     """
     return gcd(*(sizes if len(sizes) == 1 else (settings.p2p_group, *sizes)))
 
 
 def first_channels(number: Ints, total: int, n_nodes: int, size: int) -> Ints:
-    """Return the first channels of rounds over groups of `size` ranks, of `total` channels.
+    """Return the first channel of each of the rounds `number`, over groups of `size` ranks.
 
-    The bits of their numbers are reversed, which spreads them.
+    `total` is the number of channels. The bits of their numbers are reversed, so that consecutive
+    rounds use channels that are far apart.
     """
     if n_nodes > 1:
         group, local = np.divmod(number, size)
@@ -207,12 +211,12 @@ class P2pChannels:
 
     - `total`: of all sends together.
     - `per_peer`: the most that a send to one peer uses.
-    - `fewest`: the number for a small send; a larger one doubles it until its parts are small
-      enough.
-    - `ll_by`: up to which size a send runs with LL. "part": if the bytes of a part are at most the
-      threshold; "channels": if all its bytes are at most the threshold times its channels;
-      "most_channels": the same with `per_peer` channels. In the last case its parts are then made
-      for LL's slots.
+    - `fewest`: the number for a small send. It is doubled for a larger send until the parts are
+      small enough.
+    - `ll_by`: what is compared with NCCL_P2P_LL_THRESHOLD to decide whether a send runs with LL.
+      "part": the bytes of a part; "channels": its bytes divided by the number of its channels;
+      "most_channels": its bytes divided by `per_peer`. With "most_channels" a send with LL is
+      divided so that its parts fit LL's slots.
     """
 
     total: int
@@ -221,10 +225,14 @@ class P2pChannels:
     ll_by: str = "channels"
 
     def used(self, nbytes: int, step: int, *, several_nodes: bool) -> int:
-        """Return the number of channels that a send of `nbytes` gets, so that its parts are about a
-        step.
+        """Return the number of channels that a send of `nbytes` gets.
 
-        `step` is the bytes of a chunk. NCCL: src/enqueue.cc, calcP2pChannelCount.
+        It is chosen such that the parts are about as large as a chunk.
+
+        - `step`: the bytes of a chunk.
+        - `several_nodes`: whether the communicator has several nodes.
+
+        NCCL: src/enqueue.cc, calcP2pChannelCount.
         """
         least, most = (step // 2, step) if several_nodes else (step // 8, 32 * step)
         count = max(1, min(self.fewest, ceil(nbytes / least)))
@@ -237,8 +245,11 @@ class P2pChannels:
 
 @dataclass(frozen=True)
 class P2pWork:
-    """One send or receive: its parts in bytes, the channel of each part, the bytes of a chunk, and
-    the protocol.
+    """How one send or receive is divided.
+
+    - `parts`: the bytes of each part; `channels`: its channel.
+    - `chunk`: the bytes of a chunk.
+    - `protocol`: LL or Simple.
     """
 
     parts: tuple[int, ...]
@@ -247,7 +258,7 @@ class P2pWork:
     protocol: str
 
     def shorter(self, loops: int) -> "P2pWork":
-        """Return the same send with `loops` loops less in every part; a loop is a chunk."""
+        """Return the same send without `loops` loops of every part; a loop is one chunk."""
         parts = (part - loops * self.chunk if part else 0 for part in self.parts)
         return replace(self, parts=tuple(parts))
 
@@ -255,7 +266,11 @@ class P2pWork:
 def p2p_channels(
     table: PathTable, n_channels: int, n_ranks: int, facts: Facts, settings: Settings = NO_SETTINGS
 ) -> P2pChannels:
-    """Return the channels for sends and receives, given the number of channels of collectives.
+    """Return the numbers of channels for sends and receives of a communicator.
+
+    - `table`: the paths of one node.
+    - `n_channels`: the number of channels that collectives use.
+    - `n_ranks`: the number of ranks of the communicator.
 
     NCCL: ncclTopoComputeP2pChannels in src/graph/paths.cc.
     """
@@ -280,7 +295,7 @@ def p2p_channels(
 
 
 def _to_peer(table: PathTable, gpu: int, peer: int) -> int:
-    """Return the number of channels from a GPU to a GPU of its node."""
+    """Return the number of channels that a GPU's sends to a GPU of its node can use."""
     if table.type_of(gpu, peer) not in ("NVL", "NVB"):
         return 2
     link_bandwidth = nvlink_bandwidth(table.graph.gpu(gpu).sm, table.graph.facts)
@@ -288,7 +303,7 @@ def _to_peer(table: PathTable, gpu: int, peer: int) -> int:
 
 
 def _to_network(table: PathTable, gpu: int, facts: Facts, settings: Settings, few: int) -> int:
-    """Return the number of channels from a GPU to the network.
+    """Return the number of channels that a GPU's sends to another node can use.
 
     `few` is the least number under the rule "covering" (`Facts.p2p_net_channels`).
     """
@@ -329,9 +344,11 @@ class Sends:
     chunk: int
 
     def work(self, nbytes: int, base: int, rounds: Rounds, *, over_network: bool) -> P2pWork:
-        """Return the parts of one send or receive of `nbytes`.
+        """Return how a send or receive of `nbytes` is divided over channels.
 
-        `base` is the channel of the first part, `over_network` whether it leaves the node.
+        - `base`: the channel of the first part; the further parts use the following channels.
+        - `rounds`: the communicator's rounds, for its settings and number of nodes.
+        - `over_network`: whether sender and receiver are on two nodes.
         """
         channels = self.channels
         chunk = self.chunk
@@ -356,8 +373,9 @@ class Sends:
 
 
 def _network_chunk(nbytes: int, chunk: int) -> int:
-    """Return the bytes of a chunk that leaves the node: a quarter or a half of it for small
-    messages.
+    """Return the bytes of a chunk of a send of `nbytes` to another node.
+
+    It is a quarter or a half of `chunk` for small sends.
     """
     if nbytes < chunk:
         return chunk // 4
@@ -365,8 +383,9 @@ def _network_chunk(nbytes: int, chunk: int) -> int:
 
 
 def sends_of(comm: Communicator, tables: Sequence[PathTable]) -> Sends:
-    """Return channels and chunk of sends, given the paths of each kind of node: the least of all
-    kinds.
+    """Return the channels and the bytes of a chunk of all sends of a communicator.
+
+    `tables` has the paths of each kind of node. Each number is the least that any kind of node has.
     """
     arguments = comm.n_channels, comm.n_ranks, comm.facts, comm.settings
     choices = [p2p_channels(table, *arguments) for table in tables]

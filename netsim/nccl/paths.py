@@ -54,8 +54,9 @@ class PathTable:
 
 
 def path_table(graph: SystemGraph, settings: Settings = NO_SETTINGS) -> PathTable:
-    """Return all paths of a system as NCCL uses them under these settings
-    (ncclTopoComputePaths).
+    """Return all paths of a system as NCCL uses them (ncclTopoComputePaths).
+
+    `settings` are the user's, such as limits on peer-to-peer access and GPUDirect.
     """
     paths: Paths = {}
     for kind in ENDS:
@@ -134,9 +135,10 @@ def reverse_of(graph: SystemGraph, index: int) -> int:
 
 
 def _via(table: PathTable, middle: int, source: int, target: int, least_type: int = 0) -> None:
-    """Replace the path from `source` to `target` by the one through `middle`, if both parts exist.
+    """Replace the path from `source` to `target` by one through the node `middle`.
 
-    Its type is `least_type`, or the worse type of both parts if that is 0.
+    Nothing changes if there is no path to or from `middle`. The type of the new path is
+    `least_type`, or with 0 the worse one of both parts.
     """
     first = table.paths.get((source, middle))
     second = table.paths.get((middle, target))
@@ -184,7 +186,7 @@ def _to_nets(table: PathTable, settings: Settings) -> None:
 
 
 def _over_chip_link(table: PathTable, gpu: int, net: int) -> None:
-    """Route a GPU with a chip-to-chip link to its CPU over it to the ports of that CPU (P2C)."""
+    """Let a GPU reach a port of its own CPU over the chip-to-chip link to that CPU (type P2C)."""
     facts = table.graph.facts
     cpu = local_cpu(table, gpu)
     if "P2C" not in facts.path_types or table.type_of(gpu, cpu) != "C2C":
@@ -198,7 +200,10 @@ def _over_chip_link(table: PathTable, gpu: int, net: int) -> None:
 def _through_neighbour(
     table: PathTable, gpu: int, net: int, beside: int, settings: Settings
 ) -> None:
-    """Route a GPU through the GPU `beside` a port (PXN) if that is wider or avoids a CPU."""
+    """Let a GPU reach a port through another GPU (PXN) if that is wider or avoids a CPU.
+
+    `beside` is that GPU: the one nearest to the port.
+    """
     facts = table.graph.facts
     paths = table.paths
     near = paths[beside, net]
@@ -241,8 +246,9 @@ def reaches_directly(table: PathTable, gpu: int, net: int, settings: Settings) -
 
 
 def nearest(table: PathTable, node: int, candidates: tuple[int, ...]) -> list[int]:
-    """Return those of the candidates with the widest path from `node`, and of these the best
-    type.
+    """Return those of the candidates to which the path from `node` is best.
+
+    The widest paths are best, and of these the ones with the best type.
     """
     paths = ((one, table.paths.get((node, one))) for one in candidates)
     scores = {one: (path.bandwidth, -path.type) for one, path in paths if path}
@@ -251,8 +257,9 @@ def nearest(table: PathTable, node: int, candidates: tuple[int, ...]) -> list[in
 
 
 def ports_of(table: PathTable, gpu: int, settings: Settings) -> list[int]:
-    """Return the ports that a GPU uses one after the other, channel by channel, if it is free to
-    choose.
+    """Return the ports that a GPU may choose for its channels, in the order of channels.
+
+    Its channels use these ports in turn.
     """
     ports = nearest(table, gpu, table.nets)
     if not ports:

@@ -134,18 +134,20 @@ class Arena:
         return path.type if path else NO_TYPE
 
     def hops(self, source: int, target: int) -> int:
-        """Return the number of links between two nodes; 0 if there is no path."""
+        """Return the number of links of the path between two nodes; 0 if there is no path."""
         path = self.table.paths.get((source, target))
         return len(path.links) if path else 0
 
     def bandwidth(self, source: int, target: int) -> float:
-        """Return the GB/s of the narrowest link between two nodes."""
+        """Return the GB/s of the narrowest link on the path between two nodes; 0 without a path."""
         path = self.table.paths.get((source, target))
         return path.bandwidth if path else 0.0
 
     def left_of_gpu(self, gpu: int, type_intra: int) -> list[int]:
-        """Return the remaining capacity of each link out of a GPU that paths up to this type
-        may use.
+        """Return the remaining capacity, in 1/1000 GB/s, of each usable link out of a GPU.
+
+        - `gpu`: index of the GPU.
+        - `type_intra`: the worst path type allowed; it decides which kinds of link are usable.
         """
         graph = self.table.graph
         rank = self.facts.rank
@@ -156,9 +158,10 @@ class Arena:
         return [self.left[link] for link in out if graph.links[link].kind in usable]
 
     def take(self, needs: Needs) -> bool:
-        """Take what a hop needs from each of its links, or nothing; return whether it was taken.
+        """Take what a hop needs from its links if all have enough; return whether they do.
 
-        NCCL: followPath in src/graph/search.cc.
+        `needs` are pairs of a link and an amount in 1/1000 GB/s. NCCL: followPath in
+        src/graph/search.cc.
         """
         left = self.left
         for link, amount in needs:
@@ -169,17 +172,22 @@ class Arena:
         return True
 
     def give_back(self, needs: Needs) -> None:
-        """Undo a `take`."""
+        """Undo a `take` of the same `needs`."""
         left = self.left
         for link, amount in needs:
             left[link] += amount
 
     def nvls_flows(self, head: int, amount: int, limit: int) -> Needs | None:
-        """Return what one NVLS head takes from links: each GPU to and from the switch once, the
-        head twice.
+        """Return what one NVLS head takes from links: pairs of a link and an amount in 1/1000 GB/s.
 
-        `amount` is the capacity of a channel in 1/1000 GB/s, `limit` the worst path type. None if a
-        path is missing or too bad. NCCL: ncclTopoSearchTryNvls.
+        Each GPU sends to the switch and receives from it once, the head twice. None if a path is
+        missing or too bad.
+
+        - `head`: index of the head's GPU.
+        - `amount`: the bandwidth of a channel in 1/1000 GB/s.
+        - `limit`: the worst path type allowed.
+
+        NCCL: ncclTopoSearchTryNvls.
         """
         switch = self.switches[0]
         flows = list[tuple[int, int]]()
@@ -194,11 +202,15 @@ class Arena:
         return _summed(flows)
 
     def direct_flows(self, head: int, amount: int) -> Needs | None:
-        """Return what one CollNet head takes from links: its share from and to every other GPU of
-        the node.
+        """Return what one CollNetDirect head takes from links: pairs of a link and an amount.
 
-        `amount` is the capacity of a channel in 1/1000 GB/s. None if a path is missing. NCCL:
-        ncclTopoSearchTryCollnetDirect.
+        The head divides its bandwidth among the other GPUs of the node, from and to each of them.
+        None if a path is missing.
+
+        - `head`: index of the head's GPU.
+        - `amount`: the bandwidth of a channel in 1/1000 GB/s.
+
+        NCCL: ncclTopoSearchTryCollnetDirect.
         """
         node = self.gpus[head]
         flows = list[tuple[int, int]]()
@@ -211,11 +223,13 @@ class Arena:
         return _summed(flows)
 
     def _needs(self, source: int, target: int, amount: int) -> Needs:
-        """Return what a flow of `amount` takes from each link of the path, in the order of the
-        path.
+        """Return what a flow takes from each link of a path, as pairs of a link and an amount.
 
-        Capacities are in 1/1000 GB/s. PCIe flows through an Intel CPU cost 6/5. Flows into GPUs
-        before Ampere also cost 1/8 in the other direction, for read requests.
+        - `source`, `target`: the nodes at both ends of the path.
+        - `amount`: the bandwidth of the flow, in 1/1000 GB/s like the result.
+
+        PCIe flows through an Intel CPU cost 6/5. Flows into GPUs before Ampere also cost 1/8 in the
+        other direction, for read requests.
         """
         graph = self.table.graph
         path = self.table.paths[source, target]
@@ -293,10 +307,10 @@ def total_bandwidth(arena: Arena) -> float:
 
 
 def nets_of(arena: Arena, type_inter: int, gpus: Iterable[int]) -> list[int]:
-    """Return the ports in the order in which these GPUs try them: their own first, then by path
-    type.
+    """Return the ports (by index) in the order in which a channel with these GPUs tries them.
 
-    NCCL: ncclTopoSelectNets.
+    The GPUs' own ports come first, then the others by path type, up to `type_inter`. NCCL:
+    ncclTopoSelectNets.
     """
     gpus = list(gpus)
     tried = [arena.local_ports[gpu] for gpu in gpus]
@@ -310,12 +324,13 @@ def next_gpus(
 ) -> list[int]:
     """Return the GPUs to try after `gpu`, in NCCL's order (ncclTopoSearchNextGpuSort).
 
-    Args:
-        used: bit mask of GPUs that the channel has visited.
-        entry_port: port at which the channel entered; -1 for none.
-        sort: 0: by the path to the GPU; 1: by its path to the port first, as it is the exit; -1:
-            the exit comes later, so that if all GPUs are equally far, those far from the port go
-            first.
+    GPUs and ports are indices.
+
+    - `used`: bit mask of the GPUs that the channel has visited.
+    - `entry_port`: the port at which the channel entered; -1 for none.
+    - `sort`: 0: by the path from `gpu` to the next GPU. 1: first by the path from the next GPU to
+      the port, because the channel leaves there. -1: by the path from `gpu`, and GPUs that are
+      equally far by the path to the port, the farthest first, because the channel leaves later.
     """
     count = len(arena.gpus)
     if arena.switches:  # all GPUs are equally far; NCCL tries the neighbors by number only
@@ -340,8 +355,10 @@ def next_gpus(
 
 
 def _score(arena: Arena, gpu: int, peer: int, entry_port: int) -> Score:
-    """Return the sort key of a peer: first the path from the entry port to it, then the path from
-    `gpu`.
+    """Return the key by which GPU `peer` is sorted among those to try after `gpu`.
+
+    It compares first the path from the entry port to the peer, then the path from `gpu`. All are
+    indices.
     """
     source = arena.gpus[gpu]
     target = arena.gpus[peer]
@@ -359,8 +376,10 @@ def _score(arena: Arena, gpu: int, peer: int, entry_port: int) -> Score:
 
 
 def cannot_improve(arena: Arena, attempt: Attempt, channel_limit: int, best: Solution) -> bool:
-    """Return whether `channel_limit` channels of an attempt are too few, or cannot be better than
-    `best`.
+    """Return whether an attempt cannot lead to a better solution than `best`.
+
+    `channel_limit` is the most channels that it can have. They may be too few for the request, or
+    cannot be better than those of `best`.
     """
     if channel_limit < attempt.min_channels or channel_limit == 0:
         return True
@@ -420,10 +439,10 @@ def fewest_hops(arena: Arena, attempt: Attempt) -> int:
 
 
 def _outside(arena: Arena, ports: Iterable[int], *, apart: bool) -> int:
-    """Return the fewest links that a channel crosses between the GPUs and these ports, both ways
-    together.
+    """Return the fewest links that a channel crosses outside the GPUs: from a port and to a port.
 
-    `apart`: the channel leaves from another GPU than the one where it entered, as a ring does.
+    - `ports`: indices of the ports that it may enter and leave by.
+    - `apart`: whether it leaves from another GPU than the one where it entered, as a ring does.
     """
     nets = [arena.nets[port] for port in ports]
     into = sorted((min(arena.hops(net, gpu) for net in nets), gpu) for gpu in arena.gpus)[:2]
@@ -434,7 +453,8 @@ def _outside(arena: Arena, ports: Iterable[int], *, apart: bool) -> int:
 def _through_port(arena: Arena, nets: tuple[int, ...], attempt: Attempt, inter: int) -> int:
     """Return the most channels that fit through a physical port.
 
-    `nets` are the ports that it consists of, `inter` is the capacity of a channel in 1/1000 GB/s.
+    - `nets`: the indices of the ports that it consists of.
+    - `inter`: the bandwidth of a channel in 1/1000 GB/s.
     """
     whole_bandwidth = int(attempt.bw_inter)
     links = arena.table.graph.links_out
@@ -454,8 +474,9 @@ WalkKey = tuple[Attempt, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class PresentTypes:
-    """The types of the paths of a system; a limit on path types only matters at a type that
-    occurs.
+    """The types of the paths that occur in a system.
+
+    Limits on path types differ in their effect only if a type between them occurs.
     """
 
     inside: frozenset[int]  # between GPUs (and NVSwitches) of the node
@@ -465,7 +486,7 @@ class PresentTypes:
 
 
 def present_types(arena: Arena) -> PresentTypes:
-    """Return the path types that occur in a system."""
+    """Return the path types that occur in a system, by the kinds of limits on them."""
     ends = (*arena.gpus, *arena.switches)
     inside = {arena.type_of(source, target) for source in ends for target in ends}
     out = set[int]()
@@ -488,7 +509,8 @@ def present_types(arena: Arena) -> PresentTypes:
 def walk_key(arena: Arena, kinds: PresentTypes, attempt: Attempt) -> WalkKey:
     """Return a key that is equal for attempts whose walks take the same steps.
 
-    Path types that do not occur make no difference, nor do ports that a tree cannot use.
+    Path types that do not occur make no difference, nor do types of ports that a tree cannot use.
+    `kinds` are the types that occur.
     """
     nets = nets_of(arena, attempt.type_inter, range(len(arena.gpus)))
     outside = kinds.either_way
@@ -518,7 +540,7 @@ REFERENCE_VISITS = 1 << 10
 
 
 class Hop(NamedTuple):
-    """The capacity that a hop takes from links, and its number of links."""
+    """What one hop takes: capacity of links (pairs of link and amount), and the number of links."""
 
     needs: Needs
     links: int
@@ -541,9 +563,10 @@ class Start(NamedTuple):
 class Walker:
     """Walks one attempt by backtracking and stores the best solution (ncclTopoSearchRec).
 
-    A channel visits all GPUs, and enters and leaves by a port if there is a network. Every visit
-    costs one unit of a budget. The walk uses an explicit stack, so that its depth is not limited by
-    Python's. It stops when nothing better is possible or, with `in_full`, when NCCL would stop.
+    A channel visits all GPUs, and enters and leaves by a port if there is a network. A step is the
+    number of a GPU in its channel, from 0 on. Every visit costs one unit of a budget. The walk uses
+    an explicit stack, so that its depth is not limited by Python's. It stops when nothing better is
+    possible or, with `in_full`, when NCCL would stop.
     """
 
     def __init__(self, arena: Arena, attempt: Attempt, best: Solution, *, in_full: bool) -> None:
@@ -617,7 +640,7 @@ class Walker:
         self.used.pop()
 
     def _take_port(self, net: int) -> None:
-        """Enter by a port: take the channel's bandwidth from it; -1 is no port."""
+        """Let the channel enter by the port with this index (-1: none), and take its bandwidth."""
         if net >= 0:
             self.channel_ports[-1][0] = net
             self.latency = self.arena.latency[net]
@@ -673,10 +696,15 @@ class Walker:
         return reference + [Start(net, gpu, FREE) for gpu in start_gpus]
 
     def _visit(self, gpu: int, step: int, leave: int, budget: VisitBudget, order: int) -> Walk:
-        """Visit a GPU as number `step` of a channel, then leave by a port or go to the next GPU.
+        """Visit a GPU as number `step` of the channel, then leave by a port or go to the next GPU.
 
-        `leave` is the step at which the channel leaves by a port (-1: never), `order` as in
-        `Start`. NCCL: ncclTopoSearchRecGpu.
+        - `gpu`: index of the GPU.
+        - `leave`: the step at which the channel leaves by a port; -1: never, or it has left
+          already.
+        - `budget`: the visits that remain.
+        - `order`: in which order GPUs are visited, as in `Start`.
+
+        NCCL: ncclTopoSearchRecGpu.
         """
         if budget.left <= 0:
             return
@@ -725,7 +753,10 @@ class Walker:
         return self.onwards[key]
 
     def _end(self, hop: Hop | None, budget: VisitBudget) -> Walk:
-        """Finish a channel by a last hop: back to its first GPU, or the traffic of a head."""
+        """Finish a channel by a last hop, and continue the walk if its links have room for it.
+
+        The last hop leads back to the channel's first GPU, or is the traffic of a head.
+        """
         if hop is None or not self.arena.take(hop.needs):
             return
         self.n_hops += hop.links
@@ -734,8 +765,10 @@ class Walker:
         self.arena.give_back(hop.needs)
 
     def _leave(self, gpu: int, step: int, budget: VisitBudget, order: int) -> Walk:
-        """Leave by each port that may be the exit of this channel, then continue inside the
-        node.
+        """Let the channel leave from `gpu` by each possible port in turn, and continue the walk.
+
+        A channel with pattern BALANCED_TREE leaves twice by the same port, at step 0 and at step 1,
+        with half of its bandwidth each time. The arguments are those of `_visit`.
         """
         arena = self.arena
         ports = self.channel_ports[-1]
@@ -754,7 +787,7 @@ class Walker:
             arena.give_back(hop.needs)
 
     def _may_leave(self, net: int) -> bool:
-        """Return whether a port may be the exit of this channel."""
+        """Return whether the channel may leave by the port `net`, given where it entered."""
         entry = self.channel_ports[-1][0]
         if self.attempt.pattern == TREE and net != entry:
             return False
@@ -764,7 +797,11 @@ class Walker:
         return self.attempt.cross_nic != 0 or rails[net] == rails[entry]
 
     def _hop_of_head(self, gpu: int) -> Hop | None:
-        """Return the hop of a head of NVLS or CollNet: its traffic with all GPUs of the node."""
+        """Return the traffic of a head (of NVLS or CollNetDirect) with all GPUs of its node, as one
+        hop.
+
+        None if a path is missing or too bad.
+        """
         if self.attempt.pattern == NVLS:
             needs = self.arena.nvls_flows(gpu, self.intra, self.attempt.type_intra)
         else:
@@ -772,11 +809,11 @@ class Walker:
         return None if needs is None else Hop(needs, len(needs))
 
     def _allowed_hop(self, source: int, end: int, amount: int, way: int = 0) -> Hop | None:
-        """Return a hop that the attempt allows; None if it allows none.
+        """Return the hop from a node to a GPU or port; None if the path type is worse than allowed.
 
-        - `source`: a node.
-        - `end`: a GPU, or a port.
-        - `amount`: the capacity of the channel in 1/1000 GB/s.
+        - `source`: the node of the graph where the hop begins.
+        - `end`: the index of the GPU or port where it ends.
+        - `amount`: the bandwidth of the channel in 1/1000 GB/s.
         - `way`: 0: from a GPU to a GPU; 1: from a port to a GPU; 2: from a GPU to a port.
         """
         arena = self.arena
@@ -850,8 +887,11 @@ FALLBACK_SPEED = 0.1  # GB/s of the single channel if there is no solution
 
 @dataclass(frozen=True)
 class Request:
-    """The graph that is wanted: its pattern, the fewest and the most channels, and whether for
-    CollNet.
+    """The graph that is wanted.
+
+    - `pattern`: NCCL's number for the shape of its channels.
+    - `min_channels`, `max_channels`: the fewest and the most channels.
+    - `collnet`: whether its ports need a network that reduces.
     """
 
     pattern: int
@@ -921,8 +961,9 @@ class _Relaxation:
         self.kinds = present_types(arena)
 
     def _first_speed(self) -> int:
-        """Return the index of the first speed in NCCL's table that one path and one GPU could
-        carry.
+        """Return the index of the highest speed in NCCL's table that a channel could have.
+
+        No path and no GPU may be too slow for it.
         """
         gpus = len(self.arena.gpus)
         total = self.total
@@ -970,10 +1011,10 @@ class _Relaxation:
         return budget
 
     def _walk(self, attempt: Attempt, *, in_full: bool) -> VisitBudget:
-        """Walk an attempt, unless one with the same walk has been tried, which could not improve
-        anything.
+        """Walk an attempt and keep its solution if it is better; return the budget after the walk.
 
-        `in_full`: the walk ends when NCCL would end it.
+        If an attempt with the same walk has been tried, its budget is returned without a walk,
+        which could not improve anything. `in_full`: the walk ends when NCCL would end it.
         """
         key = walk_key(self.arena, self.kinds, attempt)
         budget = self.results.get(key)
@@ -991,8 +1032,11 @@ class _Relaxation:
         return self.arena.cpu == ("x86_64", "AMD") and sockets
 
     def _relaxed(self, budget: VisitBudget) -> Attempt | None:
-        """Return the next attempt, or None at the end; requirements change like the digits of a
-        counter.
+        """Return the attempt after the current one, or None if there is none.
+
+        Requirements change like the digits of a counter: when the last value of one has been tried,
+        it gets its first value again and the next requirement changes. `budget` is what the current
+        walk has left.
         """
         now = self.current
         start = self.start
@@ -1022,14 +1066,15 @@ class _Relaxation:
     def _may_improve(self, kind: int, *, intra: bool) -> bool:
         """Return whether a worse path type than `kind` may still give a better solution.
 
-        `intra`: whether it is the type inside the node, and not that to ports.
+        `intra`: whether `kind` is the path type inside the node, and not that to ports.
         """
         best = self.best.attempt
         return not self.best.n_channels or kind < (best.type_intra if intra else best.type_inter)
 
     def _slower(self, now: Attempt) -> Attempt | None:
-        """Return the attempt with the next lower speed; None if there is none, or it is too
-        slow.
+        """Return the attempt `now` with the next lower speed.
+
+        None if there is none, or if it is less than half of the best solution's.
         """
         if self.speed_index + 1 >= len(self.speeds):
             return None
@@ -1072,7 +1117,7 @@ class _Relaxation:
             budget = self._walk(self.current, in_full=True)
 
     def _faster(self, speed: float) -> Attempt | None:
-        """Return the attempt with a higher speed; None if the pattern has none."""
+        """Return the current attempt with a higher speed (GB/s); None if its pattern has none."""
         now = self.current
         best = self.best.attempt
         if best.pattern == RING:
@@ -1086,9 +1131,7 @@ class _Relaxation:
 
 
 def _type_limits(arena: Arena) -> tuple[int, int, int, int]:
-    """Return four path types: the best and the worst inside the node, then between GPUs and
-    ports.
-    """
+    """Return four path types as indices: best and worst between GPUs, best and worst to ports."""
     rank = arena.facts.rank
     inside = [
         arena.type_of(source, target)

@@ -27,14 +27,14 @@ RING_STEPS = {
 
 @dataclass(frozen=True)
 class FifoSteps:
-    """The number of FIFO slots that one chunk takes, and that one slice of it takes."""
+    """The number of FIFO slots that one chunk takes, and the number that one slice of it takes."""
 
     chunk: int
     slice: int
 
 
 def steps_of(function: Function, algorithm: Algorithm, protocol: Protocol) -> FifoSteps:
-    """Return the FIFO slots of a chunk and of a slice; only Simple rings use more than one."""
+    """Return the FIFO slots of a chunk and of a slice, which are 1 but for rings with Simple."""
     if (algorithm, protocol) == ("Ring", "Simple"):
         return FifoSteps(*RING_STEPS[function])
     return FifoSteps(1, 1)
@@ -55,8 +55,10 @@ def chunk_bytes(
     *,
     n_channels: int = 1,
 ) -> int:
-    """Return the bytes of a chunk for a call of `nbytes`; since 2.22 `nbytes` is one channel's
-    share.
+    """Return the bytes of a chunk.
+
+    - `nbytes`: the bytes of one channel's part since NCCL 2.22, of the whole call before.
+    - `n_channels`: the number of channels that `nbytes` is divided among.
 
     NCCL: calcCollChunking in src/enqueue.cc; computeColl before 2.22.
     """
@@ -80,8 +82,10 @@ def chunk_bytes(
 def _halvings(
     comm: Communicator, algorithm: Algorithm, protocol: Protocol
 ) -> tuple[tuple[float, int], ...]:
-    """Return pairs (chunks, bytes), in order: the chunk is halved down to `bytes` while a channel
-    has fewer than `chunks` chunks.
+    """Return the rules by which a chunk is halved, as pairs (chunks, bytes) in order.
+
+    By each rule it is halved while it has more than `bytes` bytes and a channel has fewer than
+    `chunks` chunks.
     """
     ppn = comm.ppn
     hops = comm.n_nodes.bit_length() - 1
@@ -106,8 +110,10 @@ def _halvings(
 
 
 def _nvls(comm: Communicator, chunk: int, nbytes: int, n_channels: int) -> int:
-    """Return the bytes of a chunk of NVLS, which are fewer for few bytes per head and slow
-    networks.
+    """Return the bytes of a chunk of NVLS: at most `chunk`, and fewer for small calls.
+
+    They are also fewer on slow networks. `nbytes` is divided among `n_channels` channels, and there
+    among the heads.
     """
     chunk = min(chunk, comm.settings.nvls_chunk)
     lanes = n_channels * max(1, comm.n_heads)
@@ -122,7 +128,10 @@ def _nvls(comm: Communicator, chunk: int, nbytes: int, n_channels: int) -> int:
 
 
 def _nvls_tree(comm: Communicator, chunk: int, nbytes: int, n_channels: int) -> int:
-    """Return the bytes of a chunk of NVLSTree, which are fewer for few bytes per head."""
+    """Return the bytes of a chunk of NVLSTree: at most `chunk`, and fewer for small calls.
+
+    `nbytes` is divided among `n_channels` channels, and there among the heads.
+    """
     wide_hopper = comm.n_nodes >= 4 and 90 <= comm.min_cc < 100
     most = comm.settings.nvls_tree_chunk or (65536 if wide_hopper else comm.settings.nvls_chunk)
     chunk = min(chunk, comm.settings.nvls_chunk, most)
@@ -143,8 +152,10 @@ ALIGNMENT = 16
 
 @dataclass(frozen=True)
 class Loops:
-    """The loops over a buffer: `full_loops` with chunks of `chunk` bytes, then one with `last`
-    bytes a chunk (0: none).
+    """The loops over a buffer, by the bytes of their chunks.
+
+    There are `full_loops` loops with chunks of `chunk` bytes, then one loop with chunks of `last`
+    bytes (0: there is none).
     """
 
     chunk: int
@@ -158,9 +169,9 @@ class Loops:
 
 
 def traffic_per_byte(function: Function, n_ranks: int, protocol: Protocol) -> int:
-    """Return how many bytes cross a rank's links per byte of the call; with LL four times as many.
+    """Return how many bytes cross the links of a rank for each byte of the call's count.
 
-    NCCL: ncclFuncTrafficPerByte.
+    LL counts four times as many. NCCL: ncclFuncTrafficPerByte.
     """
     factor = {"AllReduce": 2, "AllGather": n_ranks, "ReduceScatter": n_ranks}.get(function, 1)
     return factor * (4 if protocol == "LL" else 1)
@@ -174,7 +185,7 @@ def split_over_channels(
     n_channels: int,
     n_ranks: int,
 ) -> list[int]:
-    """Return the elements of consecutive channels, of at most `n_channels` (NCCL 2.22 and later).
+    """Return the elements of each channel in use, at most `n_channels` (NCCL 2.22 and later).
 
     The buffer is divided into cells, each with the least traffic for which a channel is worth
     using; a channel gets a whole number of cells. `count` is as in NCCL's call (of one rank for
@@ -195,12 +206,12 @@ def split_over_channels(
 
 
 def evenly_split(comm: Communicator, algorithm: Algorithm) -> bool:
-    """Return whether all channels get equal shares, as they do if the network reduces."""
+    """Return whether all channels get equal shares of the data because the network reduces."""
     return algorithm.startswith("CollNet") or (algorithm == "NVLS" and comm.n_nodes > 1)
 
 
 def split_evenly(nbytes: int, n_channels: int) -> list[int]:
-    """Return the bytes of every channel if the network reduces: equal shares of `nbytes`."""
+    """Return the bytes of every channel if all share `nbytes` equally; the last may get less."""
     size = _round_up(_ceil(nbytes, n_channels), ALIGNMENT)
     return [min(size, max(0, nbytes - channel * size)) for channel in range(n_channels)]
 
@@ -214,7 +225,7 @@ def loops_of_part(
     - `spread`: the chunks of a loop: the number of ranks for a ring AllReduce, of heads for NVLS,
       else 1.
     - `alignment`: bytes to whose multiple the chunks of the last loop are rounded up.
-    - `last`: the bytes of these chunks, if they are stated.
+    - `last`: the bytes of a chunk of the last loop; 0: as few as the rest of the data needs.
     """
     full_loops, left = divmod(nbytes, spread * chunk)
     return Loops(
@@ -225,10 +236,12 @@ def loops_of_part(
 def shared_loops(
     nbytes: int, chunk: int, n_channels: int, n_threads: int, protocol: Protocol, *, spread: int
 ) -> Loops:
-    """Return the loops of a call (before NCCL 2.22): each has `n_channels` x `spread` equal chunks.
+    """Return the loops of a call before NCCL 2.22, in which all channels share each loop.
 
-    Channel c has the chunks from c x `spread` on. `spread` is the number of ranks for a ring
-    AllReduce, of heads for NVLS, else 1.
+    Each loop has `n_channels` x `spread` equal chunks; channel c has those from c x `spread` on.
+    `spread` is the number of ranks for a ring AllReduce, of heads for NVLS, else 1. `n_threads` is
+    the number of threads of a channel: the chunks of the last loop are multiples of what they move
+    at once.
     """
     grain = {"LL": n_threads * 8, "LL128": n_threads * 30}
     alignment = grain.get(protocol, (n_threads - 32) * 8)
@@ -248,8 +261,9 @@ def shared_parts(
 ) -> tuple[int, ...]:
     """Return the bytes that each channel moves in all loops (before NCCL 2.22).
 
-    Each channel has `spread` consecutive chunks of a loop, or with `in_turn` every `n_channels`-th
-    chunk of the last loop.
+    - `loops`: the loops that all channels share (`shared_loops`).
+    - `spread`: the chunks that a channel has in each loop, one after the other.
+    - `in_turn`: whether in the last loop channel c has the chunks c, c + `n_channels`, ... instead.
     """
     earlier = loops.full_loops if loops.last else max(0, loops.full_loops - 1)
     full = earlier * spread * loops.chunk

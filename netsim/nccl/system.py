@@ -121,9 +121,9 @@ def system_graph(
 ) -> SystemGraph:
     """Return NCCL's graph of a node (src/graph/topo.cc, ncclTopoGetSystemFromXml).
 
-    Args:
-        networked: whether the graph has network ports; a single node needs none.
-        devices: CUDA devices in use. If the file states ranks, GPUs without one are omitted.
+    - `networked`: whether the graph has network ports; a single node needs none.
+    - `devices`: the numbers of the CUDA devices in use; None: all. If the file states ranks, GPUs
+      without a rank are left out.
     """
     builder = _Builder(SystemGraph(facts), networked, _used_gpus(system, devices))
     for cpu in system.cpus:
@@ -185,9 +185,10 @@ def socket_bandwidth(cpu: XmlCpu, facts: Facts) -> float:
 
 
 def _used_gpus(system: XmlSystem, devices: Collection[int] | None) -> dict[tuple[int, int], int]:
-    """Return the rank of every GPU in use, by (device, place in the file).
+    """Return the rank of every GPU in use, by (CUDA device, place of the GPU in the file).
 
-    If no GPU has a rank in the file, they are ranked in the order of the file.
+    `devices` are the CUDA devices in use; None: all GPUs, or those with a rank if the file states
+    ranks.
     """
     gpus = list(system.gpus())
     if devices is not None:
@@ -200,9 +201,13 @@ def _used_gpus(system: XmlSystem, devices: Collection[int] | None) -> dict[tuple
 
 @dataclass
 class _Builder:
-    """Builds the graph in one pass over the file.
+    """Builds the graph in one pass over the topology file.
 
-    It remembers bus ids, because links refer to them.
+    - `networked`: whether ports are added.
+    - `ranks`: the rank of every GPU in use, by (CUDA device, place in the file).
+    - `by_bus`: the node of each PCI device, by (host, bus id), because links refer to bus ids.
+    - `cards`: the node of each NIC, by the key of its card.
+    - `switch_links`: for each link between PCIe switches, its node and the bus id of the other end.
     """
 
     graph: SystemGraph

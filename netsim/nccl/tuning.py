@@ -77,7 +77,7 @@ class CostEntry:
     def _raw_bus(self, *, collnet: bool = False) -> float:
         """Return the bus bandwidth (GB/s) of all channels before protocol and algorithm reduce it.
 
-        `collnet`: whether the bandwidth inside the node counts, as for CollNet.
+        It is the one between nodes if there are more than two nodes, unless `collnet` is set.
         """
         comm = self.comm
         graph = self.graph
@@ -87,7 +87,10 @@ class CostEntry:
         return min(bus, cap) if cap else bus
 
     def _channel_cap(self, table: str) -> float:
-        """Return the most GB/s that the channels carry, by a table of limits per channel."""
+        """Return the most GB/s that all channels together carry.
+
+        `table` names a table of `Facts.channel_max`, which limits the bandwidth of one channel.
+        """
         rows = self.comm.facts.channel_max[table]
         row = rows[architecture(self.comm.min_cc, rows)]
         return self.graph.n_channels * row[self.comm.node_column]
@@ -596,10 +599,10 @@ def choose(comm: Communicator, call: TunedCall) -> AlgorithmChoice:
 
 
 def _rings(comm: Communicator, call: TunedCall) -> AlgorithmChoice:
-    """Return rings with their fastest protocol, which versions before 2.24 use if nothing else can
-    run.
+    """Return the choice of rings with their fastest protocol.
 
-    Before 2.22 this may be a protocol that NCCL_PROTO or the rules of LL128 forbid.
+    NCCL before 2.24 makes this choice if nothing that the user admits can run. Before 2.22 it may
+    have a protocol that NCCL_PROTO or the rules of LL128 forbid.
     """
     function = call.function
     protocols = PROTOCOLS
@@ -620,7 +623,10 @@ def _rings(comm: Communicator, call: TunedCall) -> AlgorithmChoice:
 def _tuned(
     comm: Communicator, call: TunedCall, timed: Sequence[TimedCost]
 ) -> AlgorithmChoice | None:
-    """Return the choice of the first tuner rule that fits the call, if that can run; else None."""
+    """Return the choice by the first tuner rule that fits the call; None if it cannot run.
+
+    `timed` is the cost table for the call. None also if no rule fits.
+    """
     actual = (comm.n_nodes, comm.n_ranks, call.n_pipe_ops, int(call.registered))
     fitting = (rule for rule in comm.tuner if rule.fits(call.function, call.nbytes, actual))
     rule = next(fitting, None)
@@ -635,7 +641,10 @@ def _tuned(
 
 
 def fallback_reason(comm: Communicator, call: TunedCall) -> str:
-    """Return what NCCL does if nothing that the user admits can run a call; "" if something can."""
+    """Return what NCCL does if nothing that the user admits can run a call, and why, as a text.
+
+    It is "" if something can run, and for versions from 2.24 on, which stop with an error instead.
+    """
     if comm.n_ranks == 1 or comm.facts.bad_choice == "refuse":
         return ""
     if _admitted_algorithms(comm, call.function) != comm.settings.algorithms.get(call.function):
@@ -660,7 +669,7 @@ def time_us(comm: Communicator, call: TunedCall, cost: Cost) -> float:
 
 
 def _timed_cost(comm: Communicator, call: TunedCall, cost: Cost) -> TimedCost:
-    """Return an entry with its time for a call, or with the reason why it is disabled for it."""
+    """Return a cost for one call: with its time, or with the reason why the call cannot use it."""
     disabled = cost.disabled
     adds_up = call.function != "AllGather"
     switched = cost.algorithm in ("NVLS", "NVLSTree")
@@ -672,7 +681,7 @@ def _timed_cost(comm: Communicator, call: TunedCall, cost: Cost) -> TimedCost:
 
 
 def _correction(comm: Communicator, call: TunedCall, cost: Cost) -> float:
-    """Return the factor on the bandwidth of trees, which is below 1 for middle sizes."""
+    """Return the factor by which NCCL reduces the bandwidth of trees for a call, at most 1."""
     table = TREE_CORRECTION[cost.protocol]
     step = (call.nbytes >> 6).bit_length() - 1
     if call.function != "AllReduce" or step < 0:
@@ -685,10 +694,9 @@ def _correction(comm: Communicator, call: TunedCall, cost: Cost) -> float:
 
 
 def _on_plateau(comm: Communicator, call: TunedCall, cost: Cost) -> bool:
-    """Return whether NCCL raises the latency of an entry for a call.
+    """Return whether NCCL raises the latency of a cost for a call.
 
-    It does so for rings over the network from some size on, because it has observed that they take
-    longer.
+    It does so for AllReduce on rings with Simple over the network, from some size on.
     """
     ring = (cost.algorithm, cost.protocol) == ("Ring", "Simple")
     if not ring or comm.n_nodes == 1 or call.function != "AllReduce":
@@ -699,8 +707,7 @@ def _on_plateau(comm: Communicator, call: TunedCall, cost: Cost) -> bool:
 
 
 def _reasons(comm: Communicator, timed: tuple[TimedCost, ...]) -> str:
-    """Return one text with the reasons why NCCL cannot run any algorithm and protocol that the user
-    admits.
+    """Return why NCCL cannot run anything that the user admits, as one text.
 
     Reasons that hold on any machine are only included if there are no others.
     """
@@ -881,8 +888,9 @@ def most_threads(comm: Communicator, algorithm: Algorithm, protocol: Protocol) -
 
 
 def bytes_per_thread(comm: Communicator, algorithm: Algorithm, protocol: Protocol) -> int:
-    """Return the bytes of a call for each thread below which NCCL uses fewer channels and
-    threads.
+    """Return the threshold below which NCCL uses fewer channels and threads for a call.
+
+    It is in bytes of the call for each thread of all channels.
     """
     if algorithm in ("CollNetDirect", "CollNetChain"):
         return 512
@@ -896,8 +904,12 @@ def _collnet_channels(
 ) -> int:
     """Return the channels of CollNetDirect for a call of `nbytes`, at most `channels`.
 
-    They are reduced in bands of 16, 8, 4, 2 and 1 with falling thresholds (bytes of the call for
-    each thread and head).
+    - `threads`: the threads of each channel.
+    - `threshold`: bytes of the call for each thread and head, below which channels are removed one
+      by one.
+
+    The threshold is halved each time the number of channels reaches the middle between two of 16,
+    8, 4, 2 and 1.
     """
     heads = max(1, comm.n_heads)
     for band in (16, 8, 4, 2, 1):

@@ -1,4 +1,4 @@
-"""Which distinct routes the rows of a schedule take: a class, a source and a destination each.
+"""The distinct routes that the rows of a schedule take: a class, a source and a destination each.
 
 Millions of rows usually take a few thousand distinct routes, so that everything that is expensive
 (routing, resources, latencies) is done once for each of these.
@@ -30,7 +30,7 @@ Keys = NDArray[np.int64] | NDArray[np.int32]
 class RouteClass:
     """What the routes of equal styles have in common, apart from source and destination.
 
-    - `kind`: of the style: TRANSFER, COMPUTE, ...
+    - `kind`: the kind of the style: TRANSFER, COMPUTE, ...
     - `wire`: bytes on the wire for each byte of data.
     - `multiplicity`: the number of equal channels that one row represents.
     - `uses`: the resources other than wires that rows draw on.
@@ -69,7 +69,7 @@ class DistinctRoutes:
 
 
 def find_distinct_routes(schedule: Schedule, topology: Topology) -> DistinctRoutes:
-    """Return the distinct routes of all rows."""
+    """Return the distinct routes that the rows of a schedule take on a topology."""
     numbers: dict[RouteClass, int] = {}
     router = topology.router
     class_of_style = np.full(len(schedule.styles), -1, np.int64)
@@ -107,7 +107,10 @@ def find_distinct_routes(schedule: Schedule, topology: Topology) -> DistinctRout
 
 
 def with_queue_pair(route_class: RouteClass, number: int) -> RouteClass:
-    """Return the class with the routes of one queue pair; only transfers have queue pairs."""
+    """Return the route class for queue pair `number` of a connection.
+
+    Classes other than those of transfers have no queue pairs and are returned as they are.
+    """
     if route_class.kind != TRANSFER:
         return route_class
     return replace(route_class, route=f"{route_class.route}@{number}")
@@ -116,10 +119,11 @@ def with_queue_pair(route_class: RouteClass, number: int) -> RouteClass:
 def connections_on_links(
     schedule: Schedule, topology: Topology, device: NDArray[np.int32]
 ) -> NDArray[np.float64]:
-    """Return the number of connections on every link of a topology.
+    """Return the number of connections that cross each link of a topology.
 
     A connection is a pair of ranks of which one sends to the other on a channel. If its bytes are
-    divided among several routes, it counts on a link as the fraction that crosses it.
+    divided among several routes, it counts on a link as the fraction that crosses it. `device` is
+    by rank its GPU.
     """
     routes = find_distinct_routes(schedule, topology)
     ranks = schedule.ranks
@@ -143,10 +147,11 @@ def connections_on_links(
 
 
 def _route_class(style: Style, *, per_channel: bool) -> RouteClass:
-    """Return the class of the routes of a style; without `per_channel` channels share routes.
+    """Return the class of the routes of a style.
 
-    Computing uses SMs, and a local copy memory, also if the style does not say so. A copy reads and
-    writes each byte (2); a copy that reduces reads a second operand (3).
+    `per_channel`: whether routes depend on the channel. Uses that the style does not state are
+    added: of SMs by computing, and of memory by a local copy, which reads and writes each byte (2),
+    or also reads a second operand if it reduces (3).
     """
     uses = style.uses
     if style.kind == COMPUTE and not any(use.resource == "sms" for use in uses):
@@ -213,7 +218,10 @@ class _RowKeys:
 def _number_by_table(
     keys: _RowKeys, cell_count: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Return the number of every row's route and the key of every route, by a table of all keys."""
+    """Return the number of every row's route, and the key of every route.
+
+    It uses a table with a cell for each possible key (`cell_count` of them).
+    """
     row_count = len(keys.schedule)
     number = np.full(cell_count + 1, -1, np.int32)  # the last cell, at index -1, is that of marks
     of_row = np.empty(row_count, np.int32)  # holds the keys until they have numbers
@@ -231,7 +239,10 @@ def _number_by_table(
 
 
 def _number_by_sorting(keys: _RowKeys) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Return the number of every row's route and the key of every route, by sorting the keys."""
+    """Return the number of every row's route, and the key of every route.
+
+    It sorts the keys of all rows.
+    """
     row_count = len(keys.schedule)
     chunks = [different(keys.chunk(first)) for first in range(0, row_count, _ROWS_AT_A_TIME)]
     route_keys = different(np.concatenate([np.zeros(0, np.int64), *chunks]))
@@ -245,7 +256,7 @@ def _number_by_sorting(keys: _RowKeys) -> tuple[NDArray[np.int32], NDArray[np.in
 
 
 def _split_keys(route_keys: NDArray[np.int64], width: int) -> tuple[NDArray[np.int32], ...]:
-    """Return the class, the source and the destination of every key, as `_RowKeys` composes them.
+    """Return three columns by key: its class, source and destination (see `_RowKeys`).
 
     Products replace remainders, which take longer: there may be very many routes.
     """

@@ -1,15 +1,16 @@
 """Ranks that keep step: each sends one message and receives one, step after step.
 
 In textbook algorithms such as pairwise exchange every rank sends one message per step, and only the
-end waits for the data that arrives. As long as all ranks keep step, a link that carries all
-messages of a step at full rate slows nobody. So ranks may be treated as equal although their
+end waits for the data that arrives. As long as all ranks keep step, a link that can carry all
+messages of a step at full rate slows none of them. So ranks may be treated as equal although their
 messages cross different links with different latencies, if
 
-1. in every step each rank sends one message and receives one,
-2. all messages of a step are as fast together as each alone, and all equally fast,
-3. the links of all steps are in levels (first link of a route, second, ...): the links of a level
-have one bandwidth and carry equally much, and every route goes from level to level,
-4. everything else that ranks do makes them one class (`partition.py`), and crosses no such link.
+- in every step each rank sends one message and receives one,
+- all messages of a step together are as fast as each alone, and all have the same rate,
+- the links of all steps are in levels (first link of a route, second, ...): the links of a level
+  have one bandwidth and carry equally many messages, and every route goes from level to level,
+- everything else that ranks do makes them one class (`partition.py`), and crosses no link of these
+  levels.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def find_lockstep(
     """Return the classes of ranks that keep step on a topology; None if they may not keep step.
 
     - `skeleton`: everything that ranks do besides these steps.
-    - `steps`: some of the steps, by their senders and receivers. All routes of at least one of them
-      must have the length of the longest route of all steps.
+    - `steps`: some of the steps, each as an array of senders and one of receivers. One of them must
+      contain only routes as long as the longest route of all steps.
     """
     topology, device = placement
     if topology.changes or not steps or not _is_one_message_each(steps, skeleton.ranks):
@@ -108,9 +109,9 @@ def _is_one_message_each(steps: Sequence[Step], ranks: int) -> bool:
 def _load_of_step(
     topology: Topology, src: NDArray[np.int32], dst: NDArray[np.int32]
 ) -> _StepLoad | None:
-    """Return the load of a step whose messages go from GPUs `src` to `dst`.
+    """Return the load of a step in which GPU `src[i]` sends to GPU `dst[i]`, for all i.
 
-    None if together they are slower than alone, or if one is slower than another.
+    None if all messages together are slower than each alone, or if their rates alone differ.
     """
     routes = topology.routes(src, dst, 0 * src)
     bandwidth = topology.links.bandwidth
@@ -125,10 +126,11 @@ def _load_of_step(
 
 
 def _levels(loads: Sequence[_StepLoad], bandwidth: NDArray[np.float64]) -> Levels | None:
-    """Return the level of every link that steps cross; -1 for all other links.
+    """Return by link its level, which is its place in routes from 0 on; -1 if no step crosses it.
 
-    Levels come from the steps all of whose routes have the length of the longest route. None if
-    links of a level differ in bandwidth or load, or if a route does not go from level to level.
+    The levels come from those steps in which every route is as long as the longest route of all
+    steps. None if links of a level differ in bandwidth or load, or if a route of any step does not
+    ascend from level to level.
     """
     lengths = [np.diff(load.ptr) for load in loads]
     longest = max(int(length.max()) for length in lengths)
@@ -147,7 +149,7 @@ def _levels(loads: Sequence[_StepLoad], bandwidth: NDArray[np.float64]) -> Level
 
 
 def _is_even(level: Levels, values: NDArray[np.float64]) -> bool:
-    """Return whether all links of a level have the same value, for every level."""
+    """Return whether within each level all links have the same value (`values` are by link)."""
     crossed = np.flatnonzero(level >= 0)
     value_of_level = np.zeros(int(level.max()) + 1)
     value_of_level[level[crossed]] = values[crossed]
@@ -155,7 +157,7 @@ def _is_even(level: Levels, values: NDArray[np.float64]) -> bool:
 
 
 def _ascends(level: Levels, load: _StepLoad) -> bool:
-    """Return whether every route goes to a higher level from each link to the next."""
+    """Return whether on every route of a step the levels of its links ascend."""
     levels = level[load.wire].astype(np.int64)
     is_higher = np.diff(levels) > 0
     is_higher[load.ptr[1:-1] - 1] = True  # the next route begins
@@ -163,8 +165,9 @@ def _ascends(level: Levels, load: _StepLoad) -> bool:
 
 
 def _colors_besides(coloring: Coloring, skeleton: Skeleton, placement: Placement) -> Colors:
-    """Return the colors of the links that one rank's hops in `skeleton` cross; all ranks have the
-    same.
+    """Return the colors of the links that the hops of one rank in `skeleton` cross.
+
+    All ranks are of one class, so the hops of any other rank cross links of the same colors.
     """
     topology, device = placement
     parts = [np.zeros(0, np.uint64)]

@@ -1,4 +1,4 @@
-"""Find the part of a cluster that differs from others of its kind, for messages.
+"""Find, for messages, the first part of a cluster that differs from others of its kind.
 
 If few ranks are equal, a message names the first part that makes them differ: a slow link, a change
 of bandwidth at some time, a slow GPU, or paths that are chosen by hash.
@@ -21,14 +21,16 @@ MAX_ODD_FRACTION = 0.5
 
 
 def first_odd_part(placement: Placement) -> str:
-    """Return a clause on the first part that differs from most parts of its kind; empty if none
-    does.
+    """Return a clause of a message on the first part that differs from most parts of its kind.
+
+    It is "" if there is none. Example: "link node0.nic0->leaf0 has 25 GB/s where others have 50
+    GB/s".
     """
     return next(_odd_parts(*placement), "")
 
 
 def _odd_parts(topology: Topology, device: NDArray[np.int32]) -> Iterator[str]:
-    """Yield a clause for each kind of part of which some differ from the others."""
+    """Yield a clause for each kind of part of which few differ from the others."""
     yield from _odd_links(topology)
     for when, link, bandwidth in topology.changes:
         name = topology.link_name(link)
@@ -44,9 +46,9 @@ def _odd_parts(topology: Topology, device: NDArray[np.int32]) -> Iterator[str]:
 
 
 def _odd_links(topology: Topology) -> Iterator[str]:
-    """Yield a clause for each kind of link that has a rare bandwidth.
+    """Yield a clause for each kind of link in which a few links have another bandwidth.
 
-    Links are of one kind if they join the same kinds of nodes.
+    It names the first of these. Links are of one kind if they join the same kinds of nodes.
     """
     links = topology.links
     kinds = topology.node_kinds.astype(np.int64)
@@ -63,10 +65,10 @@ def _odd_links(topology: Topology) -> Iterator[str]:
 
 
 def _first_odd_value(values: NDArray[np.float64]) -> Iterator[tuple[int, float]]:
-    """Yield the index of the first value that is rarest, and the most frequent value.
+    """Yield one pair: the index of the first odd value, and the most frequent value.
 
-    Nothing is yielded if the rarest value is not rarer than others, or is on half of the places or
-    more.
+    Odd is the rarest value. Nothing is yielded if it is not rarer than another, or not below
+    `MAX_ODD_FRACTION` of all values.
     """
     unique, first, count = np.unique(values, return_index=True, return_counts=True)
     rarest = int(count.argmin())

@@ -44,7 +44,7 @@ MAX_WORK = 200_000_000
 
 
 class Placement(NamedTuple):
-    """A topology, and by rank its device (GPU) there."""
+    """A topology, and by rank the number of its GPU there (`device`)."""
 
     topology: Topology
     device: NDArray[np.int32]
@@ -68,10 +68,13 @@ class Coloring:
 
 @dataclass(frozen=True, slots=True)
 class SaturableLinks:
-    """The links that can saturate, as a mask (`wires`), and by rank its node (`host`).
+    """The links that can saturate, for calls in which most links never do.
 
-    It is used if, besides these links, only proxies, NICs and SMs can saturate. The blocks of one
-    rank may then be in different classes.
+    - `wires`: by link, whether it can saturate. Besides these links, only proxies, NICs and SMs
+      can.
+    - `host`: by rank, its node.
+
+    With these the blocks of one rank may be in different classes.
     """
 
     wires: NDArray[np.bool_]
@@ -117,9 +120,9 @@ def refine(
     max_rounds: int = MAX_ROUNDS,
     saturable: SaturableLinks | None = None,
 ) -> Coloring | None:
-    """Refine colors until a round adds none, and return the final coloring (color refinement).
+    """Return the colors of all members after refinement: rounds, until one adds no color.
 
-    Members (blocks, ranks, links, nodes) have the same final color if they and everything that they
+    Members (blocks, ranks, links, nodes) have the same color if they and everything that they
     touch, directly or indirectly, look the same. None if that takes more than `max_rounds` rounds,
     or if nothing is sent. With `saturable`, hops touch only the links that can saturate.
     """
@@ -141,7 +144,7 @@ def refine(
 
 
 def is_stable(coloring: Coloring, skeleton: Skeleton, placement: Placement) -> bool:
-    """Return whether one more round of refinement, with the hops of `skeleton`, divides no color.
+    """Return whether one more round of refinement, with the hops of `skeleton`, adds no color.
 
     If so, members of one color remain equal under these hops.
     """
@@ -152,14 +155,16 @@ def is_stable(coloring: Coloring, skeleton: Skeleton, placement: Placement) -> b
 def hop_colors(coloring: Coloring, skeleton: Skeleton, placement: Placement) -> Colors:
     """Return the color of every hop of a skeleton.
 
-    Two hops have equal colors if the members that they touch have equal colors.
+    Two hops have equal colors if they have equal labels and latencies, and touch members of equal
+    colors.
     """
     return _hop_colors(_edges(skeleton, placement), coloring)
 
 
 def _hop_colors(edges: _Edges, coloring: Coloring) -> Colors:
-    """Return the color of every hop, made of its own color and those of the members that it
-    touches.
+    """Return the color of every hop.
+
+    It is made of the hop's own color and the colors of the members that it touches.
     """
     hops = _mix(edges.color, coloring.blocks[edges.src], coloring.blocks[edges.dst])
     wires = _sum_by(edges.hop, mixed(coloring.wires[edges.wire] ^ edges.part), len(hops))
@@ -331,7 +336,7 @@ def find_partition(
 ) -> Partition | None:
     """Return the classes of equal members of a skeleton on a topology.
 
-    None if refinement does not finish in `max_rounds` rounds, or if the hops of one of the further
+    None if refinement does not finish in `max_rounds` rounds, or if the hops of one of the
     skeletons `checks` would divide a class.
     """
     coloring = refine(skeleton, placement, max_rounds)
@@ -343,10 +348,10 @@ def find_partition(
 def find_partition_of_channels(
     skeleton: Skeleton, placement: Placement, saturable: SaturableLinks
 ) -> Partition | None:
-    """Return the classes of channels that differ at most in links and GPUs that can never saturate.
+    """Return the classes of equal channels if only some links can saturate.
 
-    The ranks of a host begin together and are equal but for what their proxies do. None if
-    refinement does not finish.
+    Channels may be equal although they use different links and GPUs, if these can never saturate.
+    Ranks of one host are equal but for what their proxies do. None if refinement does not finish.
     """
     coloring = refine(skeleton, placement, MAX_ROUNDS, saturable)
     if coloring is None:
@@ -383,8 +388,9 @@ def partition_of(skeleton: Skeleton, coloring: Coloring) -> Partition:
 
 
 def equal_members(colors: Colors) -> EqualMembers:
-    """Return the classes of members with equal colors; the first member of each represents the
-    others.
+    """Return the classes of members with equal colors.
+
+    The first member of each class represents the class.
     """
     _, first, place, count = np.unique(
         colors, return_index=True, return_inverse=True, return_counts=True
@@ -395,9 +401,10 @@ def equal_members(colors: Colors) -> EqualMembers:
 def _equal_blocks(
     skeleton: Skeleton, coloring: Coloring, copies: dict[int, int]
 ) -> dict[int, EqualMembers]:
-    """Return, for each channel that is simulated, the representative of every rank's SM on it.
+    """Return by channel that is written the classes of the SMs of all ranks on that channel.
 
-    All blocks of a rank on one channel run on one SM. `copies` has the lanes that are simulated.
+    All blocks of a rank on one channel run on one SM. `copies` has as keys the lanes that are
+    written. A member is the SM of a rank; its representative has the number channel × ranks + rank.
     """
     code = skeleton.channel.astype(np.int64) * skeleton.ranks + skeleton.rank
     sm_code, place = np.unique(code, return_inverse=True)

@@ -16,11 +16,10 @@ _MOST_PATHS = 1 << 20
 def add_alternatives(
     routes: DistinctRoutes, topology: Topology, device: NDArray[np.int32]
 ) -> tuple[DistinctRoutes, NDArray[np.int32]]:
-    """Return the routes followed by their alternatives, and for each the number of its original
-    route.
+    """Return the routes followed by their alternatives, and by route the number of the original.
 
-    The router offers each route up to `router.choices` alternatives (by its queue pairs). One that
-    crosses the same links as an earlier one of the same route is left out.
+    The router offers up to `router.choices` paths for each route (by queue pairs). A path that
+    crosses the same links as an earlier one of its route is left out. `device` is by rank its GPU.
     """
     route_count = len(routes)
     numbers = np.arange(route_count, dtype=np.int32)
@@ -51,10 +50,10 @@ def add_alternatives(
 def _new_alternatives(
     routes: DistinctRoutes, topology: Topology, device: NDArray[np.int32], alternatives: int
 ) -> NDArray[np.bool_]:
-    """Return as [alternative, route] whether it crosses other links than the route's earlier
-    alternatives.
+    """Return as [alternative, route] whether this path differs from the route's earlier ones.
 
-    Two sets of links are compared by the sum of a random number for each link.
+    It differs if it crosses other links. Two sets of links are compared by the sum of a random
+    number for each link. `alternatives` is the number of paths of a route.
     """
     random_numbers = np.random.default_rng(0).integers(1 << 62, size=len(topology.links))
     link_sums = np.zeros((alternatives, len(routes)), np.int64)
@@ -84,8 +83,11 @@ def choices_of(
 ) -> Choices:
     """Return the table by which messages choose paths.
 
-    `route_of_path` is the number of every path's route; path p crosses the links `link[ptr[p]:ptr[p
-    + 1]]`. Messages compare paths by the links that not all paths of the route share.
+    - `route_of_path`: by path, the number of its route. Path number r is the first path of route r.
+    - `route_count`: the number of routes.
+    - `ptr`, `link`: path p crosses the links `link[ptr[p]:ptr[p + 1]]`.
+
+    Messages compare paths by the links that not all paths of the route share.
     """
     path_count = np.bincount(route_of_path, minlength=route_count)
     link_count = int(link.max(initial=0)) + 1

@@ -1,4 +1,4 @@
-"""The entries of paths: which links each path draws on, with which weight, in CSR form."""
+"""The entries of paths, in CSR form: which links a path draws on, and with which weight."""
 
 from collections.abc import Sequence
 
@@ -26,11 +26,12 @@ def no_entries() -> Entries:
 
 
 def pack(blocks: list[Entries], path_count: int) -> Packed:
-    """Return the entries of all blocks in CSR form, and empty the list of blocks to save memory.
+    """Return pointers, links and weights of the entries of all paths, in CSR form.
 
-    In a block the entries of a path follow each other. The weights of entries of one path on one
-    link (the same half-duplex capacity in both directions, the memory of one GPU at both endpoints)
-    are added.
+    A block of entries has three columns: path, link and weight; in a block the entries of a path
+    follow each other. If a path has several entries on one link (the same half-duplex capacity in
+    both directions, the memory of one GPU at both endpoints), their weights are added. The list of
+    blocks is emptied to save memory.
     """
     ptr = np.zeros(path_count + 1, np.int64)
     owners = np.concatenate([np.zeros(0, np.int32), *(block[0] for block in blocks)])
@@ -57,30 +58,34 @@ def pack(blocks: list[Entries], path_count: int) -> Packed:
 
 
 def _common_weight(blocks: list[Entries]) -> float | None:
-    """Return the weight that all entries of all blocks have; None if they differ.
+    """Return the weight that all entries of all blocks have; None if weights differ.
 
-    Only weights that `broadcast_if_equal` has made one value are recognized.
+    Only weights of blocks from `broadcast_if_equal` are recognized as equal.
     """
     weights = {float(w[0]) if w.strides == (0,) else None for _, _, w in blocks if len(w)}
     return weights.pop() if len(weights) == 1 else None
 
 
 def broadcast_if_equal(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the same values; if all are equal, as an array that takes no memory."""
+    """Return the same values; if all are equal, as an array that stores the value once."""
     if len(values) and values.min() == values.max():
         return np.broadcast_to(values[0], len(values))
     return values
 
 
 def owners_of(ptr: NDArray[np.int64]) -> Ints:
-    """Return the number of the path of every entry: [0, 2, 3] gives [0, 0, 1]."""
+    """Return by entry the number of its path, from pointers: [0, 2, 3] gives [0, 0, 1]."""
     return np.repeat(np.arange(len(ptr) - 1, dtype=np.int32), np.diff(ptr))
 
 
 def active_entries(
     link: Ints, capacity: NDArray[np.float64], changes: Sequence[tuple[float, int, float]] = ()
 ) -> NDArray[np.bool_]:
-    """Return which path entries can limit a row: all but those on links of infinite capacity.
+    """Return by path entry whether it can limit a row: whether its link has a finite capacity.
+
+    - `link`: by entry, its link.
+    - `capacity`, `changes`: by link its capacity, and changes (time, link, capacity) of it; the
+      least counts.
 
     `engines/compiled/grouping.py` finds further entries that never limit a row.
     """
@@ -100,14 +105,17 @@ def _repeats(ptr: NDArray[np.int64], link: Ints) -> bool:
 
 
 def _repeats_by_sorting(ptr: NDArray[np.int64], link: Ints) -> bool:
-    """Return whether any of some paths, whose pointers are `ptr`, has two entries on one link."""
+    """Return whether any path has two entries on one link, for the paths with these pointers."""
     links = link[ptr[0] : ptr[-1]]
     key = owners_of(ptr).astype(np.int64) * (int(links.max(initial=0)) + 1) + links
     return len(different(key)) < len(key)
 
 
 def _merge_repeated(ptr: NDArray[np.int64], link: Ints, weight: NDArray[np.float64]) -> Packed:
-    """Return the entries with those of one path on one link added up, in the place of the first."""
+    """Return the entries with at most one entry for each path and link.
+
+    The weights of entries that are merged are added; the first of them keeps its place.
+    """
     owner = owners_of(ptr).astype(np.int64)
     key = owner * (int(link.max(initial=0)) + 1) + link
     distinct, place = np.unique(key, return_inverse=True)

@@ -64,7 +64,12 @@ def place(
 
 @dataclass(frozen=True, slots=True)
 class _PlacedRoutes:
-    """The paths of distinct routes, all links, and the name of every rank's GPU."""
+    """What all schedules with the same routes share when they are placed on a topology.
+
+    - `paths`: the paths of the distinct routes; path number r is that of route r.
+    - `links`: all wires and resources.
+    - `gpus`: by rank, the name of its GPU.
+    """
 
     paths: Paths
     links: LinkTable
@@ -74,7 +79,7 @@ class _PlacedRoutes:
 def _placed_or_cached(builder: PathBuilder, routes: DistinctRoutes) -> _PlacedRoutes:
     """Return the paths of distinct routes, from the topology's cache if it has them.
 
-    Operations that differ only in size have the same routes.
+    Operations of different sizes often have the same routes.
     """
     if len(routes) > MOST_CACHED_ROUTES:
         return _place_routes(builder, routes)
@@ -87,7 +92,7 @@ def _placed_or_cached(builder: PathBuilder, routes: DistinctRoutes) -> _PlacedRo
 
 
 def _place_routes(builder: PathBuilder, routes: DistinctRoutes) -> _PlacedRoutes:
-    """Return the paths of distinct routes, with those of their alternatives (adaptive routing)."""
+    """Return the paths of distinct routes; with adaptive routing also those of alternatives."""
     topology = builder.topology
     resources = builder.resources
     fold = builder.schedule.fold
@@ -117,12 +122,14 @@ def _place_routes(builder: PathBuilder, routes: DistinctRoutes) -> _PlacedRoutes
 def _store_and_forward_paths(
     schedule: Schedule, path: NDArray[np.int32], placed: _PlacedRoutes
 ) -> tuple[NDArray[np.int32], Paths]:
-    """Return the path of every row, and the paths, for store-and-forward switching.
+    """Return the path of every row, and all paths, for store-and-forward switching.
 
-    A message crosses its links one after the other, each in (bytes / capacity) seconds. Every
-    distinct pair of a path and an amount gets a path of its own. Its latency is longer by the time
-    of the amount on all links but the slowest. Waiting for other messages is modeled on a single
-    link.
+    A message crosses its links one after the other, each in (bytes / capacity) seconds. So every
+    distinct pair of a path and an amount gets a path of its own, whose latency contains the time on
+    all links but the slowest. On the slowest link the message moves, and waits for others, as
+    usual.
+
+    - `path`: the path of every row before; `placed` has these paths.
     """
     paths = placed.paths
     moving = np.flatnonzero(path >= 0)
@@ -167,7 +174,10 @@ def _devices(
 
 
 def _refuse_unbounded(schedule: Schedule, routes: DistinctRoutes, ptr: NDArray[np.int64]) -> None:
-    """Refuse a row with bytes but neither a link nor a cap: it would end when it begins."""
+    """Raise a PlacementError for a row with bytes that neither a link nor a cap limits.
+
+    Such a row would end when it begins. `ptr` are the pointers of all paths.
+    """
     has_no_link = np.append(np.diff(ptr) == 0, True)  # the last one is that of marks (path -1)
     # If all paths have links, only marks, which have no path, need to be checked.
     kinds = {style.kind for style in schedule.styles} if has_no_link[:-1].any() else {MARK}
@@ -222,7 +232,11 @@ def _link_table(
     capacity: NDArray[np.float64],
     changes: tuple[tuple[float, int, float], ...],
 ) -> LinkTable:
-    """Return the table of all wires and resources, given their capacities and changes of these."""
+    """Return the table of all wires and resources.
+
+    - `capacity`: by link, wires first, then resources.
+    - `changes`: (time in seconds, link, capacity from then on), in order of time.
+    """
     topology = builder.topology
     resources = builder.resources
     fold = builder.schedule.fold

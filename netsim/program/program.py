@@ -30,10 +30,10 @@ class Choices:
 
     - `route`: by path, its route; a route has the number of its first path.
     - `more`: pointers: route r has the further paths `more[r]` to `more[r + 1]` - 1.
-    - `ptr`, `slot`: path p counts active messages in the slots `slot[ptr[p]:ptr[p + 1]]`, one for
-      each link.
-    - `apart`: by entry of `slot`, whether not all paths of the route share its link. Messages
-      compare paths by these slots.
+    - `slot`, `ptr`: a slot is a counter of active messages, one for each link by which paths are
+      compared. A message on path p counts in the slots `slot[ptr[p]:ptr[p + 1]]`.
+    - `apart`: by entry of `slot`, whether some path of the route does not have this link. Only
+      these entries are compared.
     - `link`: the link of each slot.
     """
 
@@ -51,7 +51,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The distinct sets of resources that rows draw on, in CSR form.
+    """The distinct sets of links and other resources that rows draw on, in CSR form.
 
     - `ptr`: path p has the entries `ptr[p]` to `ptr[p + 1]` - 1.
     - `link`: by entry, the number of a link or other resource that the path draws on.
@@ -116,8 +116,9 @@ class LinkTable:
         return len(self.capacity) - len(self.resources)
 
     def steps(self, link: int) -> Steps:
-        """Return when a link's capacity changes (seconds, from 0 on), and its capacity from each
-        time on.
+        """Return when a link's capacity changes, as two arrays: times and capacities.
+
+        Each capacity holds from its time (seconds) on; the first time is 0.
         """
         changes = [(time, capacity) for time, number, capacity in self.changes if number == link]
         since, capacity = np.array([(0.0, self.capacity[link]), *changes]).T
@@ -158,8 +159,9 @@ class Program:
 
     @property
     def caps(self) -> NDArray[np.float64]:
-        """The highest rate of the rows of every style, in bytes/s; of compute at most 1 second of
-        work a second.
+        """By style, the highest rate of its rows in bytes/s.
+
+        For compute it is in seconds of work a second, at most 1.
         """
         styles = self.schedule.styles
         return np.array([min(s.cap, 1.0 if s.kind == COMPUTE else inf) for s in styles], np.float64)
@@ -171,7 +173,7 @@ class Program:
 
     @property
     def lag_arrival(self) -> NDArray[np.int8]:
-        """The number of path latencies of the earlier row that each lag includes.
+        """By lag, how many latencies of the earlier row's path it includes: 0, 1 or 2.
 
         0: the dependent row waits for the sender only; 1: until the data has arrived; 2: until the
         answer is back.
@@ -180,9 +182,7 @@ class Program:
 
     @property
     def path_latency(self) -> NDArray[np.float64]:
-        """The seconds of one traversal of every path, and a 0 at the end for rows without a path
-        (-1).
-        """
+        """By path, the seconds of one traversal; the last entry, 0, is for rows without a path."""
         latency = self.paths.latency
         if latency.strides == (0,) and len(self.path) and self.path.min() >= 0:
             return latency  # the same for all, which takes no memory
@@ -191,10 +191,10 @@ class Program:
         return latency
 
     def as_run(self, timeline: "Timeline") -> "Program":
-        """Return the program as it was simulated.
+        """Return the program as a run has simulated it.
 
-        It has the paths that messages chose, and the capacities of links while several senders used
-        them.
+        It has the paths that messages chose, and the capacities that links had while several
+        senders used them (incast). `timeline` is the result of the run.
         """
         run = self if timeline.path is None else replace(self, path=timeline.path)
         links = run.links
@@ -234,9 +234,10 @@ class Timeline:
 
 
 def _incast_steps(program: Program, timeline: Timeline) -> dict[int, Steps]:
-    """Return for each link that several senders used at a time when its capacity changed.
+    """Return by link how its capacity changed because several senders used it (incast).
 
-    By link these are the times in seconds and the capacity from each time on.
+    The values are two arrays: times in seconds, and the capacity from each time on. Links with at
+    most one active sender at any time are left out.
     """
     table = program.links
     schedule = program.schedule
@@ -270,9 +271,13 @@ def _incast_steps(program: Program, timeline: Timeline) -> dict[int, Steps]:
 def _count_under_way(
     owner: NDArray[Any], when: NDArray[np.float64], more: NDArray[Any]
 ) -> tuple[NDArray[Any], ...]:
-    """Return begins and ends sorted by owner and time, and how many are under way after each.
+    """Return events sorted by owner and time, and how many are under way after each.
 
-    `more` is 1 for a begin and -1 for an end. Returns owner, time, `more` and the count.
+    - `owner`: what the events belong to.
+    - `when`: their times.
+    - `more`: 1 for a begin, -1 for an end.
+
+    The result has four columns: owner, time, `more` and the count.
     """
     order = np.lexsort((-more, when, owner))
     return owner[order], when[order], more[order], np.cumsum(more[order])
@@ -289,9 +294,10 @@ COARSE = 1e-11  # relative distance of times that are one instant for adaptive r
 class Operations:
     """Operations back to back: one operation and the times of its launches.
 
-    `once` is one operation between its marks (see `framed`). `launched` has as [operation, rank]
-    the seconds at which the host has launched it. A rank begins an operation when it has ended the
-    one before.
+    - `once`: one operation between its start and end marks (see `framed`).
+    - `launched`: as [operation, rank], the seconds at which the host has launched it.
+
+    A rank begins an operation when it has ended the one before.
     """
 
     once: Program
@@ -335,8 +341,9 @@ Floats = NDArray[np.float64]
 
 
 def released(program: Program, begins: Floats) -> Program:
-    """Return the program with rows that may start only when their ranks begin (`begins`, in
-    seconds).
+    """Return the program with rows that start no earlier than their ranks begin.
+
+    `begins` is by rank the time in seconds.
     """
     times = earliest(program.schedule, begins)
     every = np.arange(len(times), dtype=np.int32)
@@ -345,7 +352,10 @@ def released(program: Program, begins: Floats) -> Program:
 
 
 def earliest(schedule: Schedule, begins: Floats) -> Floats:
-    """Return the earliest start of every row in seconds, if ranks begin at the seconds `begins`."""
+    """Return by row the earliest time in seconds at which it may start.
+
+    It depends on when its ranks begin (`begins`, in seconds) and on its release time.
+    """
     times = _latest_begin(schedule, begins)
     held = schedule.release_row
     times[held] = np.maximum(times[held], schedule.release_time)
@@ -407,8 +417,9 @@ def stalled(
 
 
 def _first_names(names: list[str], total: int | None = None) -> str:
-    """Return the first names as a text, and the number of the others; `total` is the number of
-    all.
+    """Return up to `_MOST_NAMED` of the names as a text, and how many more there are.
+
+    `total` is the number of all; by default that of `names`.
     """
     total = len(names) if total is None else total
     more = f" and {total - _MOST_NAMED} more" if total > _MOST_NAMED else ""

@@ -25,9 +25,10 @@ _IN_SECONDS = ("sms", "clock", "proxy", "nic_msg", "host")
 
 @dataclass
 class Resources:
-    """The resources of a program that are not wires; the first one has the number `first`.
+    """The resources of a program that are not wires.
 
-    `keys` are the kind, the owner (a GPU, NIC node or process) and the index of each of them.
+    - `first`: the number of the first of them; wires have the numbers below.
+    - `keys`: for each of them its kind, its owner (a GPU, NIC node or process) and an index.
     """
 
     first: int
@@ -37,11 +38,10 @@ class Resources:
     _windows: dict[tuple[Any, ...], tuple[int, float]] = field(default_factory=dict)
 
     def window(self, connection: tuple[Any, ...], rate: float) -> int:
-        """Return the number of the window of a connection; a new one gets the capacity `rate` in
-        bytes/s.
+        """Return the number of the window of a connection; if it is new, it is added.
 
-        A window is the bytes that a connection may have in flight, divided by its round trip. The
-        key `connection` begins with its two GPUs.
+        A window is a resource whose capacity `rate` (bytes/s) is the bytes that a connection may
+        have in flight, divided by its round trip. The key `connection` begins with its two GPUs.
         """
         new = self.first + len(self.keys)
         number, _ = self._windows.setdefault(connection, (new, rate))
@@ -50,7 +50,11 @@ class Resources:
         return number
 
     def numbers(self, resource: str, index: int, owners: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of a kind of resource for each owner; new ones are added."""
+        """Return by entry of `owners` the number of its resource; new resources are added.
+
+        - `resource`: the kind, such as "hbm".
+        - `index`: distinguishes several resources of one kind and owner.
+        """
         size = int(owners.max(initial=0)) + 1
         table = self._tables.get((resource, index), np.zeros(0, np.int64))
         if len(table) < size:
@@ -78,7 +82,10 @@ class Resources:
         return np.array(capacities, np.float64)
 
     def changes(self) -> Iterator[tuple[float, int, float]]:
-        """Yield (time, number, capacity from then on) for resources of GPUs that become slower."""
+        """Yield changes of capacities for GPUs that become slower at some time.
+
+        Each is (time in seconds, number of the resource, capacity from then on).
+        """
         if not self.topology.slower:
             return
         slowed = {*self.topology.capacities, *COMPUTING}

@@ -17,7 +17,7 @@ from netsim.topology.graph import NODE_KINDS, Topology
 
 @dataclass
 class ResourceUse:
-    """Finds which resources other than wires a schedule draws on.
+    """Finds the resources other than wires that routes draw on.
 
     `device` is by rank its GPU in the topology, `process` by rank its process.
     """
@@ -31,8 +31,10 @@ class ResourceUse:
     def entries(
         self, route_class: RouteClass, use: Use, numbers: Ints, src: Ints, dst: Ints, wires: Entries
     ) -> Entries:
-        """Return the path entries of one use (`Use`) of a class of routes, for some of its routes.
+        """Return the path entries of one use for some routes, as columns: route, resource, weight.
 
+        - `route_class`: the class of these routes.
+        - `use`: a use of the class, such as of the memory at the destination.
         - `numbers`, `src`, `dst`: the numbers and the endpoints of these routes.
         - `wires`: the links that these routes cross, in the direction of the data.
         """
@@ -66,7 +68,10 @@ class ResourceUse:
         owners: NDArray[np.int64],
         weight: NDArray[np.float64],
     ) -> tuple[Ints, NDArray[np.float64]]:
-        """Return the resources of the owners' representatives, and the weights on these.
+        """Return the resources of the representatives of some owners, and the weights on these.
+
+        - `owners`: the GPU or NIC node of each route, whose resource would be used without a fold.
+        - `weight`: the weight of each route without a fold.
 
         A resource that represents `count` equal ones carries 1 / `count` of all copies of a row.
         """
@@ -92,8 +97,8 @@ class ResourceUse:
     ) -> tuple[Ints, NDArray[np.float64]]:
         """Return the SMs of the representatives of blocks, and the weights on these.
 
-        The block of a rank on one channel may be represented by a block of another channel: block
-        `channel · ranks + rank`.
+        The arguments are those of `_of_representatives`. A block may be represented by a block of
+        another channel: the representative has the number channel × ranks + rank.
         """
         blocks = fold.blocks[use.index]
         ranks = self._rank_of_gpu[owners]
@@ -117,8 +122,8 @@ class ResourceUse:
     def _last_gpus(self, numbers: Ints, senders: Ints, wires: Entries) -> NDArray[np.int64]:
         """Return the GPU from which the data of each route leaves its host.
 
-        That is the last GPU on the route: the sender, or a relay (PXN, `src/graph/paths.cc,
-        ncclTopoComputePaths`).
+        It is the last GPU on the route: the sender, or a relay (PXN, `src/graph/paths.cc,
+        ncclTopoComputePaths`). `senders` are the GPUs where the routes `numbers` begin.
         """
         owner, link, _ = wires
         gpu_of_node = np.full(len(self.topology.node_kinds), -1, np.int64)
@@ -134,9 +139,9 @@ class ResourceUse:
         return last_gpus
 
     def _nics(self, use: Use, wires: Entries) -> tuple[Ints, NDArray[np.int64]]:
-        """Return the routes that cross a NIC, and the node of the NIC of the use's endpoint.
+        """Return the numbers of the routes that cross a NIC, and the node of one NIC of each.
 
-        That is the first NIC of a route at the source, the last one at the destination.
+        For a use at the source it is the first NIC of the route, at the destination the last one.
         """
         is_nic = self.topology.node_kinds == NODE_KINDS.index("nic")
         owner, link, _ = wires

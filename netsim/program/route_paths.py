@@ -1,4 +1,4 @@
-"""Which path each distinct route has: all links and resources that it draws on, and its latency."""
+"""The paths of distinct routes: all links and resources that each draws on, and its latency."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -38,18 +38,22 @@ class PathBuilder:
 
     @cached_property
     def _trees(self) -> SwitchTrees:
-        """The trees of multicasts and in-switch reductions."""
+        """The finder of the trees of multicasts and in-switch reductions; it is made once."""
         return SwitchTrees(self.schedule, self.topology, self.device)
 
     @cached_property
     def _use(self) -> ResourceUse:
-        """The use of resources other than wires."""
+        """The finder of resources other than wires (SMs, memory, proxies, ...); it is made once."""
         return ResourceUse(self.schedule, self.topology, self.resources, self.device, self.process)
 
     def paths(
         self, routes: DistinctRoutes
     ) -> tuple[NDArray[np.int64], Ints, NDArray[np.float64], NDArray[np.float64]]:
-        """Return pointers, links, weights and latencies (seconds) of all routes, in CSR form."""
+        """Return pointers, links, weights and latencies of the paths of all routes, in CSR form.
+
+        The path of route r has the entries `pointers[r]` to `pointers[r + 1]` - 1 of links and
+        weights. Latencies are in seconds.
+        """
         latency = np.zeros(len(routes))
         blocks: list[Entries] = []
         order = np.argsort(routes.class_number, kind="stable").astype(np.int32)
@@ -73,8 +77,11 @@ class PathBuilder:
         latency: NDArray[np.float64],
         blocks: list[Entries],
     ) -> None:
-        """Append the path entries of some routes of one class to `blocks`; write their seconds to
-        `latency`.
+        """Append the path entries of some routes to `blocks`, and write their latencies.
+
+        - `route_class`: the class of these routes; `numbers`: their numbers in `routes`.
+        - `latency`: by number of the route; the seconds of one traversal are written there.
+        - `blocks`: blocks of entries, as in `pack`.
         """
         src = routes.src[numbers]
         dst = routes.dst[numbers]
@@ -105,10 +112,10 @@ class PathBuilder:
         dst: Ints,
         latency: NDArray[np.float64],
     ) -> Entries:
-        """Return the links that the data of some routes crosses, and the fraction on each.
+        """Return the links that the data of some routes crosses, as columns: route, link, fraction.
 
-        These are links with a direction. A path draws on their resources, which both directions of
-        a half-duplex link share.
+        The fraction is that of the data which crosses the link. Links have a direction here. A path
+        draws on their resources, which both directions of a half-duplex link share.
         """
         if route_class.kind in (MULTICAST, SWITCH_REDUCE):
             return self._trees.entries(route_class, numbers, src, dst, latency)
@@ -124,9 +131,10 @@ class PathBuilder:
     def _wires_of_representatives(
         self, route_class: RouteClass, links: Ints, weight: NDArray[np.float64]
     ) -> tuple[Ints, NDArray[np.float64]]:
-        """Return the representatives of wires, and the weights on these.
+        """Return the representatives of some links, and the weights on these.
 
-        A wire that represents `count` equal ones carries 1 / `count` of all copies of a row.
+        `weight` has the weights on `links` without a fold. A wire that represents `count` equal
+        ones carries 1 / `count` of all copies of a row.
         """
         fold = self.schedule.fold
         if fold is None:
@@ -142,11 +150,17 @@ class PathBuilder:
         wires: Entries,
         rate: Floats,
     ) -> Entries:
-        """Return path entries for the windows of the connections that are slower than their routes'
-        NICs.
+        """Return path entries that limit each route to its connection's window / round trip.
 
-        `rate` is the window of each route divided by its round trip, in bytes/s. Every channel has
-        connections of its own, so the weight does not grow with `multiplicity`.
+        Entries are columns: route, resource, bytes for each byte of data. Only routes for which
+        this is less than the rate of their NICs have one.
+
+        - `numbers`, `endpoints`: the numbers of the routes, and their sources and destinations.
+        - `wires`: the links that these routes cross.
+        - `rate`: window / round trip of each route, in bytes/s.
+
+        A row for several equal channels (`multiplicity`) draws only once, because each channel has
+        connections of its own.
         """
         owner, link, fraction = wires
         links = self.topology.links
@@ -167,11 +181,12 @@ class PathBuilder:
         )
 
     def _senders(self, wires: Entries) -> Iterator[Entries]:
-        """Yield path entries for incast: one block (routes, sender resources, weights 1) for each
-        link into a NIC.
+        """Yield the path entries of senders, by which an engine counts who sends to a NIC (incast).
 
-        A sender is a NIC that sends over that link. The number of active senders decides on the
-        link's capacity (`LinkTable.incast`).
+        A sender is a resource for each link into a NIC and each NIC that sends over it; it limits
+        nothing. The number of active senders decides on the link's capacity (`LinkTable.incast`).
+        There is one block of entries (route, sender, weight 1) for each link. `wires` are the links
+        that the routes cross.
         """
         owner, link, _ = wires
         links = self.topology.links

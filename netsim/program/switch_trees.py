@@ -1,4 +1,4 @@
-"""Which links a row crosses that switches multicast or reduce: a tree between a GPU and a group.
+"""Find the links of rows that switches multicast or reduce: a tree between a GPU and a group.
 
 The switches of a node (NVSwitch) need no search: the tree is the union of the routes between the
 GPU and the members of the group. The names of routes through switches of the fabric (SHARP) begin
@@ -54,9 +54,11 @@ class SwitchTrees:
         dst: Ints,
         latency: NDArray[np.float64],
     ) -> Entries:
-        """Return the links of the trees of some routes of a class; each link has the weight 1.
+        """Return the links of the trees of some routes, as columns: route, link, weight.
 
-        - `numbers`: the numbers of the routes.
+        The weight is 1, or less for a half-duplex link that a tree crosses in both directions.
+
+        - `route_class`: the class of these routes; `numbers`: their numbers.
         - `src`, `dst`: the endpoints of each route: one is a rank, the other a group of ranks.
         - `latency`: by number of the route; the seconds to the farthest member are written there.
         """
@@ -109,7 +111,7 @@ class SwitchTrees:
         return self._once(numbers, tree, np.concatenate([links, back_links[at_root]]))
 
     def _once(self, numbers: Ints, tree: NDArray[np.int64], links: Ints) -> Entries:
-        """Return each link of each tree once, with its weight.
+        """Return each link of each tree once, as columns: route, link, weight.
 
         `tree` is for each of `links` the index in `numbers` of its route. The two directions of a
         half-duplex link share a capacity: if a tree crosses both, each has half the weight.
@@ -154,9 +156,10 @@ class SwitchTrees:
     def _routes(
         self, endpoints: tuple[Ints, Ints], route_class: RouteClass
     ) -> tuple[Ints, Ints, NDArray[np.float64]]:
-        """Return the hops of the routes between pairs of ranks: the pair and the link of each hop.
+        """Return the routes between pairs of ranks: two columns by hop, and one by pair.
 
-        The third array is the latency of each pair in seconds.
+        The columns by hop are the index of the pair and the link; that by pair is the latency in
+        seconds. `endpoints` are the sources and the destinations.
         """
         src, dst = endpoints
         channel = np.full(len(src), route_class.channel, np.int32)

@@ -248,8 +248,9 @@ class Builder:
         )
 
     def _finished_releases(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """The rows that are released at a time, and the latest of the times stated for each, in
-        seconds.
+        """The rows that have a release time, and this time in seconds.
+
+        If several times were stated for a row, it is the latest.
         """
         rows = _join([r for r, _ in self._releases], np.int32)
         times = _join([t for _, t in self._releases], np.float64)
@@ -261,8 +262,10 @@ class Builder:
     def _after(
         self, after: Sequence[After], size: int
     ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int16]]:
-        """The dependencies of `size` new rows from `after`: their number by row, the earlier rows,
-        and the numbers of lags.
+        """The dependencies of `size` new rows that `after` states (see `rows`).
+
+        They are three arrays: by row, the number of dependencies; by dependency, the earlier row
+        and the number of the lag.
         """
         if not after:
             return np.zeros(size, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int16)
@@ -282,7 +285,11 @@ class Builder:
     def _joins(
         self, joins: Joins, size: int
     ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int16]]:
-        """The same from `joins`."""
+        """The dependencies of `size` new rows that `joins` states (see `rows`).
+
+        They are three arrays: by row, the number of dependencies; by dependency, the earlier row
+        and the number of the lag.
+        """
         ptr = np.asarray(joins[0], np.int64)
         rows = np.asarray(joins[1], np.int32)
         if len(ptr) != size + 1 or ptr[0] != 0 or ptr[-1] != len(rows):
@@ -309,8 +316,10 @@ class Builder:
     def _check_order(
         deps: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int16]], first: int
     ) -> None:
-        """Raise a ValueError if a new row, numbered from `first` on, depends on a row that does not
-        come earlier.
+        """Raise a ValueError if a new row depends on a row that does not come earlier.
+
+        `deps` are the dependencies as `_after` returns them; the new rows are numbered from `first`
+        on.
         """
         counts, rows, _ = deps
         if not rows.size:
@@ -327,8 +336,11 @@ class Builder:
 
 
 def _not_earlier(counts: Rows, rows: Rows, first: int) -> NDArray[np.int64]:
-    """The positions in `rows` of dependencies on rows that do not come earlier than the row that
-    has them.
+    """The positions in `rows` of earlier rows that do not come before the row that waits for them.
+
+    - `counts`: by new row, the number of rows that it waits for.
+    - `rows`: these rows, one new row after the other.
+    - `first`: the number of the first new row.
     """
     mean_count = len(rows) // len(counts)
     owner = np.arange(first, first + len(counts), dtype=np.int32)
@@ -351,7 +363,7 @@ def compute_style(**attributes: Any) -> schedule.Style:
 
 
 def _join(blocks: list[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
-    """One column of all blocks. A single block is returned as it is, without a copy."""
+    """One array of all blocks of a column; a single block is returned without a copy."""
     if len(blocks) == 1:
         return blocks[0]
     return np.concatenate([np.zeros(0, dtype), *blocks])

@@ -32,14 +32,13 @@ class EqualMembers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fold:
-    """The classes of equal ranks, links, nodes and blocks of a schedule written by representatives.
+    """The classes of equal ranks, links, nodes and blocks, if only representatives are written.
 
     - `ranks`: by rank. `wires`: by link. `nodes`: by node of the topology (only NICs matter).
-    - `blocks`: by channel of the schedule, then by rank; the representative is channel × ranks +
-      rank.
+    - `blocks`: by channel, then by rank; the representative has the number channel × ranks + rank.
     - `loose`: by link, whether it can never saturate, even if all its transfers run at the same
-      time. If it is given, then only those resources which are not links and which `TIGHT` of
-      `program/place.py` lists can saturate. None: not known.
+      time. None: not known. If it is given, then of the resources that are not links only those in
+      `TIGHT` of `program/place.py` can saturate.
     """
 
     ranks: EqualMembers
@@ -56,10 +55,10 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Hops:
-    """Messages between blocks of one channel and route.
+    """Messages between blocks of one channel over one named route.
 
     - `src`, `dst`: the numbers of the sending and of the receiving block.
-    - `label`: equal for messages that are equal but for their blocks.
+    - `label`: a number; messages with different labels are never equal.
     """
 
     src: Ints
@@ -75,12 +74,13 @@ class Skeleton:
 
     - `ranks`: number of ranks.
     - `rank`, `channel`: by block, its rank and its channel.
-    - `lane`: by block, the number of its part of the schedule. Parts do not wait for each other, so
-      each could be a schedule of its own.
-    - `kind`: by block, a number; blocks of one class have the same one.
+    - `lane`: by block, the number of its lane: a part of the schedule that waits for no other part,
+      so that it could be a schedule of its own.
+    - `kind`: by block, a number; blocks with different numbers are never equal.
     - `hops`: the messages.
-    - `rank_kind`: by rank, a number; ranks of one class have the same one. It distinguishes ranks
-      in something other than their place in the topology, such as the order of their launches.
+    - `rank_kind`: by rank, a number; ranks with different numbers are never equal. It distinguishes
+      ranks in something other than their place in the topology, such as the order of their
+      launches.
     """
 
     ranks: int
@@ -107,8 +107,9 @@ class Partition:
 
     @property
     def written_share(self) -> float:
-        """The number of classes of blocks divided by the number of blocks, which is the fraction
-        that is written.
+        """The number of classes of blocks divided by the number of blocks.
+
+        It is the fraction of blocks that is written.
         """
         return len(np.unique(self.block)) / len(self.block)
 

@@ -33,8 +33,7 @@ Rows = NDArray[np.int32]
 
 
 def framed(schedule: Schedule, kernel: float) -> Schedule:
-    """The schedule with marks: rows 0 … n-1 are the start marks of n ranks, then come all rows,
-    then n end marks.
+    """The schedule between marks of each of its n ranks: n start marks, all rows, n end marks.
 
     A start mark takes `kernel` seconds.
     """
@@ -83,7 +82,7 @@ def framed(schedule: Schedule, kernel: float) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class _RowsOfRanks:
-    """Pairs of a row and one of its ranks, as columns, and whether that rank receives."""
+    """Pairs of a row and one of its ranks, as columns; `receives`: whether the rank receives."""
 
     row: NDArray[np.int64]
     rank: NDArray[np.int64]
@@ -92,10 +91,11 @@ class _RowsOfRanks:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """For each row and for its source and target rank (two arrays), how it is ordered with the
-    other rows of that rank.
+    """For each row, how it is ordered with the other rows of its source and of its target rank.
 
-    - `follows`: whether it waits for an earlier row of that rank.
+    Each field has two arrays by row: for the source rank and for the target rank.
+
+    - `follows`: whether the row waits for an earlier row of that rank.
     - `followed`: whether a later row of that rank waits for it (at a receiving rank: for its
       arrival).
     """
@@ -105,8 +105,11 @@ class _Order:
 
 
 def _rows_at_marks(schedule: Schedule) -> tuple[_RowsOfRanks, _RowsOfRanks]:
-    """The pairs of row and rank that must wait for the rank's start mark, sorted by row, and those
-    that the rank's end mark must wait for, sorted by rank.
+    """The pairs (row, rank) between which and the rank's marks there must be a dependency.
+
+    The first result has the pairs in which the row must wait for the rank's start mark, sorted by
+    row. The second has the pairs in which the rank's end mark must wait for the row, sorted by
+    rank.
     """
     grouped = np.isin(schedule.kind, (MULTICAST, SWITCH_REDUCE))
     ends = schedule.src.copy(), schedule.dst.copy()
@@ -132,9 +135,12 @@ def _rows_at_marks(schedule: Schedule) -> tuple[_RowsOfRanks, _RowsOfRanks]:
 
 
 def _order_of_plain_rows(schedule: Schedule, ends: tuple[Rows, Rows], grouped: Flags) -> _Order:
-    """How rows without a group (no multicast or in-switch reduction) are ordered with such rows of
-    the same rank. `ends` are source and target of every row, `grouped` says which rows have a
-    group.
+    """How plain rows are ordered with other plain rows of the same rank.
+
+    A plain row is no multicast or in-switch reduction, so that both endpoints are ranks.
+
+    - `ends`: source and target of every row.
+    - `grouped`: by row, whether it is not plain.
     """
     rows = len(schedule)
     has_groups = bool(grouped.any())
@@ -159,8 +165,9 @@ def _order_of_plain_rows(schedule: Schedule, ends: tuple[Rows, Rows], grouped: F
 
 
 def _rows_of_groups(schedule: Schedule, rows: NDArray[np.int64]) -> _RowsOfRanks:
-    """The multicasts and in-switch reductions `rows`, each paired with all of its ranks: the
-    members of the group, and the sender or receiver at the other end.
+    """The multicasts and in-switch reductions `rows`, each paired with all of its ranks.
+
+    These are the members of the group, and the sender or receiver at the other end.
     """
     down = schedule.kind[rows] == MULTICAST
     root = np.where(down, schedule.src[rows], schedule.dst[rows])
@@ -179,8 +186,13 @@ def _rows_of_groups(schedule: Schedule, rows: NDArray[np.int64]) -> _RowsOfRanks
 def _has_plain_neighbor(
     schedule: Schedule, touch: _RowsOfRanks, ends: tuple[Rows, Rows], grouped: Flags, *, ahead: bool
 ) -> Flags:
-    """By entry of `touch`, whether a row without a group of the same rank comes before it
-    (`ahead`), or after it, by a dependency.
+    """For each pair (row, rank) in `touch`, whether the rank has a plain row next to this row.
+
+    A plain row is no multicast or in-switch reduction. It is next if the row waits for it
+    (`ahead`), or if it waits for the row (for its arrival, where the rank receives).
+
+    - `ends`: source and target of every row.
+    - `grouped`: by row, whether it is not plain.
     """
     if not len(touch.row):
         return np.zeros(0, bool)
@@ -207,7 +219,7 @@ def _at_end(rows: NDArray[np.int64], end: Rows, *, receives: bool) -> _RowsOfRan
 
 
 def _selected(touch: _RowsOfRanks, which: Flags) -> _RowsOfRanks:
-    """The entries of `touch` for which a flag in `which` is set."""
+    """The entries of `touch` for which `which` is true."""
     return _RowsOfRanks(touch.row[which], touch.rank[which], touch.receives[which])
 
 
@@ -221,16 +233,20 @@ def _sorted_by(parts: list[_RowsOfRanks], by: str) -> _RowsOfRanks:
 
 
 def _lags(present: tuple[Lag, ...]) -> tuple[tuple[Lag, ...], int, int]:
-    """The lags of a schedule with ARRIVED and IN_ORDER added if missing, and the numbers of these
-    two.
+    """The lags of a schedule with ARRIVED and IN_ORDER added if they are missing.
+
+    The second and the third result are the numbers of ARRIVED and IN_ORDER.
     """
     lags = list(dict.fromkeys([*present, ARRIVED, IN_ORDER]))
     return tuple(lags), lags.index(ARRIVED), lags.index(IN_ORDER)
 
 
 def _framed_column(column: Rows, before: object, after: object, ranks: int) -> Rows:
-    """A column of the framed schedule: `before` for the start marks, the rows' values, `after` for
-    the end marks.
+    """A column of the framed schedule: values of start marks, of rows, and of end marks.
+
+    - `column`: the values of the rows.
+    - `before`, `after`: the value of start marks and of end marks, or one for each.
+    - `ranks`: the number of ranks, which is that of start marks and of end marks.
     """
     first, last = (np.broadcast_to(np.asarray(x, np.int32), ranks) for x in (before, after))
     return np.concatenate([first, column, last])
@@ -261,8 +277,9 @@ class Launch:
 
     @property
     def period(self) -> float:
-        """The least seconds between the launches of two consecutive operations on a GPU: the host
-        launches on all GPUs of the process in between.
+        """The least seconds between two consecutive launches on one GPU.
+
+        In between, the host launches on all other GPUs of the process.
         """
         return self.host * self.gpus_per_process
 
@@ -272,9 +289,7 @@ class Launch:
         return self.host == 0 or self.gpus_per_process == 1
 
     def times(self, operations: int, ranks: int) -> NDArray[np.float64]:
-        """When the host has launched each operation (first axis) on each rank (second axis), in
-        seconds from the start.
-        """
+        """When the host has launched each operation on each rank: seconds, [operation, rank]."""
         place = np.arange(ranks) % self.gpus_per_process + 1
         times = np.arange(operations)[:, None] * self.gpus_per_process + place
         return times.astype(np.float64) * self.host
@@ -328,9 +343,9 @@ def repeat(schedule: Schedule, times: int, launch: Launch = AT_ONCE) -> Repeated
 
 
 def unrolled(frame: Schedule, launched: NDArray[np.float64]) -> RepeatedSchedule:
-    """A schedule with marks (`framed`), repeated once for each operation.
+    """A schedule that repeats `frame`, a schedule between marks, once for each operation.
 
-    `launched` has the seconds at which each operation (first axis) is launched on each rank.
+    `launched` has as [operation, rank] the seconds at which the host launches it.
     """
     times, ranks = launched.shape
     size = len(frame)
@@ -353,10 +368,10 @@ def unrolled(frame: Schedule, launched: NDArray[np.float64]) -> RepeatedSchedule
 def _repeated_dependencies(
     frame: Schedule, times: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int16]]:
-    """The dependencies of `times` operations back to back: pointers, earlier rows, and numbers of
-    lags.
+    """The dependencies of `times` operations back to back: pointers, earlier rows, lag numbers.
 
-    The start marks of an operation also wait for the end marks of the operation before.
+    They are in CSR form. The start marks of an operation also wait for the end marks of the
+    operation before.
     """
     ranks = frame.ranks
     size = len(frame)
@@ -377,9 +392,10 @@ def _repeated_dependencies(
 def _releases(
     frame: Schedule, launched: NDArray[np.float64]
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """The release times of operations back to back, as rows and seconds: start marks are released
-    when the host has launched the operation. The schedule's own release times apply to the first
-    operation.
+    """The release times of operations back to back: rows, and times in seconds.
+
+    Start marks are released when the host has launched the operation. The schedule's own release
+    times apply to the first operation.
     """
     times, ranks = launched.shape
     rows = np.arange(times)[:, None] * len(frame) + np.arange(ranks)

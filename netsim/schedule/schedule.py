@@ -112,7 +112,7 @@ class Style:
     - `collective`, `channel`, `stream`: the operation, channel and stream that the row belongs to.
     - `latency`: seconds that the row takes before its bytes move.
     - `cap`: the highest rate of the row, in bytes a second (or seconds of work a second).
-    - `share`: its weight when a link is divided fairly among rows.
+    - `share`: the weight of the row when a link is divided fairly among rows.
     - `wire`: bytes on every wire for each byte of data (16/15 for LL128).
     - `uses`: draws on resources other than wires.
     - `route`: the name of one of the topology's routes; "" is the topology's choice.
@@ -279,7 +279,7 @@ class Schedule:
         return sum(column.nbytes for column in self.columns())
 
     def dependencies(self, row: int) -> list[tuple[int, Lag]]:
-        """The earlier rows that a row waits for, each with its lag."""
+        """The earlier rows that a row waits for, as pairs of a row and a lag."""
         span = slice(int(self.dep_ptr[row]), int(self.dep_ptr[row + 1]))
         both = zip(self.dep_row[span].tolist(), self.dep_lag[span].tolist(), strict=True)
         return [(earlier, self.lags[lag]) for earlier, lag in both]
@@ -356,9 +356,7 @@ def combine(schedules: Sequence[Schedule], ranks: Sequence[Sequence[int]], world
 
 
 class _Tables:
-    """The tables of styles, lags and groups that combined schedules share, while schedules are
-    added.
-    """
+    """The tables of styles, lags and groups of a combined schedule, which grow while it is made."""
 
     def __init__(self, world: int) -> None:
         self.world = world
@@ -370,9 +368,10 @@ class _Tables:
     def add(
         self, schedule: Schedule, new_ranks: NDArray[np.int32]
     ) -> dict[str, NDArray[np.generic]]:
-        """The columns of a schedule in the numbers of the shared tables, which grow as needed.
+        """The columns of a schedule, by name, in the numbers of the shared tables.
 
-        Rank i of the schedule becomes rank `new_ranks[i]`.
+        Its styles, lags and groups are added to the tables if they are new. Rank i of the schedule
+        becomes rank `new_ranks[i]`.
         """
         if (
             len(new_ranks) != schedule.ranks
@@ -410,8 +409,10 @@ def _ends(
     group: NDArray[np.int32],
     grouped: NDArray[np.bool_],
 ) -> NDArray[np.int32]:
-    """A column of sources or destinations in new numbers: ranks, or groups where `grouped`
-    is set.
+    """A column of sources or destinations in the numbers of the combined schedule.
+
+    - `new_ranks`: by rank, its new number; `group`: by group, its new number.
+    - `grouped`: by row, whether its entry is a group.
     """
     result = new_ranks[np.where(grouped, 0, column)]
     if grouped.any():

@@ -95,7 +95,7 @@ def built(cell: Cell) -> Built:
         used = config
         if by_nccl:
             wishes = wishes_of(cell.scenario)
-            used = job.networked(config, wishes.settings(), wishes.version)
+            used = job.apply_network_settings(config, wishes.settings(), wishes.version)
         try:
             cluster = build_cluster(used)
         except TopologyError:
@@ -168,6 +168,6 @@ def jobs_of(
     jobs = [job.job_of(cluster, gpus, wishes) for gpus in ranks]
     if not all(job.loses_gpudirect(one) for one in jobs):
         return jobs
-    config = job.networked(cell.scenario.cluster, wishes.settings(), wishes.version)
+    config = job.apply_network_settings(cell.scenario.cluster, wishes.settings(), wishes.version)
     cluster = build_cluster(job.without_gpudirect(config))
     return [job.job_of(cluster, gpus, wishes) for gpus in ranks]

@@ -36,11 +36,16 @@ def advance_rows(
     future: structures.Future,
     options: structures.PathChoices,
 ) -> int:
-    """Simulate until the end, or until memory is too small, or until it is stopped; return the
-    reason.
+    """Simulate until the end or an obstacle; return the reason for which it stopped.
 
-    The reason is DONE, STALLED, STOPPED, PAUSED, MORE_SEATS or MORE_ALARMS. The arguments hold the
-    entire state, so that the next call continues where this one has returned.
+    - DONE: all rows have finished.
+    - STALLED: no row can continue.
+    - STOPPED: `core.stop` was set.
+    - PAUSED: a row from number `core.pause` on is about to be finished.
+    - MORE_SEATS, MORE_ALARMS: there is no place for another seat or alarm.
+
+    The arguments hold the entire state, so that the next call continues where this one has
+    returned.
     """
     core = net.core[0]
     waiting = options.waiting
@@ -74,8 +79,7 @@ def _next_instant(
     future: structures.Future,
     options: structures.PathChoices,
 ) -> bool:
-    """Go to the earliest event, and process all events of its instant; return whether there was
-    one.
+    """Go to the earliest event and process all events of its instant; return whether any is left.
 
     Events are changes of capacities, alarms of rows, and the ends of flows.
     """
@@ -127,10 +131,10 @@ def _begin(
     future: structures.Future,
     options: structures.PathChoices,
 ) -> None:
-    """Take the next row that is ready: start it, or set an alarm for the time when its bytes begin
-    to move.
+    """Take the next row from the list of ready rows, and start it.
 
-    A row that shares no link runs at a known rate, so its finish time is computed at once.
+    If its bytes begin to move after this instant, it gets an alarm for that time, when it is ready
+    again. A row that shares no link runs at a known rate, so its finish time is computed at once.
     """
     core = net.core[0]
     row = core.ready
@@ -161,9 +165,10 @@ def _join(
     row: int,
     group: int,
 ) -> None:
-    """Let a row take part in the sharing of links, in a seat of its group.
+    """Make a row a flow in the seat of its group, so that it shares links.
 
-    If its bytes begin to move later within this instant, it is put on the list of `_join_later`.
+    If its bytes begin to move later in this instant, `_join_later` adds it when the rates are
+    known.
     """
     core = net.core[0]
     place = seat_for(net, group)
@@ -181,7 +186,10 @@ def _join(
 def _add_flow(
     rows: structures.RowColumns, net: structures.Net, row: int, place: int, more: float
 ) -> None:
-    """Add a row to the flows of seat number `place`, with work of amount / share plus `more`."""
+    """Add a row to the flows of seat number `place`.
+
+    Its work is amount / share (bytes) plus `more`, which is in the same unit.
+    """
     core = net.core[0]
     seat = net.seats[place]
     amount = rows.amount[rows.piece[row if row < core.span else row % core.span]]
@@ -199,10 +207,10 @@ def _move_time(rows: structures.RowColumns, core: structures.Records, row: int) 
 
 @InnerFunction
 def _join_later(rows: structures.RowColumns, net: structures.Net, ends: structures.Agenda) -> None:
-    """Add the rows whose bytes begin to move after the beginning of this instant to their seats.
+    """Add those rows to the flows of their seats whose bytes begin to move within this instant.
 
-    They get bandwidth from the beginning of the instant on. So that they finish at the right time,
-    their work grows by what they would move before their bytes begin to move: level * seconds.
+    They have bandwidth from the beginning of the instant on. So that they finish at the right time,
+    their work grows by what they would move until their bytes begin to move: level * seconds.
     """
     core = net.core[0]
     while core.later >= 0 and core.stop == 0:
@@ -218,9 +226,7 @@ def _join_later(rows: structures.RowColumns, net: structures.Net, ends: structur
 
 @InnerFunction
 def _alternatives(options: structures.PathChoices, path: int) -> int:
-    """Return the number of paths that a message may choose from, besides the first of them
-    (`path`).
-    """
+    """Return the number of further paths of the route whose first path is `path`."""
     route = options.route[path]
     return int(options.more[route + 1] - options.more[route])
 
@@ -229,9 +235,9 @@ def _alternatives(options: structures.PathChoices, path: int) -> int:
 def _choose(
     rows: structures.RowColumns, net: structures.Net, options: structures.PathChoices
 ) -> None:
-    """Choose the path of the next waiting row and start the row.
+    """Choose the path of a message (the first row of `options.waiting`), and start it.
 
-    It takes the path on which `_fullest` is least, and of equal ones the first.
+    It takes the path with the least `_fullest`, and of equal ones the first.
     """
     core = net.core[0]
     row = options.waiting[1].number
@@ -251,10 +257,10 @@ def _choose(
 
 @InnerFunction
 def _fullest(options: structures.PathChoices, path: int) -> float:
-    """Return the largest ratio of messages to capacity (s/B) of the links of a path.
+    """Return how full a path is: messages / capacity (s/B) of its fullest link.
 
-    The messages are those that are active on the link, and one more. Links that all the alternative
-    paths share do not count.
+    The messages of a link are the active ones and one more. Links that all alternative paths share
+    do not count.
     """
     full = 0.0
     for k in range(options.ptr[path], options.ptr[path + 1]):
@@ -283,9 +289,10 @@ def _finish(rows: structures.RowColumns, core: structures.Records, row: int, end
 
 @InnerFunction
 def _end(rows: structures.RowColumns, core: structures.Records, taken: NDArray[np.int32]) -> None:
-    """Take the next finished row, and report its finish time to the rows that wait for it.
+    """Take the next row from the list of finished rows, and tell its followers its finish time.
 
-    `taken` is by row the path that it has chosen; empty if there is no choice of paths.
+    `taken` is by row the path that it has chosen; empty if there is no choice of paths. The end
+    mark of a rank also starts the rank's next operation.
     """
     row = core.over
     core.over = rows.waits[row]
@@ -322,8 +329,9 @@ def _meet_dependency(
 def _set_alarm(
     core: structures.Records, alarms: structures.Agenda, alarm_row: Any, row: int, when: float
 ) -> None:
-    """Let a row become ready again at the time `when` (seconds); the alarm gets the first free
-    place.
+    """Set an alarm: `row` becomes ready again at the time `when` (seconds).
+
+    `alarm_row` has the row of every alarm; the new alarm gets the first free place in it.
     """
     place = core.free_alarm
     if place >= 0:
@@ -417,9 +425,7 @@ class Simulator:
 
 
 def run(program: Program, *, progress: Progress | None = None) -> Timeline:
-    """Simulate a program once; `progress` is called now and then with rows done, all rows, and the
-    time.
-    """
+    """Simulate a program once and return its Timeline; `progress`: see `Simulator.timeline`."""
     return Simulator(program).timeline(progress=progress)
 
 
@@ -429,10 +435,11 @@ def is_ready() -> bool:
 
 
 def run_operations(many: Operations, under_way: "list[_Run] | None" = None) -> Timeline:
-    """Simulate operations back to back; return the times of the rows of each, one after the other.
+    """Simulate operations back to back; return the times of the rows of all of them, in order.
 
-    `under_way` holds at most one run of fewer of these operations; it is continued from the time at
-    which the first rank had finished its last operation, and is replaced by the new run.
+    `under_way` is a list with at most one earlier run, of fewer of the same operations. That run is
+    continued from the time at which the first rank had finished its last operation. The new run
+    replaces it in the list.
     """
     run = under_way.pop().longer(many) if under_way else _Run(many, _prepare(many.once))
     if len(many) >= MAX_CONTINUED_ROWS:
@@ -445,7 +452,7 @@ def run_operations(many: Operations, under_way: "list[_Run] | None" = None) -> T
 
 
 class _Prepared(NamedTuple):
-    """What does not change between runs of a program."""
+    """What does not change between runs of a program: groups of rows, and followers of rows."""
 
     grouping: Grouping
     followers: Followers
@@ -475,7 +482,7 @@ class _Run:
         core["pause"] = len(many)
 
     def simulate(self, progress: Progress | None = None) -> None:
-        """Simulate until the end or a pause.
+        """Simulate until the end, or until the row where the run is to pause (`core["pause"]`).
 
         `progress` is called now and then with the rows that are done, all rows, and the simulated
         time.
@@ -485,7 +492,7 @@ class _Run:
         core = self.net.core[0]
 
         def look() -> None:
-            """Report progress."""
+            """Call `progress`, if there is one."""
             if progress is not None:
                 progress(int(core["done"]), len(many), float(core["now"]))
 
@@ -512,10 +519,9 @@ class _Run:
         return Timeline(self.rows.start, self.rows.end, taken if len(taken) else None)
 
     def keep(self) -> None:
-        """Simulate until the first rank has finished its last operation, and save that state for
-        `longer`.
+        """Simulate until the first rank has finished its last operation, and save the state then.
 
-        Columns of rows are saved from the first unfinished row on.
+        `longer` continues from it. Columns of rows are saved from the first unfinished row on.
         """
         core = self.net.core
         core["pause"] = len(self.many) - core["marks"]
@@ -543,10 +549,9 @@ class _Run:
 
 
 def _places(seats: int) -> int:
-    """Return the number of places (a power of 4) in the agenda of next finish times for `seats`
-    seats.
+    """Return the number of places of the agenda `ends` for `seats` seats: a power of 4.
 
-    The queue `looks` has this number of entries for seats, after those for links.
+    The queue `looks` has the same number of entries for seats, after those for links.
     """
     return structures.places_for(max(seats, _PLACES))
 
@@ -593,9 +598,10 @@ def _rows(many: Operations, prepared: _Prepared, begins: Floats | None) -> struc
 
 
 def _net(program: Program, grouping: Grouping, places: int) -> structures.Net:
-    """Return the initial links, groups and seats: no row is active. Unused seats take no memory.
+    """Return the links, groups and seats before the start, when no row is active.
 
-    `places` is the number of seats for which the queue `looks` has room.
+    Unused seats take no memory. `places` is the number of seats for which the queue `looks` has
+    room.
     """
     core = np.zeros(1, structures.CORE)
     for name in ("ready", "over", "free_seat", "free_alarm", "later", "dirty", "moved"):
@@ -616,13 +622,12 @@ def _net(program: Program, grouping: Grouping, places: int) -> structures.Net:
 
 
 def _crowds(senders: Mapping[int, int], grouping: Grouping) -> structures.Records:
-    """Return the records that incast needs of links: capacities with one sender, and whose senders
-    they are.
+    """Return a record for each link of what incast needs: see `CROWD` in `structures.py`.
 
     `senders` maps a link to the link that it sends into. Without senders there are no records.
     """
     crowds = np.zeros(len(grouping.links) + 1 if senders else 0, structures.CROWD)
-    if senders:  # the last place is for those that nothing comes from
+    if senders:  # links that are not in use have number -1: they write to the last record
         crowds["healthy"][:-1], crowds["into"] = grouping.links["capacity"], structures.NOBODY
         crowds["into"][grouping.number[[*senders]]] = grouping.number[[*senders.values()]]
     return crowds
@@ -634,9 +639,10 @@ def _has_caps(grouping: Grouping) -> bool:
 
 
 def _future(many: Operations, grouping: Grouping, places: int) -> structures.Future:
-    """Return the initial agendas of ends and alarms, which are empty, and the changes of capacity.
+    """Return the events to come before the start: no ends, no alarms, and all changes of capacity.
 
-    The changes end with a sentinel at infinity. `places` is the number of places for seats.
+    The changes end with one at infinity, which never comes. `places` is the number of places for
+    seats.
     """
     slots = np.full(len(grouping.number), structures.NOBODY)
     choices = many.once.paths.choices
@@ -656,8 +662,9 @@ def _future(many: Operations, grouping: Grouping, places: int) -> structures.Fut
 
 
 def _options(many: Operations) -> structures.PathChoices:
-    """Return the paths that messages may choose from, before any has chosen; empty without
-    choices.
+    """Return the paths that messages may choose from, before any message has chosen.
+
+    Its arrays are empty if no message has a choice.
     """
     none = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64)
     paths = many.once.paths.choices or Choices(*none, none[0], np.zeros(0, bool), none[1])
@@ -670,8 +677,9 @@ def _options(many: Operations) -> structures.PathChoices:
 
 
 def _list_free_rows(rows: structures.RowColumns) -> tuple[int, int]:
-    """Link the rows that wait for nothing into a list in row order; return the first, and their
-    number.
+    """Link the rows that wait for nothing into a list in row order.
+
+    Returns the first of them, and their number.
     """
     free = np.flatnonzero(rows.waits == 0).astype(np.int32)
     rows.waits[free] = np.append(free[1:], np.int32(structures.NOBODY))

@@ -29,9 +29,10 @@ CLOSE = 1e-9  # so are these, if the link's capacity cannot tell them apart
 
 @InnerFunction
 def sweep(net: structures.Net) -> None:
-    """Examine links and rising seats in the order of their levels, until none is left in `looks`.
+    """Find the new levels of all seats that rise, and of those that must change because of them.
 
-    Afterwards every seat that was changed has its new level, unless nothing limits it.
+    Links and rising seats are examined in the order of their levels, until none is left in `looks`.
+    A seat that nothing limits still rises afterwards.
     """
     while net.looks[1].level < inf and net.core[0].stop == 0:
         level = net.looks[1].level
@@ -48,7 +49,7 @@ def sweep(net: structures.Net) -> None:
 
 @InnerFunction
 def look_at(net: structures.Net, link: int, level: float) -> None:
-    """Put a link on the queue of links to examine, at `level` or below."""
+    """Put a link on the queue of links to examine, at `level`, or leave it at a lower one."""
     net.links[link].exact = 0
     if structures.level_of(net.looks, link) > level:
         structures.put_in(net.looks, link, level)
@@ -56,7 +57,7 @@ def look_at(net: structures.Net, link: int, level: float) -> None:
 
 @InnerFunction
 def rise(net: structures.Net, place: int) -> None:
-    """Let seat number `place` rise: take its present bandwidth back from its links.
+    """Let seat number `place` rise: its present bandwidth becomes free on its links.
 
     Its level is not known until a link or its cap stops it.
     """
@@ -113,9 +114,10 @@ def move(net: structures.Net, place: int) -> None:
 
 @InnerFunction
 def _visit(net: structures.Net, number: int, now: float) -> None:
-    """Decide what happens on link `number` when the sweep is at the level `now`.
+    """Examine link `number`, at which the sweep has arrived at level `now`.
 
-    The link is full there, is full no more, or is examined again at a higher level.
+    Either it is full at this level (`_fill`), or it was full and has room now (`_open`), or it is
+    put on the queue again at a higher level, or nothing on it changes.
     """
     link = net.links[number]
     free = link.capacity - link.used
@@ -147,11 +149,12 @@ def _visit(net: structures.Net, number: int, now: float) -> None:
 
 @InnerFunction
 def _water_level(net: structures.Net, number: int, low: float, slack: float) -> float:
-    """Return the level (at least `low`) at which link `number` is full if all seats above it are
-    lowered.
+    """Return the level at which link `number` is full, if it lowers all seats above this level.
 
-    It is infinite if the link does not become full. `slack` is the capacity (bytes/s) that counts
-    as rounding.
+    It is infinite if the link does not become full.
+
+    - `low`: the least level that is possible.
+    - `slack`: the capacity (bytes/s) that counts as rounding.
     """
     link = net.links[number]
     reached = net.core[0].level
@@ -208,7 +211,10 @@ def _fill(net: structures.Net, number: int, level: float) -> None:
 
 @InnerFunction
 def _open(net: structures.Net, number: int) -> None:
-    """Make a link that was full at a level full no more: let the seats rise that it held back."""
+    """Let a link that was full have room, and let those seats rise that it held back.
+
+    It held back the seats whose level was that of the link.
+    """
     link = net.links[number]
     level = link.level
     net.core[0].level = max(net.core[0].level, level)
@@ -299,7 +305,7 @@ def seat_for(net: structures.Net, group: int) -> int:
 
 @InnerFunction
 def mark_dirty(net: structures.Net, place: int) -> None:
-    """Put seat number `place` on the list of seats whose flows change in this instant."""
+    """Put seat number `place` on the list of seats whose number of flows may have changed."""
     seat = net.seats[place]
     core = net.core[0]
     if seat.next == structures.UNLISTED:
@@ -309,8 +315,9 @@ def mark_dirty(net: structures.Net, place: int) -> None:
 
 @InnerFunction
 def settle(rows: structures.RowColumns, net: structures.Net, ends: structures.Agenda) -> None:
-    """End an instant: solve for the new levels, and set in `ends` when the next flow of each seat
-    ends.
+    """End an instant: find the new levels, and when the next flow of each changed seat ends.
+
+    These times are put into the agenda `ends`.
     """
     core = net.core[0]
     place = core.dirty
@@ -323,7 +330,9 @@ def settle(rows: structures.RowColumns, net: structures.Net, ends: structures.Ag
         place = seat.next
     while core.dirty >= 0 and core.stop == 0:
         place = core.dirty
-        _seek_level(net, place)
+        core.dirty = net.seats[place].next
+        net.seats[place].next = structures.UNLISTED
+        _update_seat(net, place)
         if net.seats[place].state == structures.SETTLED and net.seats[place].flows > 0:
             structures.put(ends, place, structures.next_end(rows, net.seats[place]))
     sweep(net)
@@ -339,29 +348,42 @@ def settle(rows: structures.RowColumns, net: structures.Net, ends: structures.Ag
 
 
 @InnerFunction
-def _seek_level(net: structures.Net, place: int) -> None:
-    """Take the next seat from the list of seats whose flows have changed.
+def _update_seat(net: structures.Net, place: int) -> None:
+    """Bring the level of seat number `place` up to date with the number of its flows.
 
-    Without flows it is freed; else it gets its level at once if that is possible, or rises.
+    - If it has no flows any more, the seat is freed.
+    - If it has as many flows as before, its level stays.
+    - If other seats are not affected, it gets its new level at once.
+    - Otherwise it rises, and the sweep finds the levels of all seats that are affected.
     """
     seat = net.seats[place]
-    core = net.core[0]
-    core.dirty = seat.next
-    seat.next = structures.UNLISTED
     if seat.flows == 0:
-        net.groups[seat.group].seat = structures.NOBODY
-        seat.root = core.free_seat
-        core.free_seat = place
-    elif seat.flows != seat.counted and not (_at_cap(net, place) or _settle_alone(net, place)):
-        rise(net, place)  # with as many flows as before, the level stays
+        _free_seat(net, place)
+        return
+    if seat.flows == seat.counted:
+        return
+    if _settle_at_cap(net, place):
+        return
+    if _settle_alone(net, place):
+        return
+    rise(net, place)
 
 
 @InnerFunction
-def _at_cap(net: structures.Net, place: int) -> bool:
-    """Set seat number `place` to its cap if that leaves room on all its links; return whether it
-    does.
+def _free_seat(net: structures.Net, place: int) -> None:
+    """Take seat number `place` from its group, and put it on the list of free seats."""
+    seat = net.seats[place]
+    core = net.core[0]
+    net.groups[seat.group].seat = structures.NOBODY
+    seat.root = core.free_seat
+    core.free_seat = place
 
-    If it had flows before, they must have been at their cap. Then no other seat changes.
+
+@InnerFunction
+def _settle_at_cap(net: structures.Net, place: int) -> bool:
+    """Let seat number `place` settle at its cap if its links have room; return whether they have.
+
+    The seat must be new, or have been at its cap before. Then no other seat changes.
     """
     seat = net.seats[place]
     draws = range(net.groups[seat.group].first, net.groups[seat.group + 1].first)
@@ -387,9 +409,7 @@ def _at_cap(net: structures.Net, place: int) -> bool:
 
 @InnerFunction
 def _settle_alone(net: structures.Net, place: int) -> bool:
-    """Set the level of seat number `place` if it shares no link with other seats; return whether
-    so.
-    """
+    """Set the level of seat number `place` if no other seat is on its links; return whether so."""
     seat = net.seats[place]
     draws = range(net.groups[seat.group].first, net.groups[seat.group + 1].first)
     level = net.kinds[net.groups[seat.group].kind].cap
@@ -415,7 +435,10 @@ def _settle_alone(net: structures.Net, place: int) -> bool:
 
 @InnerFunction
 def resize(net: structures.Net, number: int, more: int) -> None:
-    """Add `more` senders to link `number` (-1: no link); incast then changes its capacity."""
+    """Add `more` senders to link `number` (-1: no link), and reduce its capacity by incast.
+
+    With n senders the capacity is that with one sender divided by 1 + incast * (n - 1).
+    """
     if number >= 0:
         crowd = net.crowds[number]
         crowd.senders += more
@@ -441,8 +464,9 @@ def _enter_links(net: structures.Net, place: int) -> None:
 
 @InnerFunction
 def _leave_links(net: structures.Net, place: int) -> None:
-    """Remove seat number `place` from all its links; a link's last member moves to the free
-    place.
+    """Remove seat number `place` from the members of all its links.
+
+    In `members` of a link its entry is overwritten with the last one.
     """
     seat = net.seats[place]
     for k in range(net.groups[seat.group].first, net.groups[seat.group + 1].first):

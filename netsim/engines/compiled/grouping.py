@@ -31,10 +31,11 @@ class Traffic(NamedTuple):
 
     - `files`: the number of files of every (path, kind); a file is a sequence of rows that wait for
       each other.
-    - `limits`: the kinds: distinct pairs of share and cap.
+    - `limits`: by kind, its share and its cap / share. A kind is a distinct pair of these.
     - `ptr`, `link`, `weight`, `active`: the entries of each path, as in `Paths`.
     - `least`, `most`: the smallest and largest capacity of each link over time, in bytes/s.
-    - `behind`: by link, sums for the one link that is being examined; zero between two links.
+    - `behind`: working memory: by link, sums for the one link that is being examined; zero between
+      two links.
     """
 
     files: NDArray[np.int32]
@@ -54,12 +55,12 @@ def deactivate_protected(
 ) -> int:
     """Deactivate path entries of links that cannot saturate because tighter links limit the load.
 
-    `doubtful` are the numbers of the entries to examine, sorted by link; `owner` are the paths that
-    they belong to. Always returns 0.
+    - `doubtful`: the numbers of the entries to examine, sorted by link.
+    - `owner`: the path of each of these entries.
 
-    One link is examined after the other, and only entries that are still active count as limits. So
-    the last link that is left out is protected by links that stay, and each earlier one by links
-    that stay or were left out later.
+    Always returns 0. One link is examined after the other, and only entries that are still active
+    count as limits. So the last link that is left out is protected by links that stay, and each
+    earlier one by links that stay or were left out later.
     """
     first = 0
     while first < len(doubtful):
@@ -84,9 +85,11 @@ def deactivate_protected(
 
 @InnerFunction
 def _note(traffic: Traffic, entry: int, path: int) -> None:
-    """Add a path's demand on the link of `entry` to `behind` of the path's other active links.
+    """Note for all other active links of a path how much of it they let through.
 
-    `passes` of these links becomes the most bytes/s that they let through to the link of `entry`.
+    The link of `entry` is being examined. In `behind` of each other link, `all` grows by the path's
+    demand on the examined link, and `passes` is at least what the other link lets through to it.
+    Both are in bytes/s.
     """
     demand = _demand(traffic, entry, path)
     for k in range(traffic.ptr[path], traffic.ptr[path + 1]):
@@ -101,11 +104,10 @@ def _note(traffic: Traffic, entry: int, path: int) -> None:
 
 @InnerFunction
 def _unbounded(traffic: Traffic, entry: int, path: int) -> float:
-    """Return the demand (bytes/s) of a path on the link of `entry`, or 0 if another link reduces
-    it.
+    """Return the demand (bytes/s) of a path on the link of `entry`, if no other link reduces it.
 
-    In the second case the demand is added to `chosen` of the path's link that reduces the total
-    most.
+    Otherwise it is 0, and the demand is added to `chosen` of the link that reduces the sum of all
+    demands most.
     """
     best = -1
     gain = 0.0
@@ -123,9 +125,10 @@ def _unbounded(traffic: Traffic, entry: int, path: int) -> float:
 
 @InnerFunction
 def _bounded(traffic: Traffic, path: int) -> float:
-    """Return the load (bytes/s) that the links chosen for a path (`_unbounded`) let through.
+    """Return the load (bytes/s) that other links of a path let through to the examined link.
 
-    The sums of each link are cleared once they are read, so that several paths count it once.
+    These are the links that `_unbounded` has chosen. Their sums are cleared, so that the next path
+    that has the same links does not count them again.
     """
     load = 0.0
     for k in range(traffic.ptr[path], traffic.ptr[path + 1]):
@@ -167,10 +170,11 @@ _TABLE = 1 << 20  # cells that a table by (path, kind) may always have
 def active_entries(program: Program, kind: NDArray[np.int32], limits: Records) -> NDArray[np.bool_]:
     """Return for each entry of a path (a resource that it draws on) whether it can limit a row.
 
-    - `kind`: by style, the number of its kind (share and cap).
-    - `limits`: the kinds.
+    - `kind`: by style, the number of its kind.
+    - `limits`: by kind, its share and its cap / share.
 
-    If the table of files would be too large, or paths are chosen at run time, it is `Paths.active`.
+    If the table of files would be too large, if paths are chosen at run time, or with incast, the
+    result is `Paths.active`.
     """
     paths = program.paths
     schedule = program.schedule
@@ -225,8 +229,12 @@ def _count_files(
 ) -> None:
     """Count the files of every (path, kind) into `files`.
 
-    A row continues the file of a row that it waits for, if that row has the same path and kind and
-    no other row continues it yet (`followed`). Otherwise the row begins a file.
+    - `style`, `path`: of every row; `kind`: of every style.
+    - `dep_ptr`, `dep_row`: the earlier rows that each row waits for.
+    - `followed`: becomes true for rows whose file another row continues.
+
+    A row continues the file of a row that it waits for, if both have the same path and kind and no
+    other row continues it yet. Otherwise the row begins a file.
     """
     for row in range(len(style)):
         cell = (path[row] + 1) * kind_count + kind[style[row]]
@@ -250,10 +258,11 @@ def _highest_rate(
     most: NDArray[np.float64],
     active: NDArray[np.bool_],
 ) -> float:
-    """Return the highest rate (bytes/s) of a row whose path has the entries from `begin` to `end`.
+    """Return the highest rate (bytes/s) of rows of one path.
 
-    It is the row's cap, or what the tightest active resource of the path can carry, whichever is
-    less.
+    It is the smaller of `cap` (bytes/s) and what the tightest active resource of the path can
+    carry. The path has the entries from `begin` to `end` - 1 of `link`, `weight` and `active`.
+    `most` is by link its largest capacity.
     """
     rate = cap
     for k in range(begin, end):
@@ -327,7 +336,7 @@ class Grouping(NamedTuple):
 
     Rows of one group draw on the same links with the same weights, share and cap.
 
-    - `limits`: the distinct kinds: pairs of share and cap.
+    - `limits`: by kind, its share and its cap / share. A kind is a distinct pair of these.
     - `groups`, `draws`, `links`, `members`: the records that `structures.py` describes.
     - `number`: by link of the program, its number in `links`; NOBODY if no group uses it.
     - `group`: the group of every (path, kind), or of every row if `kinds` is 0; NOBODY if the rows
@@ -398,8 +407,9 @@ def tight_entries(program: Program) -> NDArray[np.bool_]:
 
 
 def _kinds(program: Program) -> tuple[Records, NDArray[np.int32]]:
-    """Return the distinct kinds (share, and cap / share) of a program, and by style which it
-    has.
+    """Return the kinds of a program's styles, and by style the number of its kind.
+
+    A kind is a distinct pair of share and cap / share.
     """
     pairs = np.stack([program.style_values("share"), program.caps], axis=1).reshape(-1, 2)
     distinct, place = np.unique(pairs, axis=0, return_inverse=True)
@@ -411,7 +421,7 @@ def _kinds(program: Program) -> tuple[Records, NDArray[np.int32]]:
 def _most_draws(paths: Paths, keys: NDArray[np.int64], kinds: int) -> int:
     """Return an upper bound of the number of draws of all groups together.
 
-    `keys` are the values (path + 1) · kinds + kind that occur.
+    `keys` are the values (path + 1) · kinds + kind of all rows, each once.
     """
     if kinds == 1:
         return len(paths.link)
@@ -421,11 +431,11 @@ def _most_draws(paths: Paths, keys: NDArray[np.int64], kinds: int) -> int:
 def _keys(
     program: Program, kind: NDArray[np.int32], kinds: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
-    """Return the distinct keys (path + 1) · kinds + kind of rows, a table, and a number of kinds.
+    """Return the distinct keys (path + 1) · kinds + kind of rows, a table, and a number.
 
-    Usually the table has a place for each possible key, and the number is `kinds`. If that table
-    would be too large, the second result is by row the index of its key among the distinct keys,
-    and the third is 0.
+    Usually the table has a place for each possible key, to be filled by `_spread`, and the number
+    is `kinds`. If that table would be too large, the second result is by row the index of its key
+    among the distinct keys, and the number is 0. `kind` is by style its kind.
     """
     cells = (len(program.paths) + 1) * kinds
     if kinds == 1:
@@ -456,10 +466,10 @@ def _chunk(
 def _spread(
     table: NDArray[np.int32], keys: NDArray[np.int64], of_key: NDArray[np.int32], kinds: int
 ) -> NDArray[np.int32]:
-    """Return the group of every key (or of every row if `kinds` is 0), from those of the distinct
-    keys.
+    """Return the group of every possible key, or of every row if `kinds` is 0.
 
-    `of_key` are the groups of the distinct `keys`; `table` comes from `_keys`.
+    - `table`, `keys`: from `_keys`.
+    - `of_key`: the groups of the distinct `keys`.
     """
     if kinds == 0:
         return of_key[table]
@@ -470,8 +480,8 @@ def _spread(
 def _links(program: Program, number: NDArray[np.int32], count: NDArray[np.int32]) -> Records:
     """Return the records of the links that groups use.
 
-    `number` is by link of the program its record (or NOBODY), `count` by record the number of
-    groups.
+    - `number`: by link of the program, the number of its record; NOBODY if it has none.
+    - `count`: by record, the number of groups that draw on the link.
     """
     links = np.zeros(len(count), LINK)
     kept_links = np.flatnonzero(number >= 0)
@@ -492,7 +502,7 @@ def _mix_hash(code: int, more: int) -> int:
 def _is_same_group(
     groups: Records, draws: Records, group: int, start: int, end: int, kind: int
 ) -> bool:
-    """Return whether a group has this kind, and the same draws as those from `start` to `end`."""
+    """Return whether a group has this kind, and the same draws as numbers `start` to `end` - 1."""
     there = groups[group]
     if there.kind != kind or groups[group + 1].first - there.first != end - start:
         return False

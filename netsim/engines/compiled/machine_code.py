@@ -125,8 +125,17 @@ _libraries: list[ctypes.CDLL] = []
 
 
 def machine_code(name: str, kind: str, translate: Callable[[], str]) -> int:
-    """Return the address of a function for arguments of a kind; it is loaded, or compiled and
-    stored. A NoLibraryError says why that is not possible."""
+    """Return the address of the machine code of a function.
+
+    The code is loaded if it is stored; otherwise the function is compiled, and its code stored.
+
+    - `name`: the name of the function.
+    - `kind`: a description of the types of its arguments.
+    - `translate`: returns the function in LLVM's language.
+
+    Raises:
+        NoLibraryError: the code cannot be stored or loaded; the text says why.
+    """
     folder = cache_folder()
     if folder is None:
         raise NoLibraryError("there is no folder that can be written and is this user's alone")
@@ -146,7 +155,7 @@ def machine_code(name: str, kind: str, translate: Callable[[], str]) -> int:
 
 
 def _stem(name: str) -> str:
-    """Return the first part of the names of files with the code of a function."""
+    """Return the beginning of the names of the files in which a function's code is stored."""
     return f"{name}-{_short(_surroundings())}"
 
 
@@ -200,8 +209,9 @@ def _surroundings() -> str:
 
 
 def _processor() -> str:
-    """Return a description of the processor: as Linux has it, else as LLVM does, which takes
-    longer.
+    """Return a description of the processor, from /proc/cpuinfo on Linux.
+
+    Elsewhere it is LLVM's description, which takes longer to get.
     """
     try:
         with open(
@@ -248,8 +258,9 @@ def _user() -> int:
 
 
 def _usable(folder: Path) -> bool:
-    """Return whether we can write to a folder and nobody else can: the code in it will be
-    executed.
+    """Return whether we can write to a folder and nobody else can.
+
+    Others must not, because the code in it will be executed.
     """
     try:
         folder.mkdir(_PRIVATE, parents=True, exist_ok=True)
@@ -336,8 +347,9 @@ class CompiledFunction(Generic[P]):
         return self.ready(*args, **kwargs)()
 
     def ready(self, *args: P.args, **kwargs: P.kwargs) -> Callable[[], int]:
-        """Return a function that makes the call with these arguments; its code is compiled by
-        then.
+        """Return a function without arguments that makes the call with these arguments.
+
+        The code is compiled when this returns.
         """
         assert not kwargs
         code = self._code(args)
@@ -418,9 +430,10 @@ def _plain(arg: Any) -> Any:
 
 
 def _kind(arg: Any) -> object:
-    """Return what machine code depends on in an argument, such as the type of an array's elements.
+    """Return what the machine code depends on in an argument: for an array, its type of elements.
 
-    Arrays that are only read may have any strides.
+    For an array it is also the number of axes, and whether it may be written. Arrays that are only
+    read may have any strides.
     """
     if isinstance(arg, tuple):
         return tuple(map(_kind, arg))
@@ -440,9 +453,10 @@ def _numba_type(numba: Any, arg: Any) -> Any:
 
 
 def _words(arg: Any) -> Iterator[int]:
-    """Yield the words with which compiled code takes an argument.
+    """Yield the integers that compiled code takes for an argument.
 
-    An array is (0, 0, size, item size, address, shape, strides).
+    An array is (0, 0, size, item size, address, shape, strides), a tuple its items one after the
+    other.
     """
     if isinstance(arg, tuple):
         for item in arg:

@@ -38,12 +38,14 @@ LINK = np.dtype(
     ],
     align=True,
 )
-# Of a link: its capacity with one sender, the link whose sender it is (or NOBODY), active senders.
+# For incast, of a link: its capacity with one sender; the link that it sends into, or NOBODY; the
+# number of active links that send into it.
 CROWD = np.dtype([("healthy", "f8"), ("into", "i4"), ("senders", "i4")], align=True)
 KIND = np.dtype([("share", "f8"), ("cap", "f8")], align=True)  # the cap as a level
-# Of a group: its kind; the first of its draws; its seat, or NOBODY if none of its flows is active.
+# Of a group: the number of its kind; of its first draw; of its seat (NOBODY without active flows).
 GROUP = np.dtype([("kind", "i4"), ("first", "i4"), ("seat", "i4")], align=True)
-# Of a draw: the link; its weight there, per unit of level; its index in `members`.
+# Of a draw of a group on a link: units of the link for one flow at level 1; the link; the index of
+# the group's seat in `members`.
 DRAW = np.dtype([("weight", "f8"), ("link", "i4"), ("place", "i4")], align=True)
 MEMBER = np.dtype([("seat", "i4"), ("draw", "i4")], align=True)
 SEAT = np.dtype(
@@ -135,9 +137,11 @@ class Net(NamedTuple):
     """The links, groups and seats: the state from which fair rates are solved.
 
     - `core`: the one record of the engine's scalars.
-    - `kinds`: the distinct pairs of share and cap.
-    - `members`: by link, the seats on it.
-    - `seats`: one for each group of equal flows that has an active flow (see above).
+    - `links`, `groups`, `seats`: a record for each; a seat is taken by a group while any of its
+      flows is active.
+    - `kinds`: the distinct pairs of share and cap / share.
+    - `draws`: by group, one after the other, the links that it draws on.
+    - `members`: by link, one after the other, the seats on it.
     - `looks`: a queue, by level, of what can stop seats from rising while rates are solved: links,
       with the level at which each must be checked for saturation, and rising seats (numbered after
       the links), with their caps.
@@ -230,10 +234,11 @@ def put(tree: Agenda, place: int, when: float) -> None:
 
 @InnerFunction
 def next_due(tree: Agenda, node: int, horizon: float) -> int:
-    """Return the next leaf node whose time is not after the horizon; 0 if there is none.
+    """Return the next leaf of an agenda whose time is not after `horizon`; 0 if there is none.
 
-    To visit all leaves that are due, begin at node 1, set the time of each returned node to
-    infinity, and continue from it. The tree is in order again at the end.
+    - `node`: where the search begins. To visit all leaves that are due, begin at node 1, set the
+      time of each returned leaf to infinity, and continue from that leaf. The tree is in order
+      again when 0 is returned.
     """
     leaves = len(tree) >> 1
     while tree[node] > horizon:
@@ -277,7 +282,8 @@ def grown(tree: Agenda) -> Agenda:
 # on all its places. Of equal levels, the lowest number comes first.
 
 Queue = Any  # records: entry i of the heap, from 1 on, and the place in it of number i
-# The `number` of entry 0 counts the entries; the `place` is 0 for a number that is not in the heap.
+# Entry i of the heap has `level` and `number`; the `number` of entry 0 is the count of entries. The
+# `place` of record n is the index in the heap of number n, or 0 if n is not in the queue.
 ENTRY = np.dtype([("level", "f8"), ("number", "i4"), ("place", "i4")], align=True)
 
 
@@ -289,9 +295,7 @@ def empty_queue(numbers: int) -> Queue:
 
 
 def longer(queue: Queue) -> Queue:
-    """Return the same queue with room for four times the numbers, the factor by which an agenda
-    grows.
-    """
+    """Return the same queue with room for four times the numbers, as `grown` does for an agenda."""
     wide = np.zeros(4 * len(queue), ENTRY)
     wide[: len(queue)] = queue
     return wide
@@ -339,14 +343,17 @@ def take_out(queue: Queue, number: int) -> None:
 
 @InnerFunction
 def _before(queue: Queue, place: int, number: int, level: float) -> bool:
-    """Return whether the entry at a place of the heap comes before a number with a level."""
+    """Return whether the entry at `place` of the heap comes before a `number` with a `level`."""
     there = queue[place]
     return bool(there.level < level or (there.level == level and there.number < number))
 
 
 @InnerFunction
 def _rise(queue: Queue, place: int, number: int, level: float) -> None:
-    """Insert a number into the heap at a place or nearer to the top."""
+    """Write a number to a free place of the heap, or to one nearer to the top.
+
+    The entries on the way that come after the number move down.
+    """
     while place > 1 and not _before(queue, place >> 1, number, level):
         _move(queue, place >> 1, place)
         place >>= 1
@@ -355,7 +362,10 @@ def _rise(queue: Queue, place: int, number: int, level: float) -> None:
 
 @InnerFunction
 def _sink(queue: Queue, place: int, number: int, level: float) -> None:
-    """Insert a number into the heap at a place or farther from the top."""
+    """Write a number to a free place of the heap, or to one farther from the top.
+
+    The entries on the way that come before the number move up.
+    """
     count = queue[0].number
     while 2 * place <= count:
         child = 2 * place
@@ -390,7 +400,10 @@ def _set(queue: Queue, place: int, number: int, level: float) -> None:
 
 @InnerFunction
 def join(rows: RowColumns, seat: Records, row: int, work: float) -> None:
-    """Start the work (amount / share) of a row in a seat whose clock shows the present."""
+    """Add a row to the flows of a seat, whose clock must show the present.
+
+    `work` is its bytes divided by its share.
+    """
     rows.end[row] = -(seat.clock + work)
     rows.waits[row] = NOBODY
     seat.root = row if seat.root < 0 else _meld(rows, seat.root, row)
@@ -424,7 +437,7 @@ def advance(seat: Records, now: float) -> None:
 
 @InnerFunction
 def _meld(rows: RowColumns, a: int, b: int) -> int:
-    """Join the heaps with the roots `a` and `b`; return the root that ends first."""
+    """Join the heaps with the roots `a` and `b` (rows); return the root that ends first."""
     if rows.end[b] > rows.end[a]:  # negative: b finishes first
         a, b = b, a
     rows.waits[b] = rows.child[a] - 1

@@ -48,7 +48,7 @@ class Operation:
     """One operation of the network on a group of heads.
 
     - `moved`: the row that moves the data.
-    - `handed`: the row at whose end the result has arrived.
+    - `handed`: the row at whose end the result is in the FIFOs of the heads.
     - `lag`: the lag from the end of `handed` until a block may use the result.
     """
 
@@ -59,17 +59,17 @@ class Operation:
 
 @dataclass(frozen=True)
 class Network:
-    """Adds the network's operations of one channel to its rows (`writer`)."""
+    """Adds operations of the network to the rows of one channel, which `writer` writes."""
 
     writer: PassWriter
 
     def sum(
         self, group: int, heads: Sequence[int], sub: int, filled_by: Sequence[int], nic_route: str
     ) -> Operation:
-        """Add the operation that reduces one sub of all heads of a group and returns the sum to all
-        heads.
+        """Add the operation that sums one sub over all heads of a group; each of them gets the sum.
 
-        - `group`: the number of the group of these heads.
+        - `group`: the number of the group; `heads`: its ranks.
+        - `sub`: the number of the sub.
         - `filled_by`: the rows that copy the heads' data to their FIFOs.
         - `nic_route`: the name of the route from a head to its NIC.
         """
@@ -115,17 +115,19 @@ class Network:
         return self._single(head, moved, filled_by)
 
     def _single(self, head: int, moved: int, filled_by: Sequence[int]) -> Operation:
-        """Return the operation of one head whose data the row `moved` moves, after the rows
-        `filled_by`.
+        """Return the operation whose result is complete when the row `moved` has moved the data.
+
+        - `head`: the head whose proxy serves the operation.
+        - `filled_by`: the rows that fill the FIFOs, for which `moved` waits.
         """
         self._give(moved, filled_by)
         self.writer.done("network", head, [moved])
         return Operation(moved, moved, self._arrival)
 
     def take(self, operation: Operation, rows: Sequence[int]) -> None:
-        """Let `rows` read the result of an operation from a FIFO.
+        """Let `rows` read the result of an operation from a FIFO, and so free the slot.
 
-        The operation that uses the same slot of the FIFO next waits for these rows.
+        The operation `slots` loops later uses the same slot and waits for these rows.
         """
         body = self.writer.body
         credit = self.writer.channel.plan.mechanism.network.credit
@@ -134,8 +136,10 @@ class Network:
             body.after(operation.moved, row, Lag(credit, arrival=False), self.writer.slots)
 
     def _give(self, moved: int, filled_by: Sequence[int]) -> None:
-        """Let the operation's row `moved` wait for the rows that fill the FIFOs, and free their
-        slots.
+        """Let an operation wait until the FIFOs of all heads are filled, and then free the slots.
+
+        - `moved`: the row of the operation that moves the data.
+        - `filled_by`: the rows that fill the FIFOs.
         """
         channel = self.writer.channel
         body = self.writer.body
@@ -195,7 +199,7 @@ def nvls_network(collective: Collective, plan: Plan, extent: Extent = ALL) -> Sc
         cut = loop_segments(collective, distinct.work, heads, plan.slots, ALIGNMENT)
 
         def write_loop(members: Members = members) -> WrittenLoop:
-            """Write one loop of a channel."""
+            """Write the rows of one loop, for the cache of loops."""
             writer = PassWriter(members.channel, heads, plan.slots, by_sub=members.by_sub)
             joined = _NvlsOverNetwork(writer, plan, plan.nodes, inside, members, across=across)
             return WrittenLoop(writer.body, joined.all())
@@ -262,7 +266,7 @@ def collnet_chain(collective: Collective, plan: Plan, extent: Extent = ALL) -> S
             cut: Segments = cut,
             joined: tuple[tuple[tuple[int, ...], ...], int, str] = joined,
         ) -> WrittenLoop:
-            """Write one chunk of a channel."""
+            """Write the rows of one chunk, for the cache of loops."""
             writer = PassWriter(channel, cut.subs, cut.slots, cut.first_chunk)
             return WrittenLoop(writer.body, _Chains(writer, *joined).all())
 
@@ -322,8 +326,9 @@ class _Chains:
         return row
 
     def _down(self, order: tuple[int, ...], sub: int) -> list[int]:
-        """Add the rows that send the result of a sub down a node's chain `order`; return the head's
-        rows.
+        """Add the rows that send the result of a sub down a node's chain `order`, head first.
+
+        Returns the rows of the head.
         """
         writer = self.writer
         head = order[0]
@@ -343,11 +348,13 @@ class _Chains:
         return rows
 
     def _send_result(self, order: tuple[int, ...], place: int, buffer: int, sub: int) -> int:
-        """Add a row by which the rank at `place` of a chain sends the result to the next rank;
-        return it.
+        """Add the row by which a rank of a chain sends the result to the next rank; return it.
 
-        The next rank gets the result in its output; only the last one gets it in a FIFO, unless
-        `plan.direct` is set. `buffer` is where the sender reads it.
+        - `order`: the chain, head first; `place`: the index of the sender in it.
+        - `buffer`: where the sender reads the result.
+
+        The next rank gets it in its output. Only the last rank gets it in a FIFO, unless
+        `plan.direct` is set.
         """
         hop = (order[place], order[place + 1])
         stored = hop[1] != order[-1] or self.writer.channel.plan.direct
@@ -371,7 +378,8 @@ class _Chains:
     ) -> None:
         """Append a row of `rank` as the next pass of a lane.
 
-        It waits for the sub's data of `hop` and frees the slot; None: it waits for nothing.
+        - `hop`: (sender, receiver) of the data that the row reads: it waits for the sub and frees
+          its slot. None: it reads only its own data.
         """
         if hop is not None:
             self.writer.take([row], hop, sub)
@@ -401,7 +409,7 @@ def collnet_direct(collective: Collective, plan: Plan, extent: Extent = ALL) -> 
         channel = PlannedChannel(plan, work.channel, distinct.multiplicity)
 
         def write_loop(channel: PlannedChannel = channel) -> WrittenLoop:
-            """Write one loop of a channel."""
+            """Write the rows of one loop, for the cache of loops."""
             writer = PassWriter(channel, heads, plan.slots)
             return WrittenLoop(writer.body, _Heads(writer, plan, nodes, groups).all())
 
@@ -572,7 +580,7 @@ def network_blocks(collective: Collective, plan: Plan, extent: Extent = ALL) -> 
         channel = PlannedChannel(plan, work.channel, distinct.multiplicity)
 
         def write_loop(channel: PlannedChannel = channel) -> WrittenLoop:
-            """Write one loop of a channel."""
+            """Write the rows of one loop, for the cache of loops."""
             writer = PassWriter(channel, collective.ranks, plan.slots)
             made = kind(writer, plan, collective.count, across, inside)
             if collective.name == "all_gather":
@@ -594,14 +602,14 @@ def network_blocks(collective: Collective, plan: Plan, extent: Extent = ALL) -> 
 class _Blocks:
     """Writes one loop of an AllGather or ReduceScatter on one channel; every rank is a head.
 
-    Subclasses move blocks between a head and the ranks of its node. `count` is the elements of a
-    rank's block in the complete call, `across` has the groups of heads by their number, `inside`
-    the group of the ranks of each node.
+    - `count`: the elements of a rank's block in the complete call.
+    - `across`: by number of a head, the group of the heads with this number on all nodes.
+    - `inside`: by node, the group of its ranks.
 
-    For an AllGather, `hand` adds the rows by which a head sends a block to the ranks of its node,
-    and `store` those by which these ranks store it. For a ReduceScatter, `give` adds the rows by
-    which the ranks of a node send their parts of all blocks to its heads, and `sum` those by which
-    a head reduces a block for its proxy; it returns their first and their last row.
+    A block has the number of the rank that it belongs to. Subclasses move blocks between a head and
+    the ranks of its node. AllGather: `hand` sends a block from a head to the ranks, `store` stores
+    it there. ReduceScatter: `give` sends the ranks' parts of all blocks to the heads, `sum` reduces
+    a block at a head for its proxy.
     """
 
     writer: PassWriter
@@ -627,8 +635,9 @@ class _Switched(_Blocks):
     _copies_by_block: dict[tuple[int, int], list[int]] = field(default_factory=dict)
 
     def hand(self, node: int, h: int, block: int) -> list[int]:
-        """Add the row by which head number `h` of a node multicasts a block; return it in a
-        list.
+        """Add the row by which head number `h` of a node multicasts a block.
+
+        Returns a list with this row.
         """
         head = self.plan.heads[node][h]
         out = OUT if self.plan.registered else SCRATCH
@@ -647,9 +656,9 @@ class _Switched(_Blocks):
         self._copies(node, "give", (IN, SCRATCH))
 
     def sum(self, node: int, h: int, block: int) -> tuple[int, int]:
-        """Add the row by which head number `h` of a node reads the sum of a block; return it twice.
+        """Add the row by which head number `h` of a node reads the sum of a block.
 
-        It is the first and the last row of the reduction.
+        Returns the first and the last row of the reduction, which are both this row.
         """
         writer = self.writer
         head = self.plan.heads[node][h]
@@ -724,8 +733,9 @@ class _Direct(_Blocks):
                     self.writer.done("scatter", rank, rows)
 
     def sum(self, node: int, h: int, block: int) -> tuple[int, int]:
-        """Add the rows by which head number `h` of a node reduces a block; return the first and the
-        last.
+        """Add the rows by which head number `h` of a node reduces a block.
+
+        Returns the first and the last of them.
         """
         writer = self.writer
         head = self.plan.heads[node][h]

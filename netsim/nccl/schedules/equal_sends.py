@@ -60,10 +60,11 @@ def has_equal_sends(name: str, ranks: int) -> bool:
 def partition_of_sends(
     collective: Collective, plan: Plan, placement: Placement, launch_order: Ints
 ) -> Partition | None:
-    """Return the classes of equal ranks; None if no two ranks are equal.
+    """Return the classes of equal ranks of grouped sends; None if no two ranks are equal.
 
-    `launch_order` is by rank its place among the GPUs that its process launches one after the
-    other: ranks with different ones are not equal.
+    - `placement`: the topology, and the GPU of every rank.
+    - `launch_order`: by rank, its place among the GPUs that its process launches one after the
+      other. Ranks with different places are not equal.
     """
     transfers = plan.transfers
     if transfers is None or not has_equal_sends(collective.name, collective.ranks):
@@ -94,10 +95,10 @@ def partition_of_sends(
 def _refined_by_distances(
     transfers: Transfers, skeletons: _Skeletons, placement: Placement
 ) -> Coloring | None:
-    """Return the coloring by the messages of a few distances between groups, checked with other
-    distances.
+    """Return the colors of ranks and links, refined with the messages of a few distances.
 
-    None if no two ranks have the same color.
+    Distances are those between groups of ranks. Messages of other distances check the result. None
+    if no two ranks have the same color.
     """
     distance_count = len(transfers.rounds.far)
     refined = sorted({0, 1, distance_count // 2})
@@ -183,10 +184,12 @@ def _receives_the_same(
 ) -> bool:
     """Return whether representatives receive the same as if all messages were written.
 
-    Only the messages that representatives send are written. For a message that a representative
-    receives in a round, the one stands in that its sender's representative sends in the same round.
-    The two must have the same color. `fold` has the representatives, `coloring` the colors. If
-    there are very many messages, a sample of them is compared.
+    Only the messages that representatives send are written. A message to a representative from a
+    rank s is replaced by the message that the representative of s sends in the same round. Both
+    must have the same color. If there are very many messages, a sample of them is compared.
+
+    - `fold`: the representatives; `coloring`: the colors of ranks and links.
+    - `skeletons`: makes the skeletons from which messages get their colors.
     """
     src, dst, _ = transfers.into(fold.leaders.astype(np.int64), ALL)
     if len(src) > MAX_COMPARED_MESSAGES:

@@ -23,9 +23,7 @@ MANY_LOOPS = 256
 
 
 def loops_of(collective: Collective, plan: Plan) -> list[int]:
-    """Return the number of loops of each channel; of grouped sends, of each distinct part of a
-    message.
-    """
+    """Return the number of loops of each channel; of grouped sends, that of each distinct part."""
     chunks = _chunks_per_loop(collective, plan)
     sizes = [(work.count * collective.element_bytes, work.chunk * chunks) for work in plan.work]
     if plan.transfers is not None:
@@ -67,9 +65,9 @@ def _chunks_per_loop(collective: Collective, plan: Plan) -> int:
 class EqualHeads:
     """A call with NVLSTree in which all heads have the same amount of data.
 
-    `more` is the fraction by which it moves more data than the original call. `rounding` is the
-    part of that fraction that comes from rounding up: each head's last chunk is as large as the
-    largest.
+    - `more`: how much more data it moves than the original call, as a fraction.
+    - `rounding`: the part of this fraction that comes from rounding up: every head has as much data
+      as the head with the most.
     """
 
     collective: Collective

@@ -52,7 +52,7 @@ def nvls(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
         members = members_of(plan, written, plan.nodes, extent, pieces)
 
         def write_loop(members: Members = members) -> WrittenLoop:
-            """Write one loop of a channel."""
+            """Write the rows of one loop, for the cache of loops."""
             writer = PassWriter(members.channel, heads * pieces, plan.slots, by_sub=members.by_sub)
             switch = _SingleNode(writer, plan, plan.nodes, [group], members, block, least)
             return WrittenLoop(writer.body, switch.all(reduces=collective.reducing))
@@ -156,9 +156,11 @@ def switch_kind(
 class SwitchedNodes:
     """Writes one loop on one channel: what the ranks and the switches of all nodes do.
 
-    A sub of `writer` is the part of the head of that number in every node, or a piece of it.
+    A sub is the part of a head, or with k pieces one of the subs h·k to h·k + k - 1 of head number
+    h. All nodes have the same subs.
 
-    - `groups`: by node, the number of the group of its ranks.
+    - `nodes`: by node, its ranks; `groups`: by node, the number of the group of its ranks.
+    - `members`: the heads and ranks whose rows are written.
     - `block`: the elements of a rank's block, if each head's part belongs to the block of its rank
       (AllGather and ReduceScatter); 0 if heads divide all of the data (AllReduce).
     - `least`: the least bytes of a part that a rank copies at once.
@@ -177,11 +179,11 @@ class SwitchedNodes:
     stores: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def head(self, node: int, sub: int) -> int:
-        """Return the rank of the head of a node to which a sub belongs."""
+        """Return the rank of the head of a node whose part, or a piece of it, is this sub."""
         return self.plan.heads[node][sub // self.writer.channel.pieces]
 
     def base(self, node: int, sub: int) -> int:
-        """Return the first element of the block of the head of a node to which a sub belongs.
+        """Return the elements before the block of the head that a sub belongs to, in the buffer.
 
         It is 0 if the heads divide all of the data.
         """
@@ -212,8 +214,8 @@ class SwitchedNodes:
     def _parts(self, node: int) -> list[tuple[int, int, int]]:
         """Return what each rank of a node copies to or from the switch's buffer.
 
-        Each entry is (segment, base, heads): the segment, the first element of the block that holds
-        it, and the number of equal heads whose parts the copy represents.
+        Each entry is (segment, base, heads): the segment, the elements before its block in the
+        buffer, and the number of equal heads whose parts the copy represents.
         """
         if self.plan.registered:
             return [(-1, 0, 1)]
@@ -222,8 +224,12 @@ class SwitchedNodes:
         return [(h, self.base(node, h), times) for h, times in self.members.heads.items()]
 
     def _copy(self, lane: str, channel: PlannedChannel) -> RowKind:
-        """Return the kind of row of a copy in a lane ("give" or "take"); it only waits if buffers
-        are registered.
+        """Return the kind of row of a rank's copy to the switch's buffer, or from it.
+
+        - `lane`: "give" for a copy to the buffer, "take" for one from it.
+        - `channel`: makes the kind.
+
+        If buffers are registered, the row only waits.
         """
         if self.plan.registered:
             return channel.wait()
@@ -231,10 +237,10 @@ class SwitchedNodes:
         return channel.staging(*buffers, least_part=self.least)
 
     def sum(self, node: int, sub: int, inputs: list[int]) -> int:
-        """Write the row by which a head of a node reads the sum of its part from the switch; return
-        it.
+        """Write the row by which a head reads the sum of its part from the switch; return it.
 
-        `inputs` are the rows by which the ranks of the node give their data, for which it waits.
+        - `sub`: the head's part, or a piece of it.
+        - `inputs`: the rows by which the ranks of the node give their data, for which it waits.
         """
         sync = Lag(self.plan.mechanism.nvls_sync)
         head = self.head(node, sub)
@@ -250,11 +256,11 @@ class SwitchedNodes:
         return row
 
     def store(self, node: int, sub: int, *, second: bool = False) -> int:
-        """Write the multicast by which a head stores its part of the result on all ranks of its
-        node.
+        """Write the multicast by which a head stores its part on all ranks of its node; return it.
 
-        Returns the row. `second`: the same pass also reads the part from the switch, or sends it on
-        to other nodes.
+        - `sub`: the head's part, or a piece of it.
+        - `second`: whether the same pass also reads the part from the switch or sends it to other
+          nodes.
         """
         out = OUT if self.plan.registered else SCRATCH
         here = IN if self.block else SCRATCH
@@ -319,7 +325,7 @@ def nvls_tree(collective: Collective, plan: Plan, extent: Extent = ALL) -> Sched
         cut = loop_segments(collective, written.work, heads, plan.slots, ALIGNMENT)
 
         def write_loop(members: Members = members) -> WrittenLoop:
-            """Write one loop of a channel."""
+            """Write the rows of one loop, for the cache of loops."""
             writer = PassWriter(members.channel, heads, plan.slots, by_sub=members.by_sub)
             places = two_trees[members.channel.number % 2]
             tree_writer = _NvlsTree(writer, plan, nodes, groups, members, places=places)
@@ -389,8 +395,9 @@ class _NvlsTree(SwitchedNodes):
         writer.done("up", head, [row])
 
     def _take_sums(self, node: int, h: int, rows: list[int]) -> None:
-        """Let rows of head number `h` of a node wait for its children's sums and for that of its
-        switch.
+        """Let `rows` wait for what head number `h` of a node adds up.
+
+        These are the sum of the node's switch, and the sums that the node's children have sent.
         """
         writer = self.writer
         head = self.head(node, h)

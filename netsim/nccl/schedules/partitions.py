@@ -1,6 +1,6 @@
 """The classes of equal ranks and channels of one call of NCCL on a topology.
 
-They are cached by all that they depend on, because calls of many sizes have the same classes.
+Calls of many sizes have the same classes, so these are cached.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ from netsim.schedule.partition import Partition
 def partition_of_plan(
     collective: Collective, plan: Plan, placement: Placement, gpus_per_process: int
 ) -> Partition | None:
-    """Return the classes of equal ranks and channels; None if no two are equal, or if none are
-    sought.
+    """Return the classes of equal ranks and channels of a call; None if no two are equal.
 
-    GPUs that one process launches one after the other (`gpus_per_process`) are not equal. The
-    result is cached with the communicator, and most other sizes use it, too.
+    - `placement`: the topology, and the GPU of every rank.
+    - `gpus_per_process`: the number of GPUs that one process launches one after the other. These
+      are never equal.
+
+    None also for collectives whose equal ranks are not sought. The result is cached with the
+    communicator, and most other sizes use it, too.
     """
     launch_order = np.arange(collective.ranks) % gpus_per_process
     # The key contains the place, because groups of a training step share plans (and their cache)
@@ -72,10 +75,10 @@ def partition_of_plan(
 def partition_of_channels(
     collective: Collective, plan: Plan, placement: Placement, wires: NDArray[np.bool_]
 ) -> Partition | None:
-    """Return the classes of channels if only some links can saturate, besides proxies, NICs and
-    SMs.
+    """Return the classes of equal channels if only some links can ever saturate.
 
-    `wires` says of each link whether it can saturate.
+    `wires` says for each link whether it can. Besides links, only proxies, NICs and SMs can
+    saturate. None if refinement does not finish.
     """
     skeleton = skeleton_of(collective, plan, np.zeros(collective.ranks, np.int64))
     saturable = SaturableLinks(wires, np.array(plan.node))
@@ -85,10 +88,10 @@ def partition_of_channels(
 def ends_by_rank(
     plan: Plan, partition: Partition, ends: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return when every rank is done, in seconds.
+    """Return the finish time of every rank in seconds, from those of simulated blocks.
 
-    `ends` are the finish times of the blocks that were simulated, as [channel, rank]; the other
-    blocks finish with the representative of their class.
+    `ends` has as [channel, rank] the finish times of simulated blocks; other blocks finish with the
+    block that represents them.
     """
     n_ranks = len(plan.node)
     end_of_class = np.zeros(int(partition.block.max()) + 1)

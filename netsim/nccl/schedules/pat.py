@@ -38,7 +38,7 @@ def pat(collective: Collective, plan: Plan, extent: Extent = ALL) -> schedule.Sc
         rounds = _Rounds(channel, collective, together, most_messages, plan.slots)
 
         def write_loop(rounds: _Rounds = rounds) -> writing.WrittenLoop:
-            """Write one loop of a channel."""
+            """Write the rows of one loop, for the cache of loops."""
             return writing.WrittenLoop(rounds.body, (rounds.ranks, rounds.all()))
 
         key = (*channel.key, together, most_messages, plan.slots)
@@ -127,8 +127,9 @@ class _Rounds:
         self._credits([rows[0] for rows in filled], sent, stored, peer)
 
     def _step(self, rows: Ints) -> Ints:
-        """Let each rank's new row (an array by rank) follow its latest row in this loop; return the
-        rows.
+        """Append one new row for each rank, after its latest row in this loop; return the rows.
+
+        `rows` has the numbers of the new rows by rank.
         """
         if self.first is None:
             self.first = rows
@@ -138,10 +139,10 @@ class _Rounds:
         return rows
 
     def _local(self, block_pass: Pass, number: int) -> int:
-        """Return the number of the kind of row that copies block `number` of a message between
-        buffers.
+        """Return the number of the kind of row that copies a block of a message between buffers.
 
-        One pass copies all blocks of a message, so only the first has the fixed cost.
+        `number` is that of the block in its message. One pass copies all blocks of a message, so
+        only the first has the fixed cost.
         """
         kind = self.channel.local(block_pass)
         return self.body.kind(RowKind(replace(kind.style, latency=0.0)) if number else kind)

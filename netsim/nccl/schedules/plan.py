@@ -99,10 +99,9 @@ class Plan:
     memo: Memo = field(default_factory=Memo, repr=False, compare=False)
 
     def start(self, mechanism: Mechanism, n_nodes: int) -> float:
-        """Return the seconds from the start of the kernel until the last of its blocks sends a
-        first byte.
+        """Return the seconds from the start of the kernel until its last block sends a first byte.
 
-        They are counted from the time of the fastest case (one block, protocol LL, Hopper).
+        From these the seconds of the fastest case (one block, protocol LL, Hopper) are subtracted.
         """
         if self.algorithm != SEND_RECV:
             return mechanism.start(self.protocol, self.n_channels)
@@ -146,8 +145,8 @@ class Plan:
 def number_of(plan: Plan, channel: int, identity: Callable[[], object]) -> int:
     """Return a number for a channel; channels with an equal `identity()` share a number.
 
-    `identity` takes long if there are many ranks. Therefore it is called once for each channel, and
-    other sizes of the same communicator take the number from the plan's cache.
+    `identity` takes long if there are many ranks. Therefore the plan's cache keeps the numbers for
+    other sizes of the same communicator.
     """
     numbers: dict[object, int] = plan.memo.of(("numbers", plan.algorithm), dict)
     key = "number", plan.algorithm, channel

@@ -63,8 +63,8 @@ class RowKind:
       resource, whatever the message's size.
     - `least`: the least seconds of a row, or of every `wave_bytes` bytes of it. They overlap with
       the time in which the bytes move.
-    - `path`: the costs of a message in the network.
-    - `protocol`: the protocol of that message.
+    - `path`: how the network's library handles the message, by its size.
+    - `protocol`: the protocol of the message.
     - `follows`: whether the message follows an earlier one of the same connection, which costs
       more.
     - `pieces`: the number of rows of the message, of which this one is the first.
@@ -195,14 +195,12 @@ class PlannedChannel:
 
     @property
     def noticed(self) -> Lag:
-        """The lag from the end of a block's pass until its proxy notices it."""
+        """The lag from the end of a block's pass until the proxy of its rank has noticed it."""
         return Lag(self.plan.mechanism.network.notice, arrival=False)
 
     @property
     def local_credit(self) -> Lag:
-        """The lag from the end of a proxy's send until its block may fill the slot of the FIFO
-        again.
-        """
+        """The lag from the end of a proxy's send until its block may fill the slot again."""
         return Lag(self.plan.mechanism.local_credit, arrival=self.plan.mechanism.answers)
 
     def hop(self, src: int, dst: int, block_pass: Pass, *, proxy: bool) -> RowKind:
@@ -240,9 +238,7 @@ class PlannedChannel:
         return self.write(src, dst, block_pass)
 
     def wait(self) -> RowKind:
-        """Return the kind of a row by which a block only waits, because the data is in place
-        already.
-        """
+        """Return the kind of a row by which a block waits for data that is in place already."""
         return RowKind(Style(MARK, **self.tags))
 
     def write(self, src: int, dst: int, block_pass: Pass) -> RowKind:
@@ -270,15 +266,15 @@ class PlannedChannel:
         return self._read_from_host(kind, block_pass.threads) if staged else kind
 
     def _read_from_host(self, kind: RowKind, thread_fraction: float) -> RowKind:
-        """Return a kind of row, slowed down as the receiving block reads its data from the host's
-        memory.
+        """Return a kind of row whose receiving block reads the data from the host's memory.
 
-        Each read crosses PCIe and comes back. In LL a wave (the lines that the threads hold at
-        once) takes that long, and the next one begins after it: a block of 512 threads gets 4 KiB
-        in 1.05 us, and if eight sends share a block, each gets an eighth of that. In Simple threads
-        have several loads under way, so that a rate bounds what a block reads.
+        It is slower than `kind`, because each read crosses PCIe and comes back. In LL a wave (the
+        lines that the threads hold at once) takes this time, and the next wave begins after it: a
+        block of 512 threads gets 4 KiB in 1.05 us, and if eight sends share a block, each gets an
+        eighth of 4 KiB. In Simple threads have several loads under way, so that a rate
+        (`Mechanism.shm_rate`) bounds what a block reads.
 
-        - `kind`: the kind of row without that limit.
+        - `kind`: the kind of row without this limit.
         - `thread_fraction`: the fraction of the block's threads that make the pass.
         """
         mechanism = self.plan.mechanism
@@ -295,10 +291,10 @@ class PlannedChannel:
         return replace(kind, least=least, wave_bytes=wave_bytes)
 
     def _bus(self, src: int, dst: int) -> Iterator[Use]:
-        """Yield the uses of the PCIe links of both GPUs by the loads and stores of blocks.
+        """Yield what loads and stores of blocks draw on the PCIe links of both GPUs.
 
-        A PCIe link carries both directions together at less than twice its rate, so that both
-        directions draw on one resource.
+        A PCIe link carries both directions together at less than twice its rate. So each GPU has a
+        resource `bus`, on which both directions draw.
         """
         kind = self.plan.link_of(src, dst)
         if kind in ("pcie", "phb", "shm"):
@@ -330,11 +326,10 @@ class PlannedChannel:
         return replace(kind, style=replace(kind.style, latency=0.0)) if self.simple else kind
 
     def staging(self, src_buffer: int, dst_buffer: int, *, least_part: int = 0) -> RowKind:
-        """Return the kind of row of a copy between a rank's own buffer and the one that its switch
-        accesses.
+        """Return the kind of row of a copy between a rank's own buffer and its switch's.
 
-        A copy has a part for each head. If parts have at least `least_part` bytes, small copies
-        have fewer parts.
+        The switch's buffer is the one that NVSwitch accesses. A copy has a part for each head. If
+        parts have at least `least_part` bytes, small copies have fewer parts.
         """
         mechanism = self.plan.mechanism
         heads = len(self.plan.heads[0])
@@ -377,12 +372,11 @@ class PlannedChannel:
         )
 
     def further(self, kind: RowKind) -> RowKind:
-        """Return the kind of the rows of a proxy after its first one in a step, from the kind of
-        the first.
+        """Return the kind of the rows that a proxy has in a step after its first one.
 
-        With Simple every slice is a message of its own. With LL and LL128 all rows of a step are
-        one message: the further rows only add bytes to it, and the receiver uses the bytes that
-        have arrived.
+        `kind` is that of the first. With Simple every slice is a message of its own. With LL and
+        LL128 all rows of a step are one message: the further rows only add bytes to it, and the
+        receiver uses the bytes that have arrived.
         """
         if self.simple:
             return replace(kind, follows=True)
@@ -392,8 +386,8 @@ class PlannedChannel:
         """Return the kinds of a block's first row and of its further rows in a step of a ring.
 
         In LL128 a step begins and ends with a barrier of all warps, which costs the same however
-        many pieces there are: the first row has the cost of its begin, and further rows have none.
-        In the other protocols both are `kind`.
+        many pieces there are. So the first row has the cost of the barrier at the beginning, and
+        further rows have no fixed cost. In the other protocols both kinds are `kind`.
         """
         if self.plan.protocol != "LL128" or kind.style.kind == MARK:
             return kind, kind
@@ -413,20 +407,22 @@ class PlannedChannel:
         return Lag(seconds, arrival=False) if seconds else schedule.IN_ORDER
 
     def merge(self, dst_buffer: int, op: int) -> RowKind:
-        """Return the kind of row that adds one more source to a pass, whose cost is in that
-        pass.
+        """Return the kind of a row that adds one more source to a pass.
+
+        The row costs next to nothing, because the cost of the source is part of the pass.
         """
         return RowKind(Style(LOCAL_COPY, op, SCRATCH, dst_buffer, uses=(FREE,), **self.tags))
 
     def _uses(self, block_pass: Pass) -> tuple[Use, ...]:
-        """Return what a pass draws on the SM and on the memory of its own GPU."""
+        """Return the uses of the block's SM and of the memory of its GPU by a pass."""
         work = self.plan.mechanism.rate.simple / self.rate / block_pass.fan
         memory = (block_pass.reads + block_pass.writes) / block_pass.fan
         return Use("sm", "src", work, index=self.number), Use("hbm", "src", memory)
 
     def _by_block(self, style: Style, block_pass: Pass) -> RowKind:
-        """Return the kind of row of a block's pass: `style` with its fixed cost and its highest
-        rate.
+        """Return the kind of row of a block's pass, from a style without costs.
+
+        It adds the pass's fixed cost and highest rate to the style.
         """
         mechanism = self.plan.mechanism
         protocol = self.plan.protocol
@@ -488,7 +484,8 @@ class Members:
     """The heads and the ranks of a node whose rows are written; each represents equal ones.
 
     - `channel`: makes the rows of a member that represents only itself.
-    - `heads`, `ranks`: by number of the head, or of the rank in its node: how many it represents.
+    - `heads`: by number of a head whose rows are written, how many heads it represents.
+    - `ranks`: by place of a rank in its node, likewise.
     """
 
     channel: PlannedChannel
@@ -509,7 +506,7 @@ class Members:
 
     @property
     def by_sub(self) -> dict[int, PlannedChannel]:
-        """The channel that makes the rows of each sub; a sub is a head's part, or a piece of it."""
+        """By sub, the channel that makes its rows; a sub is a head's part, or a piece of it."""
         pieces = self.channel.pieces
         heads = self.heads.items()
         return {h * pieces + k: self.with_copies(n) for h, n in heads for k in range(pieces)}
@@ -522,9 +519,10 @@ def members_of(
     extent: Extent,
     pieces: int = 1,
 ) -> Members:
-    """Return the members of a written channel: one of each class of equal heads and of equal ranks.
+    """Return one member of each class of equal heads and of equal ranks, for a written channel.
 
-    `nodes` has the ranks of every node, `pieces` is the number of rows in which a chunk moves.
+    - `nodes`: the ranks of every node.
+    - `pieces`: the number of rows in which a chunk moves.
     """
     channel = PlannedChannel(
         plan, written.work.channel, written.multiplicity, pieces, written.copies

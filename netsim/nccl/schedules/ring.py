@@ -40,8 +40,9 @@ class Walk:
     """The passes of one loop of a collective around a ring.
 
     - `passes`: the pass of each step.
-    - `start`: in step j the rank at place p of the ring sends the block of place p + `start` - j.
-    - `last`: the pass that takes data out of the FIFO in the end; None if a block only waits then.
+    - `start`: in step j the rank at place p of the ring sends block p + `start` - j (modulo ranks).
+    - `last`: the pass that takes data out of the FIFO in the end; None if the data is in its place
+      then and a block only waits.
     """
 
     passes: tuple[Pass, ...]
@@ -54,9 +55,10 @@ class Walk:
         return len(self.passes)
 
     def cut(self, hops: int, ranks: int) -> "Walk":
-        """Return the steps in which chunks go at most `hops` ranks far, in each round of the ring.
+        """Return the walk in which chunks go at most `hops` hops far.
 
-        `ranks` is the number of ranks. A round has `ranks` - 1 steps; an AllReduce has two rounds.
+        A chunk goes round the ring once in `ranks` - 1 steps (twice in an AllReduce); the first
+        `hops` steps of each round are kept.
         """
         rounds = [self.passes[k : k + ranks - 1] for k in range(0, self.steps, ranks - 1)]
         return replace(
@@ -156,8 +158,9 @@ class RowNumbers:
         return np.where(proxy, number // m, number // self.n_places), place, proxy
 
     def block(self, step: Ints, sub: Ints, place: Ints) -> Ints:
-        """Return the row of a block in a step; step `steps` is its last pass. Arguments are
-        broadcast.
+        """Return the numbers of rows of blocks: of the pass of a step, sub and place of the ring.
+
+        For step `steps` it is the last pass. The arguments are broadcast against each other.
         """
         earlier_proxies = sub * len(self.net) if self.simple else 0
         sends = step * self.width + sub * self.n_places + earlier_proxies + place
@@ -165,10 +168,10 @@ class RowNumbers:
         return np.where(step < self.steps, sends, last)
 
     def sent(self, step: Ints, sub: Ints, place: Ints) -> Ints:
-        """Return the row that moves data to the next rank in a step: that of the proxy if there is
-        one.
+        """Return the numbers of rows that move data to the next rank in a step.
 
-        Without a proxy it is the row of the block. The arguments are broadcast against each other.
+        They are those of the proxy, or without a proxy those of the block. The arguments are
+        broadcast against each other.
         """
         proxy = np.searchsorted(self.net, place)
         behind = (sub + 1 if self.simple else self.subs) * self.n_places + sub * len(self.net)
@@ -206,10 +209,10 @@ def ring(collective: Collective, plan: Plan, extent: Extent = ALL) -> Schedule:
 
 
 def rows_of_rings(collective: Collective, plan: Plan, extent: Extent = ALL) -> int:
-    """Return a lower bound of the number of rows, over all channels and loops that are written.
+    """Return a lower bound of the number of rows of a ring, over the channels that are written.
 
-    It counts the blocks' rows and no proxies'. Chunks are counted as if they went all the way
-    around the ring, whatever the distance of the extent.
+    It counts the rows of blocks and none of proxies. `extent.distance` is ignored: chunks are
+    counted as if they went all the way around the ring.
     """
     walk = WALKS[collective.name](collective.ranks, plan.direct)
     rows = 0
@@ -229,14 +232,16 @@ def _cut(c: Collective, plan: Plan, work: Work, extent: Extent) -> Segments:
 
 
 def with_equal_chunks(collective: Collective, plan: Plan) -> tuple[Plan, float]:
-    """Return the plan of a ring with chunks of one size, and the largest relative error of the
-    time.
+    """Return a ring's plan with chunks of one size, and the largest relative error of its time.
 
     Before NCCL 2.22 the last chunks of a ring may be empty. A simulation of a few hops would meet
     another fraction of empty chunks than the full ring does, so it uses equal chunks. The error is
-    the larger of two: how much more data the equal chunks have than the ring, and how much more the
-    ring would have if all its chunks were full, at most 1. If most chunks are empty, a chunk is at
-    most one line of all threads, and that takes no longer than the latency of a hop.
+    the larger of two fractions:
+
+    - how much less data the ring has than the equal chunks;
+    - how much more data than the equal chunks it would have if all chunks of a loop were as large
+      as the loop's first. This is cut to 1: if most chunks are empty, a chunk has at most one line
+      of every thread and takes no longer than the latency of a hop.
     """
     if not any(work.last for work in plan.work):
         return plan, 0.0
@@ -246,7 +251,7 @@ def with_equal_chunks(collective: Collective, plan: Plan) -> tuple[Plan, float]:
     most = max(work.count for work in plan.work)
 
     def even(work: Work) -> Work:
-        """Return the work with a count of whole lines per rank, so that all chunks are equal."""
+        """Return a channel's part of a size that all its chunks can share equally."""
         count = most if most - work.count <= work.last // element else work.count
         return replace(work, count=-(-count // lines) * lines, last=0)
 
@@ -278,18 +283,17 @@ def repeat_short_chunks(count: Ints, places: int) -> Ints:
 
 
 def _count_short_chunks(count: Ints) -> int:
-    """Return how many chunks at the end of a ring may be shorter than the first chunk of their
-    loop.
+    """Return from which chunk on, counted from the end of a ring, chunks may be short.
 
-    `count` are the elements of chunks as [loop, chunk].
+    A chunk is short if it is shorter than the first chunk of its loop, in any loop. `count` has the
+    elements of chunks as [loop, chunk]. Example: 2 if only the last two of 8 chunks are short.
     """
     uneven = np.flatnonzero((count != count[:, :1]).any(axis=0))
     return count.shape[1] - int(uneven[0]) if len(uneven) else 0
 
 
 def shorter_chunks(collective: Collective, plan: Plan) -> int:
-    """Return how many chunks at the end of a ring are shorter than the others, at most of all
-    channels.
+    """Return how many chunks at the end of a ring are short, on the channel that has most of them.
 
     It is 0 for collectives other than AllReduce.
     """
@@ -304,9 +308,9 @@ def shorter_chunks(collective: Collective, plan: Plan) -> int:
 
 
 def period_of(plan: Plan, written: WrittenChannel, extent: Extent) -> int:
-    """Return after how many places of a channel's ring the classes of its blocks repeat.
+    """Return after how many places along a channel's ring the classes of its blocks repeat.
 
-    Only the rows of these places are written. It is the length of the ring if nothing repeats.
+    It is the length of the ring if they do not. Only the rows of these places are written.
     """
     order = np.array(plan.rings[written.work.channel])
     if extent.partition is None:
@@ -333,7 +337,7 @@ def _order_and_routes(plan: Plan, channel: int) -> tuple[object, ...]:
 def _write_loop(
     channel: PlannedChannel, c: Collective, walk: Walk, cut: Segments, period: int
 ) -> WrittenLoop:
-    """Write one loop of a channel, for the first `period` places of its ring."""
+    """Return one loop of a channel, with the rows of the first `period` places of its ring."""
     order = np.array(channel.plan.rings[channel.number])
     hops = list(zip(order[:period].tolist(), np.roll(order, -1)[:period].tolist(), strict=True))
     net = np.flatnonzero([channel.is_net(a, b) for a, b in hops])
@@ -458,8 +462,9 @@ def _kinds_of_hop(
 
 
 def _add_order(body: LoopBody, channel: PlannedChannel, numbers: RowNumbers) -> None:
-    """Let the rows of each block follow each other, and each proxy's rows follow those of its
-    block.
+    """Let each row of a block wait for the block's row before, and each row of a proxy likewise.
+
+    A proxy's row also waits for the row of its block that has filled the slot.
     """
     subs, turns = numbers.subs, (numbers.steps + 1) * numbers.subs
     turn, place = np.indices((turns, numbers.n_places))

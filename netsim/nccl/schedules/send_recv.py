@@ -38,13 +38,12 @@ from netsim.schedule.schedule import IN, IN_ORDER, OUT, SCRATCH, Lag, Schedule
 class PartKind:
     """What parts that are written together have in common.
 
-    Args:
-        protocol: protocol.
-        chunk: bytes of a chunk.
-        count: elements of the part.
-        multiplicity: number of equal channels that the part represents.
-        parts_per_send: number of parts of the send.
-        is_copy: whether the part is a copy on one GPU.
+    - `protocol`: LL or Simple.
+    - `chunk`: the bytes of a chunk.
+    - `count`: the elements of a part.
+    - `multiplicity`: the number of equal channels that a part represents.
+    - `parts_per_send`: the number of parts of a send.
+    - `is_copy`: whether a part is a copy on one GPU.
     """
 
     protocol: str
@@ -88,8 +87,9 @@ class MessageParts:
         return int(self.channel.max(initial=0)) + 1
 
     def waves(self) -> list[tuple[Ints, Ints]]:
-        """Return for every wave its parts, and the positions in `received` that belong to the
-        wave.
+        """Return a pair for every wave: its parts, and its entries of `received`.
+
+        Both are arrays of positions (in the columns of parts, and in `received`).
         """
         count = int(self.wave.max(initial=-1)) + 1
         sent = _split_by_number(self.wave, count)
@@ -134,9 +134,10 @@ def written_parts(plan: Plan, element_bytes: int, extent: Extent) -> MessagePart
 def _received(
     transfers: Transfers, sends: Columns, fold: Fold, extent: Extent
 ) -> tuple[Ints, Ints]:
-    """Return for every send to a representative the send that is written for it, and its receiver.
+    """Return for every send to a representative the send that is written in its place.
 
-    It is the send of its sender's representative in the same round.
+    A send to a representative is replaced by the send of its sender's representative in the same
+    round. The second result has the representatives that receive.
     """
     src, dst, number = transfers.into(fold.leaders.astype(np.int64), extent)
     leader = np.full(transfers.rounds.n_ranks, -1)
@@ -169,8 +170,9 @@ class _Pieces:
 
     @classmethod
     def of(cls, sends: Columns, element_bytes: int, *, merges_channels: bool) -> "_Pieces":
-        """Return the parts of some sends; with `merges_channels` equal parts are one with a
-        multiplicity.
+        """Return the parts of some sends.
+
+        With `merges_channels`, equal parts on several channels become one part with a multiplicity.
         """
         turns, turn = distinct_rows([sends.number // BATCH, sends.work])
         works = [sends.works[work] for _, work in turns]
@@ -327,8 +329,9 @@ class Exchange:
         return [sends, stores]
 
     def copies(self) -> list[Ints]:
-        """Write sends of ranks to themselves as copies; return the rows as [segment, part], in a
-        list.
+        """Write the copies that take the place of sends of ranks to themselves.
+
+        Returns a list with their rows as an array [segment, part].
         """
         kinds = self._kinds(0, lambda channel, _, share: channel.local(_copy(IN, OUT, share)))
         return [self._rows(kinds, self.ends.src, self.ends.src)]
@@ -339,12 +342,12 @@ class Exchange:
         return link_kinds(self.plan, np.array(self.plan.node), self.ends.src, self.ends.dst)
 
     def _kinds(self, end: int, make: Make) -> Ints:
-        """Return for every part the number of the kind of row by the block at one end (0: sender,
-        1: receiver).
+        """Return for every part the number of the kind of row of its block at one end.
 
-        `make` makes a kind; it is called once for each distinct channel, kind of link, number of
-        copies, and fraction of the block's warps. All sends over one kind of link have one kind of
-        route.
+        - `end`: 0: the sender's block; 1: the receiver's.
+        - `make`: returns the kind. It is called once for each distinct channel, kind of link,
+          number of copies, and fraction of the block's warps. All sends over one kind of link have
+          one kind of route.
         """
         ends = self.ends
         _, which = distinct_rows(
@@ -365,10 +368,10 @@ class Exchange:
         return np.array(kinds, np.int64)[which]
 
     def _sending(self, *, proxy: bool, further: bool = False) -> Ints:
-        """Return for every part the number of the kind of row by which its block, or its proxy,
-        sends.
+        """Return for every part the kind of row (by number) by which its block or proxy sends.
 
-        `further`: the kind of rows of a proxy after the first one of a message.
+        - `proxy`: whether the row is the proxy's.
+        - `further`: whether it is the proxy's second or a later row of a message.
         """
         out = OUT if self.plan.direct else SCRATCH
 
@@ -382,11 +385,13 @@ class Exchange:
         return self._kinds(0, make)
 
     def _messages(self, sends: Ints, net: NDArray[np.bool_]) -> Ints:
-        """Write the messages by which proxies send the parts that `net` selects; return them as
-        [row, part].
+        """Write the rows by which proxies send parts to other nodes; return them as [row, part].
 
-        `sends` are the rows of the blocks. With Simple a message has one row for the chunk. With LL
-        and LL128 it has one for each segment, because receivers use segments as they arrive.
+        - `sends`: the rows of the blocks, as [segment, part].
+        - `net`: a mask of the parts.
+
+        With Simple a message has one row for the chunk. With LL and LL128 it has one for each
+        segment, because receivers use segments as they arrive.
         """
         channel = self._any_channel
         ends = (self.ends.src[net], self.ends.dst[net])
@@ -452,8 +457,10 @@ class Exchange:
         return PlannedChannel(self.plan, 0)
 
     def _free(self, filling: Ints, emptying: Ints, lag: Lag) -> None:
-        """Let slots be filled again (rows `filling`) once their last segment is emptied (rows
-        `emptying`).
+        """Let each slot be filled again, by the rows `filling`, a lag after it was emptied.
+
+        A slot is empty when its last segment has been read, by the last of the rows `emptying`.
+        Both are arrays [segment, part].
         """
         self.body.after(filling[0], emptying[-1], lag, self.chunk_segments.slots)
 
@@ -540,11 +547,12 @@ class _Writer:
     def _append(
         self, kind_number: int, part_numbers: Ints, operations_per_block: Ints
     ) -> NDArray[np.int32]:
-        """Write parts of one kind; return the last rows of the senders' and of the receivers'
-        blocks.
+        """Write the parts `part_numbers`, which are of one kind.
 
         - `kind_number`: the index of their PartKind.
         - `operations_per_block`: as [channel, rank], the number of operations that share a block.
+
+        Returns the last row of each part on its sender's block, and that on its receiver's block.
         """
         parts = self.parts
         part_kind = parts.part_kinds[kind_number]

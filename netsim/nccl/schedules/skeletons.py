@@ -51,7 +51,7 @@ def skeleton_of(collective: Collective, plan: Plan, launch_order: Ints) -> Skele
     """Return the skeleton of a collective.
 
     `launch_order` is by rank its place among the GPUs that its process launches one after the
-    other: ranks with different ones are not equal.
+    other. Ranks with different places are not equal.
     """
     channels = lanes_of_skeleton(plan)
     hops = _hops_of_channels(plan, channels)
@@ -78,11 +78,10 @@ def lanes_of_skeleton(plan: Plan) -> list[WrittenChannel]:
 
 
 def sizes_of_channels(collective: Collective, plan: Plan) -> tuple[object, ...]:
-    """Return for each channel: its number, a number for its amount of data, and whether chunks are
-    equal.
+    """Return what the skeleton of a call depends on in the size of the call.
 
-    The skeleton of a call depends on its size only by these values: two calls with equal values
-    have the same classes.
+    Two calls of a communicator with equal results have the same classes. An entry for each channel:
+    its number, a number for its amount of data, and whether its chunks are equal.
     """
     numbers: dict[tuple[int, int], tuple[int, bool]] = {}
     for work in plan.work:
@@ -154,7 +153,7 @@ def _hops_of_channels(plan: Plan, channels: Sequence[WrittenChannel]) -> list[La
 
 
 def _hops_of_ring(plan: Plan, lane: WrittenChannel) -> LabeledHops:
-    """Return the hops of a channel's ring; all have label 0."""
+    """Return the hops of a channel's ring: sources, destinations and labels, which are all 0."""
     order = np.array(plan.rings[lane.work.channel])
     return order, np.roll(order, -1), np.zeros(len(order), np.int64)
 
@@ -192,7 +191,10 @@ def _both_ways(below: Ints, above: Ints, number: Ints) -> LabeledHops:
 
 
 def _hops_through_switches(plan: Plan) -> LabeledHops:
-    """Return the hops between every head and every other rank of its node, in both directions."""
+    """Return the hops between every head and every other rank of its node, in both directions.
+
+    They are three arrays: sources, destinations and labels.
+    """
     src = [np.zeros(0, np.int64)]
     dst = [np.zeros(0, np.int64)]
     for heads, ranks in zip(plan.heads, plan.nodes, strict=True):
@@ -206,7 +208,7 @@ def _hops_through_switches(plan: Plan) -> LabeledHops:
 
 
 def _joined(*hops: LabeledHops) -> LabeledHops:
-    """Return several columns of hops as one."""
+    """Return several sets of hops (sources, destinations, labels) as one."""
     src, dst, label = (np.concatenate(column) for column in zip(*hops, strict=True))
     return src, dst, label
 

@@ -120,9 +120,11 @@ class Transfers:
 
 
 def messages_of(c: Collective, ranks: Ints, *, to: bool = False) -> Messages:
-    """Return the messages that some ranks send, by sender; with `to`, those that they receive.
+    """Return the messages that some ranks send, sorted by sender, as five columns.
 
-    Empty messages are left out, and in place also those of ranks to themselves, whose data stays.
+    They are sender, receiver, offset in the sender's input, offset in the receiver's output, and
+    the number of elements. With `to` they are the messages that the ranks receive. Empty messages
+    are left out; in a call in place also those of ranks to themselves, because their data stays.
     """
     columns = _messages(c, ranks, to=to)
     moved = (columns[4] > 0) & ~(c.in_place & (columns[0] == columns[1]))
@@ -131,10 +133,7 @@ def messages_of(c: Collective, ranks: Ints, *, to: bool = False) -> Messages:
 
 
 def _messages(c: Collective, ranks: Ints, *, to: bool) -> tuple[Ints, ...]:
-    """Return the messages of some ranks, as `messages_of` does.
-
-    It includes empty messages, and those of ranks to themselves.
-    """
+    """Return the messages of some ranks as `messages_of` does, but leave none out."""
     if c.name in ("alltoall", "alltoallv"):
         src = np.repeat(ranks, c.ranks)
         dst = np.tile(np.arange(c.ranks), len(ranks))
@@ -153,7 +152,10 @@ def _messages(c: Collective, ranks: Ints, *, to: bool) -> tuple[Ints, ...]:
 
 
 def _pairs(c: Collective) -> tuple[ArrayLike, ...]:
-    """Return senders, receivers and both offsets of a collective that lists its pairs of ranks."""
+    """Return the messages of a collective that lists its pairs of ranks, as four columns.
+
+    They are sender, receiver, and the offsets in the sender's input and in the receiver's output.
+    """
     return *np.array(c.pairs, np.int64).reshape(-1, 2).T, *c.pair_offsets()
 
 

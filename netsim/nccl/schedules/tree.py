@@ -1,5 +1,4 @@
-"""Trees and chains of NCCL: parents, children and depths of all ranks at once, and the rows over
-them.
+"""Trees and chains of NCCL: parents, children and depths of all ranks, and the rows of schedules.
 
 NCCL: runTreeUpDown and runTreeSplit in src/device/all_reduce.h; chains in src/device/broadcast.h
 and reduce.h.
@@ -98,13 +97,16 @@ class TreeLoop:
     from parents to children. Rows are written by depth: on the way up leaves first, on the way down
     leaves last.
 
-    `function` is the name of the collective, `share` the fraction of the block's threads for each
-    direction. These arrays have a row for each [rank, sub], or NONE where there is none:
+    - `cut`: the data of every loop.
+    - `function`: the name of the collective.
+    - `share`: the fraction of a block's threads for each direction.
+
+    The following arrays have a row number for each [rank, sub], or NONE where there is none:
 
     - `filled`: the row that fills the FIFO to the parent (of a root that only reduces: stores).
     - `sent`: the row that moves this data to the parent.
-    - `handed`: the row of the parent that fills the FIFO to this child.
-    - `brought`: the row that moves this data to this child.
+    - `handed`: the row of the parent that fills the FIFO to this rank.
+    - `brought`: the row that moves this data to this rank.
     - `stored`: the row that stores the result on a leaf.
     """
 
@@ -121,7 +123,7 @@ class TreeLoop:
         self.filled, self.sent, self.handed, self.brought, self.stored = rows
 
     def write_loop(self) -> writing.WrittenLoop:
-        """Write all rows of a chunk."""
+        """Write all rows of a chunk; return them as a loop."""
         if self.reduces:
             self._go_up()
         if self.hands_out:
@@ -167,15 +169,18 @@ class TreeLoop:
         return np.arange(self.cut.subs)
 
     def _place(self, rank: Ints, *, down: bool) -> Ints:
-        """Return the sort key of rows of ranks, on the way up or `down` the tree (see
-        `RowSheet`).
+        """Return the sort key of the rows of ranks (`RowSheet.rows`), by their depth in the tree.
+
+        `down`: whether the rows are those of the way down, which come after all rows of the way up.
         """
         deepest = int(self.tree.depth.max())
         return deepest + 1 + self.tree.depth[rank] if down else deepest - self.tree.depth[rank]
 
     def _go_up(self) -> None:
-        """Add the rows by which ranks send to their parents; without a way down also the root's
-        store.
+        """Add the rows by which ranks send to their parents.
+
+        If results do not go down again (Reduce), add also the rows by which the root stores the
+        result.
         """
         hops = self.upwards
         rank = self.tree.below
@@ -199,9 +204,7 @@ class TreeLoop:
             self.filled[root] = rows.T
 
     def _go_down(self) -> None:
-        """Add the rows by which ranks send results to their children, and those by which leaves
-        store them.
-        """
+        """Add the rows by which ranks send results to their children and leaves store them."""
         hops = self.downwards
         rank = self.tree.below
         parent = self.tree.up[self.tree.below]
@@ -222,8 +225,9 @@ class TreeLoop:
         self._store()
 
     def _store(self) -> None:
-        """Add the rows by which leaves copy results from their FIFOs, or only wait if those are in
-        place.
+        """Add the rows by which leaves store results: copies from their FIFOs.
+
+        If results are written directly to their place, these rows only wait.
         """
         channel = self.channel
         leaves = np.flatnonzero(self.tree.fan == 0)
@@ -242,8 +246,10 @@ class TreeLoop:
     def _send(
         self, hops: writing.HopColumns, pass_fields: tuple[ArrayLike, ...], place: Ints
     ) -> tuple[Ints, Ints]:
-        """Add passes over `hops`: return the rows of the blocks, and those that move the data, by
-        hop and sub.
+        """Add the rows of passes over `hops`; return two arrays [hop, sub].
+
+        The first has the rows of the blocks, the second the rows that move the data (those of
+        proxies over the network, else the same).
 
         - `pass_fields`: the fields of the hops' passes, in the order of `Pass`.
         - `place`: the sort key of each hop's rows.
@@ -284,8 +290,9 @@ class TreeLoop:
             )
 
     def _outputs(self, rank: Ints) -> Iterator[Ints]:
-        """Yield the rows by which ranks pass results on or store them: one array [rank, sub] per
-        child number.
+        """Yield the rows by which ranks pass results on or store them, as arrays [rank, sub].
+
+        There is an array for each child number, and one for the leaves' stores.
         """
         for children in self.tree.children[:, rank]:
             if (children >= 0).any():
@@ -297,8 +304,9 @@ class TreeLoop:
     ) -> None:
         """Let receivers wait for the data of hops, and senders for free slots.
 
-        - `filled`, `sent`: the rows that fill a slot, and those that move the data, as [rank, sub].
-        - `readers`: arrays of rows that read the data of a hop, as [hop, sub]; NONE where there is
+        - `filled`, `sent`: by [rank, sub], where the rank is the child of the hop: the row that
+          fills the slot, and the row that moves the data.
+        - `readers`: arrays [hop, sub] of rows that read the data of a hop; NONE where there is
           none.
         """
         channel = self.channel
@@ -325,8 +333,9 @@ class TreeLoop:
             self._after(filled[net, :1], sent[net, -1:], channel.local_credit, slots)
 
     def _add_order(self) -> Iterator[tuple[Ints, Ints]]:
-        """Let the passes of a direction follow each other on each rank; yield ranks and their last
-        rows.
+        """Let the passes of each direction follow each other on each rank.
+
+        Yields pairs of arrays: ranks, and the rows that end the chunk on them.
         """
         everyone = np.arange(len(self.tree.up))
         for passes in ([self.filled], list(self._outputs(everyone))):
@@ -337,8 +346,9 @@ class TreeLoop:
                 yield last, rows[last, -1]
 
     def _after(self, rows: Ints, earlier: Ints, lag: schedule.Lag, back: ArrayLike = 0) -> None:
-        """Let rows wait for earlier rows of the loop `back` loops before; pairs with NONE are left
-        out.
+        """Let `rows` wait for the rows `earlier` of the loop `back` loops before.
+
+        Both arrays have row numbers; pairs in which one is NONE are left out.
         """
         there = (rows >= 0) & (earlier >= 0)
         self.sheet.after(
@@ -405,7 +415,7 @@ def _over_trees(
         def write_loop(
             channel: PlannedChannel = channel, cut: writing.Segments = cut, tree: Tree = tree
         ) -> writing.WrittenLoop:
-            """Write one chunk of a channel."""
+            """Write the rows of one chunk, for the cache of loops."""
             return TreeLoop(channel, cut, Branches(tree), collective.name, share).write_loop()
 
         key = (keys[work.channel], *channel.key, cut.subs, cut.slots, cut.first_chunk)

@@ -106,7 +106,7 @@ class LoopBody:
         return self._size - 1
 
     def after(self, row: ArrayLike, earlier: ArrayLike, lag: Lag, back: ArrayLike = 0) -> None:
-        """Let each of the rows `row` wait for the row `earlier` of the loop `back` loops before.
+        """Let row `row[i]` wait for row `earlier[i]` of the loop `back[i]` loops before, for all i.
 
         The three arrays are broadcast against each other; `lag` is the lag of all these
         dependencies.
@@ -201,11 +201,10 @@ class LoopBody:
     def _unrolled(
         self, builder: Builder, loop_count: int, gates: Sequence[tuple[Rows, Lag]]
     ) -> tuple[Ints, Rows, NDArray[np.int16]]:
-        """Return the dependencies of the rows of all loops in CSR form: pointers, earlier rows and
-        lags.
+        """Return the dependencies of the rows of all loops: pointers, earlier rows, lag numbers.
 
-        A dependency that would reach before the first loop does not exist, so the first loops have
-        fewer.
+        They are in CSR form, in the numbers of `builder`. A dependency that would reach before the
+        first loop does not exist, so the first loops have fewer. `gates`: see `unroll`.
         """
         row, earlier, back, lag = self._sorted_edges(builder, loop_count)
         size = self._size
@@ -229,9 +228,9 @@ class LoopBody:
         return _gated(builder, joins, gates) if gates else joins
 
     def _sorted_edges(self, builder: Builder, loop_count: int) -> Iterator[NDArray[Any]]:
-        """Return all dependencies sorted by row: columns of the row, the earlier row, loops back,
-        lag number.
+        """Return four columns with an entry for each dependency, sorted by row.
 
+        They are the row, the earlier row, the number of loops back, and the number of the lag.
         Dependencies that reach back as many loops as there are, or more, are left out.
         """
         none = np.zeros(0, np.int32)
@@ -254,9 +253,7 @@ def _concatenate(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _patterns(table: Ints) -> tuple[list[list[int]], Ints]:
-    """Return the distinct rows of a table as a sorted list, and for each row its index in that
-    list.
-    """
+    """Return the distinct rows of a table, sorted, and for each row its index among these."""
     new = np.append(True, (table[1:] != table[:-1]).any(axis=1))
     rows = table[new].tolist()
     patterns = sorted(map(list, set(map(tuple, rows))))
@@ -268,10 +265,10 @@ def _patterns(table: Ints) -> tuple[list[list[int]], Ints]:
 def _gated(
     builder: Builder, joins: tuple[Ints, Rows, NDArray[np.int16]], gates: Sequence[tuple[Rows, Lag]]
 ) -> tuple[Ints, Rows, NDArray[np.int16]]:
-    """Add the dependencies of the first loop on the rows in `gates` (see `LoopBody.unroll`) to
-    `joins`.
+    """Return the dependencies `joins` with those of the first loop on the rows in `gates` added.
 
-    `joins` and the result are dependencies in CSR form: pointers, earlier rows and lag numbers.
+    `gates`: see `LoopBody.unroll`. `joins` and the result are dependencies in CSR form: pointers,
+    earlier rows and lag numbers.
     """
     ptr, rows, lags = joins
     owner = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
@@ -306,8 +303,7 @@ ONE = FifoSteps(1, 1)
 def chunk_table(
     work: Work, element_bytes: int, spread: int = 1, alignment: int = ALIGNMENT
 ) -> tuple[Ints, Ints]:
-    """Return the offset and the count of every chunk of a channel's part, in elements, as [loop,
-    chunk].
+    """Return two arrays [loop, chunk] for a channel's part: offset and elements of every chunk.
 
     - `spread`: the number of chunks of a loop.
     - `alignment`: the bytes to whose multiple the chunks of the last loop are rounded up.
@@ -454,11 +450,10 @@ class PassWriter:
         return row
 
     def _sent(self, hop: Hop, sub: int, sent: int) -> None:
-        """Let the proxy's row `sent` wait for those rows of its block that no proxy row has sent
-        yet.
+        """Let a proxy's row wait for the rows of its block whose data it sends.
 
-        With Simple this is one slice (number `sub`), else all pieces of a chunk, of which `sub` is
-        the last.
+        These are all rows of the hop that no proxy row has sent yet: with Simple one slice (number
+        `sub`), else all pieces of a chunk, of which `sub` is the last. `sent` is the proxy's row.
         """
         rows = self._left.pop(hop)
         for number, row in enumerate(rows):
@@ -466,10 +461,9 @@ class PassWriter:
             self.filled[(*hop, sub - len(rows) + 1 + number)] = row, sent
 
     def merge(self, rank: int, sub: int, hops: Sequence[Hop], *, base: int = 0) -> int:
-        """Add a row for one more source of a pass of `rank`; it waits for the data of `hops`.
-        Return it.
+        """Add a row for one more source of a pass of `rank`; return it.
 
-        The cost of reading that source is part of the pass itself.
+        It waits for the data of `hops`. The cost of reading the source is part of the pass itself.
         """
         kind = self.channel.merge(SCRATCH, REDUCE)
         row = self.body.row(kind, rank, rank, sub, base=base)
@@ -483,17 +477,18 @@ class PassWriter:
             self.body.after(row, self.filled[(*hop, sub)][1], self.channel.sync(*hop))
 
     def take(self, rows: Sequence[int], hop: Hop, sub: int) -> None:
-        """Let rows wait for a sub's data of a hop (sender, receiver), and empty its slot at their
-        end.
+        """Let `rows` wait for the data of a sub that a hop brings, and empty its slot at their end.
+
+        `hop` is (sender, receiver).
         """
         self.wait(rows, hop, sub)
         self.taken[(*hop, sub)] = list(rows)
 
     def read(self, rows: Sequence[int], written: Sequence[int], sync: Lag) -> None:
-        """Let `rows` wait for the rows `written`, which wrote the data that they read; `sync` is
-        the lag.
+        """Let each of `rows` wait for all rows `written`, which wrote the data that it reads.
 
-        The rows `written` of `slots` loops later use the same slot and wait for the readers.
+        `sync` is the lag. The rows `written` use the same slot again `slots` loops later, and then
+        wait for the readers of this loop.
         """
         readers = np.repeat(rows, len(written))
         read = np.tile(written, len(rows))
@@ -529,18 +524,17 @@ class PassWriter:
     def _messages(self, hop: Hop, sub: int, before: int, back: int) -> None:
         """Let the message of a sub wait for the message of the sub `before`, `back` loops ago.
 
-        Only proxies send messages; nothing is added to a hop inside a node.
+        Only messages of proxies get this order; on a hop inside a node nothing is added.
         """
         row, sent = self.filled[(*hop, sub)]
         if sent != row:
             self.body.after(sent, self.filled[(*hop, before)][1], IN_ORDER, back)
 
     def _credits(self, hop: Hop, sub: int, used: int) -> None:
-        """Let the rows that fill the slot of a sub wait until the slot was emptied `slots` loops
-        ago.
+        """Let a sub's slot be filled only after it was emptied, `slots` loops ago.
 
-        `used` is the last sub in that slot: with Simple each slice has its own slot, with LL and
-        LL128 all pieces of a chunk share one.
+        `used` is the last sub in the same slot: with Simple each slice has its own slot, so it is
+        `sub`; with LL and LL128 all pieces of a chunk share one.
         """
         row, sent = self.filled[(*hop, sub)]
         for reader in self.taken[(*hop, used)]:
@@ -559,7 +553,8 @@ MAX_CACHED_ROWS = 500_000  # a loop with more rows is not cached for other sizes
 class WrittenLoop:
     """All rows of one loop of a channel.
 
-    `last` are the rows that end the loop: the ranks that they belong to, and the rows.
+    `last` are the rows that end the loop, as two arrays: the ranks that they belong to, and the
+    rows.
     """
 
     body: LoopBody
@@ -569,7 +564,7 @@ class WrittenLoop:
 def cached_loop(
     collective: Collective, plan: Plan, key: object, write: Callable[[], WrittenLoop]
 ) -> WrittenLoop:
-    """Return one loop of a channel from the plan's cache, or write it if no other size has done so.
+    """Return one loop of a channel from the plan's cache; if it is not there, `write` it.
 
     `key` contains all that the loop depends on, besides the collective and those parts of the plan
     that are the same for all sizes.
@@ -580,7 +575,7 @@ def cached_loop(
 
 
 class Output:
-    """The schedule while it is written channel by channel, and the rows that end each rank.
+    """Collects the channels of a schedule while it is written, and the rows that end each rank.
 
     With `keep`, each rank also copies the data that stays with it from its input to its output.
     """
@@ -630,8 +625,9 @@ class Output:
         self._final += list(columns)
 
     def close(self) -> schedule.Schedule:
-        """Return the finished schedule. Its last rows are marks, one for each rank in order: the
-        rank's end.
+        """Return the finished schedule.
+
+        Its last rows are marks, one for each rank in order: its end.
         """
         after = [(rows, IN_ORDER) for rows in self._final]
         self.builder.marks(np.arange(self.collective.ranks), after=after)
@@ -697,12 +693,17 @@ class RowSheet:
         return np.arange(first, self._size).reshape(columns[0].shape)
 
     def after(self, rows: Ints, earlier: Ints, lag: Lag, back: ArrayLike = 0) -> None:
-        """Let rows wait for earlier rows, those of the loop `back` loops before, with a lag."""
+        """Let each of `rows` wait for the row in `earlier` at its place, with a lag.
+
+        The earlier row is that of the loop `back` loops before. Rows are numbered as
+        `RowSheet.rows` does.
+        """
         self._edges.append((rows, earlier, lag, back))
 
     def written(self) -> tuple[LoopBody, Ints]:
-        """Return the LoopBody with all rows in order, and for every row as it was added its number
-        there.
+        """Return the LoopBody with all rows in the order of `place`, and their numbers in it.
+
+        The numbers are in the order in which the rows were added.
         """
         columns = np.concatenate([np.zeros((COLUMNS, 0), np.int64), *self._blocks], axis=1)
         order = np.argsort(columns[-1], kind="stable")
