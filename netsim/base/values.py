@@ -6,7 +6,8 @@ begins. The `dataclass` of this module compiles only `__init__`, when the first 
 made; its other methods are closures. That saves 0.14 of 0.73 s of processor time of `netsim expect
 dgx-h100 all_reduce --sizes 1M` (`python -m tests.bench.standard_dataclasses --runs 12`). With the
 standard decorator, a run of a ring of 64 GPUs would take more than the 0.6 s that it may. Type
-checkers see the standard decorator, and a class with an option that this module does not know gets it, too.
+checkers see the standard decorator, and a class with an option that this module does not know gets
+it, too.
 """
 
 import dataclasses
