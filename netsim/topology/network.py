@@ -1193,14 +1193,17 @@ def entries_of(ptr: Longs, owners: NDArray[np.integer[Any]]) -> tuple[Longs, Lon
 
 def _merged_paths(count: int, entries: list[Entries]) -> Paths:
     """Return the paths that consist of `entries` (pair, link, fraction): each link of a pair once,
-    with the sum of its fractions.
+    with the sum of its fractions, in the order in which it first occurs.
 
     `count` is the number of pairs, the rows of the result.
     """
     row, link, part = (np.concatenate(column) for column in zip(*entries, strict=True))
     links = int(link.max(initial=0)) + 1
-    key, place = np.unique(row * links + link, return_inverse=True)
+    key, first, place = np.unique(row * links + link, return_index=True, return_inverse=True)
     total = np.bincount(place.reshape(-1), part, len(key))
+    in_order = np.lexsort((first, key // links))
+    key = key[in_order]
+    total = total[in_order]
     owner = key // links
     ptr = np.searchsorted(owner, np.arange(count + 1))
     hops = np.full((count, int(np.diff(ptr).max(initial=0))), -1, np.int32)
