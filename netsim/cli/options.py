@@ -192,7 +192,7 @@ SkipInvalid = Annotated[
     bool, flag("--skip-invalid", text="Leave out cells that cannot be built.", panel=SIMULATION)
 ]
 
-# Options of processes.
+# Options of netsim's own worker processes: how many, how much memory, and where; and of resuming.
 
 Jobs = Annotated[
     int | None,

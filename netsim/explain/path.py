@@ -191,8 +191,8 @@ class Split:
 def split_path(
     program: Program, timeline: Timeline, *, launch: float = 0.0, loads: Loads | None = None
 ) -> Split:
-    """Split the critical path of a run, which a launch of `launch` seconds precedes, into
-    segments.
+    """Split the critical path of a run into segments. A launch of `launch` seconds precedes the
+    run.
     """
     rows = critical_path(program, timeline).rows
     flows = _flows(program, timeline, rows, loads or Loads(program, timeline))

@@ -153,7 +153,9 @@ class Form:
 
     @cached_per_object
     def _equal_heads(self) -> Form | None:
-        """The form with equal heads; None if there is none that differs."""
+        """The form of NVLSTree in which every head has the same amount of data; None for other
+        algorithms, and if the heads are equal already.
+        """
         if [plan.algorithm for plan in self.plans] != ["NVLSTree"] or not self.may_fold:
             return None
         equal = with_equal_heads(self.collective, self.plans[0])
@@ -338,8 +340,8 @@ class LoopSchedule:
         return 1 << (least - 1).bit_length()
 
     def has_loops_to_spare(self, budget: Budget) -> bool:
-        """Whether there are enough loops to leave some out: the shortest run from which others are
-        extrapolated has few enough of them.
+        """Whether it pays to leave loops out: the shortest run from which others are extrapolated
+        has at most the fraction `max_loop_fraction` of all loops.
         """
         return self.first <= budget.thresholds.max_loop_fraction * self.loops
 

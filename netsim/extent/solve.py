@@ -73,7 +73,9 @@ def solve_form(
     engine: str = "auto",
     progress: Progress | None = None,
 ) -> Result:
-    """The time of a form of a task; `solve` calls it with the form that the budget allows."""
+    """The result of a form of a task (its time and the decisions); `solve` calls this function with
+    the form that the budget allows.
+    """
     bench = Bench(form.topology, form.task.gpus, form.task.launch, engine, progress)
     solution = _Solution(bench)
     try:

@@ -393,10 +393,10 @@ class _PredictionRow:
     def is_question_of(
         self, runs: Mapping[str, BenchmarkRun], unscored_runs: Collection[str]
     ) -> bool:
-        """Return whether the benchmark asks for the row's run and size.
+        """Return whether the benchmark scores the run and size of this row.
 
-        False for runs and sizes of the index that are not scored; raises an InputError for runs and
-        sizes that the index does not have.
+        False if the run is one of `unscored_runs`, or the size one of the unscored sizes of its run
+        in `runs`. An InputError is raised for a run or a size that neither of them has.
         """
         name, size = self.key()
         if name in unscored_runs:

@@ -256,10 +256,10 @@ def executed_channels(
 
 
 def limited_channels(count: int, facts: Facts, settings: Settings) -> int:
-    """Return a number of channels within NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS.
+    """Return the number of channels `count`, limited by NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS.
 
-    If the limits contradict each other, the minimum holds. NCCL: ncclMinNchannels,
-    ncclMaxNchannels.
+    If these contradict each other, the minimum holds. The result is at least 1 and at most
+    `facts.max_channels`, whatever the user sets. NCCL: ncclMinNchannels, ncclMaxNchannels.
     """
     if settings.max_channels is not None:
         count = min(count, settings.max_channels)

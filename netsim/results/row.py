@@ -364,8 +364,8 @@ def interval_of(
 def ratio_of(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> tuple[float, float, float]:
     """The time of the second row over that of the first, and its 80 % interval: (ratio, low, high).
 
-    Low and high equal the ratio if one of the times has no interval. The rows are of a table with
-    columns `time` and `size`.
+    Low and high equal the ratio if both rows are of one cell, or if one of the times has no
+    interval. The rows are of a table with columns `time` and `size`.
     """
     ratio = second["time"] / first["time"]
     spans = [

@@ -250,7 +250,7 @@ class Shapes:
 
     @cached_property
     def attention_out(self) -> tuple[LinearLayer, ...]:
-        """The product after attention (output projection)."""
+        """The shape of the product after attention (output projection)."""
         inputs = self.model.heads * self.head[1] // self.tp
         return (LinearLayer(self.tokens, inputs, self.model.hidden),)
 

@@ -184,10 +184,13 @@ def backward_half(
 ) -> list[PassPart]:
     """The backward pass of `forward_half`.
 
-    The column-parallel product's gradient of weights hides an exchange. This product's input is
-    gathered again beside the product before it, which is the last of `inside`.
+    The all-reduce or reduce-scatter of the input gradient runs beside the gradient of weights of
+    the column-parallel product. With sequence parallelism, the input of that product is gathered
+    again, beside the last product of `inside`, which the backward pass runs just before.
 
     Args:
+        exchanged: name of the half of the block in names of kernels and collectives, as in
+            `forward_half`.
         column_weight: seconds of the column-parallel product's gradient of weights.
         before: seconds of the backward pass of the kernel before it, such as a norm.
     """

@@ -429,7 +429,9 @@ def next_end(rows: RowColumns, seat: Records) -> float:
 
 @InnerFunction
 def advance(seat: Records, now: float) -> None:
-    """Set the clock of a seat to the time `now`."""
+    """Bring the clock of a seat forward to the time `now`: add its level times the seconds since
+    the last change.
+    """
     if now > seat.since and seat.level < inf:
         seat.clock += seat.level * (now - seat.since)
     seat.since = now

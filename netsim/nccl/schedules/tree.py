@@ -397,9 +397,10 @@ def chain_of(order: tuple[int, ...], collective: Collective) -> Tree:
 def _over_trees(
     collective: Collective, plan: Plan, trees: Mapping[int, Tree], share: float, extent: Extent
 ) -> schedule.Schedule:
-    """Return a collective over the trees of all channels.
+    """Return the schedule of a collective over trees or chains.
 
-    `share` is the fraction of a block's threads for each direction.
+    `trees` has the tree of each channel. `share` is the fraction of a block's threads that work in
+    each direction (up and down the tree).
     """
     output = writing.Output(collective, extent=extent)
     algorithm: Algorithm = "Tree" if collective.name == "all_reduce" else "Ring"

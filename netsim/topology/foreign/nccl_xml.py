@@ -431,7 +431,7 @@ class XmlSystem:
             yield from nic.nets
 
 
-# From elements to values: every attribute is checked, and that ids are unique where they must be.
+# From elements to values: every attribute is checked, and ids must be unique where NCCL needs it.
 # Both dumps of NCCL and files written by hand for NCCL_TOPO_FILE are read. The attribute `keep`,
 # which NCCL uses only while it detects hardware, is accepted and dropped.
 

@@ -384,7 +384,9 @@ class Events:
 
 
 def events_of(trace_events: Sequence[object]) -> Events:
-    """The events of a trace, sorted by kind."""
+    """The complete events ("X") of a trace, in one list for each kind (kernels, launches, records,
+    operators, steps); all others are dropped.
+    """
     events = Events()
     for event in trace_events:
         if not isinstance(event, dict) or event.get("ph") != "X":
