@@ -162,7 +162,8 @@ class InvariantError(NetsimError):
 
     def __init__(self, about: str, broken: Sequence[str]) -> None:
         super().__init__(about, tuple(broken))
-        self.about, self.broken = about, tuple(broken)
+        self.about = about
+        self.broken = tuple(broken)
 
     def __str__(self) -> str:
         meaning = "an invariant of netsim does not hold: a bug in netsim, not in your input"

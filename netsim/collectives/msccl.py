@@ -307,7 +307,9 @@ class _Reader:
     """
 
     def __init__(self, gpu: _Gpu, ranks: int) -> None:
-        self.gpu, self.ranks, self.where = gpu, range(ranks), f"gpu {gpu.id}"
+        self.gpu = gpu
+        self.ranks = range(ranks)
+        self.where = f"gpu {gpu.id}"
         # By kind of channel, its entries. Memory and port: (peer, number of this channel among
         # those to this peer). Switch: (buffer, ranks that the switch joins).
         self.channels: Tables = {kind: [] for kind in (plans.MEMORY, plans.PORT, "switch")}

@@ -67,7 +67,8 @@ class TextbookSketch(RowWriter):
 
     def begin(self, builder: Builder, channels: int) -> None:
         """Set the number of rows of each lane to 0."""
-        self.ranks, self.lanes = builder.ranks, builder.ranks * channels
+        self.ranks = builder.ranks
+        self.lanes = builder.ranks * channels
         self.rows = np.zeros(self.lanes, np.int64)
 
     def end(self, schedule: Schedule) -> None:

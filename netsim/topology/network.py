@@ -312,7 +312,9 @@ class NextLinks:
         new = np.r_[True, (tail[1:] != tail[:-1]) | (head[1:] != head[:-1])][: len(link)]
         rank = ((link & 1).astype(np.int64) << 32 | link)[new][np.cumsum(new) - 1]
         order = np.lexsort((link, rank, tail))
-        self.tail, self.head, self.link = tail[order], head[order], link[order]
+        self.tail = tail[order]
+        self.head = head[order]
+        self.link = link[order]
         self.ptr = np.searchsorted(self.tail, np.arange(switches + 1))
         same = (self.tail[1:] == self.tail[:-1]) & (self.head[1:] == self.head[:-1])
         self.first = np.r_[True, ~same][: len(link)]

@@ -51,7 +51,8 @@ class SwitchReduction:
         usable = np.flatnonzero((tail >= 0) & (head >= 0) & (links.bandwidth > 0))
         key = tail[usable].astype(np.int64) * len(self.switches) + head[usable]
         order = np.argsort(key, kind="stable")
-        self._link, self._key = usable[order].astype(np.int32), key[order]
+        self._link = usable[order].astype(np.int32)
+        self._key = key[order]
         shape = (len(self.switches),) * 2
         steps = csr_array((np.ones(len(usable)), (tail[usable], head[usable])), shape=shape)
         self._joined = steps.multiply(steps.T).tocsr()  # what is alive in both directions

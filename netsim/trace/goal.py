@@ -436,7 +436,8 @@ class _Matcher:
     """
 
     def __init__(self, goal: Goal) -> None:
-        self.goal, count = goal, len(goal.rows)
+        self.goal = goal
+        count = len(goal.rows)
         self.wait_count = [0] * count  # of what an operation waits for
         self.followers: list[list[tuple[int, bool]]] = [[] for _ in range(count)]
         for waiting, awaited, start in goal.waits:
@@ -502,7 +503,8 @@ class _Rows:
     """
 
     def __init__(self, goal: Goal, sends: Longs, receives: Longs, rendezvous: float) -> None:
-        self.goal, count = goal, len(goal.table)
+        self.goal = goal
+        count = len(goal.table)
         waiting, awaited, for_start = np.array(goal.waits, np.int64).reshape(-1, 3).T
         is_rendezvous = goal.table[sends, 3] > rendezvous
         starts = np.unique(np.concatenate([awaited[for_start == 1], receives[is_rendezvous]]))
@@ -518,7 +520,8 @@ class _Rows:
             entry[receives[is_rendezvous]],
             sends,
         )
-        self.target, self.source = np.concatenate(target), np.concatenate(source)
+        self.target = np.concatenate(target)
+        self.source = np.concatenate(source)
         self.arrives = np.arange(len(self.target)) >= len(self.target) - len(sends)
 
     def schedule(self) -> tuple[Schedule, NDArray[np.int32]]:

@@ -986,12 +986,21 @@ class _StageRun:
     """
 
     def __init__(self, costs: _StageCosts, entries: Sequence[TapeEntry]) -> None:
-        self.now, self.queue = 0.0, list[tuple[float, int, int]]()
+        self.now = 0.0
+        self.queue = list[tuple[float, int, int]]()
         count = len(entries)
-        self.columns, self.work_left, self.sms, self.loads = [], [], [], list[dict[str, float]]()
-        self.wait_count, self.dependents = [0] * count, [list[int]() for _ in entries]
-        self.rate, self.updated_at, self.version = [1.0] * count, [0.0] * count, [0] * count
-        self.begin, self.end, self.awaited = [0.0] * count, [0.0] * count, list[list[int]]()
+        self.columns = []
+        self.work_left = []
+        self.sms = []
+        self.loads = list[dict[str, float]]()
+        self.wait_count = [0] * count
+        self.dependents = [list[int]() for _ in entries]
+        self.rate = [1.0] * count
+        self.updated_at = [0.0] * count
+        self.version = [0] * count
+        self.begin = [0.0] * count
+        self.end = [0.0] * count
+        self.awaited = list[list[int]]()
         self.active: dict[int, list[int]] = {}
         last_of_stream: dict[tuple[int, str], int] = {}
         stages_of_groups = Memo()

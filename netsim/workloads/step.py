@@ -262,7 +262,9 @@ class _Step:
     """Writes the tape of a step."""
 
     def __init__(self, setting: Setting, pass_seconds: Callable[[ChunkPass], float] | None) -> None:
-        self.setting, self.tape, self.pass_seconds = setting, empty_tape(setting), pass_seconds
+        self.setting = setting
+        self.tape = empty_tape(setting)
+        self.pass_seconds = pass_seconds
         self.passes = PassTable(setting)
         order = SCHEDULES[setting.schedule]
         stages = setting.degree("pp")

@@ -472,11 +472,14 @@ class _Run:
     """A simulation in progress. The arguments of `advance_rows` hold its entire state."""
 
     def __init__(self, many: Operations, prepared: _Prepared, begins: Floats | None = None) -> None:
-        self.many, self.prepared, grouping = many, prepared, prepared.grouping
+        self.many = many
+        self.prepared = prepared
+        grouping = prepared.grouping
         self.rows = _rows(many, prepared, begins)
         ready, free = _list_free_rows(self.rows)
         places = _places(min(free, len(grouping.groups) - 1))
-        self.net, self.future = _net(many.once, grouping, places), _future(many, grouping, places)
+        self.net = _net(many.once, grouping, places)
+        self.future = _future(many, grouping, places)
         self.options, core = _options(many), self.net.core[0]
         core["ready"], core["span"], core["marks"] = ready, len(many.once), many.launched.shape[1]
         core["pause"] = len(many)

@@ -301,7 +301,7 @@ def detect(text: str) -> str:
 
 
 def _named(gpu: str, name: str) -> str:
-    """Return `gpu`, the name of a GPU model; refuse an empty one. `name` is the name of the file."""
+    """Return `gpu`, the name of a GPU model; refuse an empty one. `name` is that of the file."""
     if not gpu:
         raise InputError(f"{name}: this matrix has no speeds; name the GPU model, such as H100")
     return gpu

@@ -857,7 +857,8 @@ class _Joined:
     """
 
     def __init__(self, files: Sequence[_Rank], *, merge_equal: bool) -> None:
-        self.merge_equal, self.path = merge_equal, files[0].path
+        self.merge_equal = merge_equal
+        self.path = files[0].path
         self.steps = [{one[0].number: one for one in file.steps(joined=True)} for file in files]
         self.rows: dict[object, list[tuple[NodePart, ...]]] = {}
         parts_of_call: dict[object, list[NodePart]] = {}

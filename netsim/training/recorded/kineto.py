@@ -862,7 +862,8 @@ class _Replaying:
     """
 
     def __init__(self, profile: Profile) -> None:
-        self.profile, self.tape = profile, Tape(phase="step")
+        self.profile = profile
+        self.tape = Tape(phase="step")
         self.everyone = np.arange(profile.world, dtype=np.int32)
         self.groups = {key: groups_of(key, profile.world) for key in map(_group_key, profile.calls)}
         self.running_calls: dict[int, int] = {}
