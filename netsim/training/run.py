@@ -983,6 +983,20 @@ class _StageRun:
     An entry runs at `rate` times its normal speed. When entries start or finish in a column, the
     rates of all entries there may change: each gets a new finish time and a new version, and events
     of older versions are ignored.
+
+    Lists have one item for each entry, by its number:
+
+    - `columns`: the pipeline stages that it runs in.
+    - `work_left`: seconds of work that are left at normal speed, at the time `updated_at`.
+    - `sms`: the fraction of the SMs that it occupies.
+    - `loads`: the fractions of shared links that it uses, by kind of link.
+    - `wait_count`: how many entries it still waits for, of those in `awaited`.
+    - `dependents`: the entries that wait for it.
+    - `version`: how often its finish time has changed.
+    - `moving`: the fraction of its time that it only moves bytes, which needs few SMs.
+    - `launched`: the earliest time at which the host has launched it.
+
+    `queue` has the events as (time, entry, version); `active` has the running entries by column.
     """
 
     def __init__(self, costs: _StageCosts, entries: Sequence[TapeEntry]) -> None:
