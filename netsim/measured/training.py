@@ -394,8 +394,19 @@ def _nemo(rules: _Rules) -> Values:
         del work["parallelism"]["expert_tensor"], work["parallelism"]["dispatcher"]
     _recipe(rules, work)
     if re.search("lora", rules.entry.text("phase"), re.IGNORECASE):
-        raise Unstated("LoRA trains adapters, which are not simulated")
+        work["lora"] = _adapters(rules)
     return work
+
+
+def _adapters(rules: _Rules) -> Values:
+    """Return the adapters of an entry with LoRA.
+
+    Megatron-Bridge's recipe for Llama 3 70B has rank 16 (src/megatron/bridge/recipes/llama/h100/
+    llama3.py); that of the performance tables adapts `linear_qkv` alone (src/megatron/bridge/
+    perf_recipes/llama/h100/llama3.py).
+    """
+    rules.notes.append("adapters of rank 16 on linear_qkv (its performance recipe)")
+    return {"rank": 16, "targets": ["linear_qkv"]}
 
 
 # The release from which on recipes overlap the exchange of tokens with another micro-batch.

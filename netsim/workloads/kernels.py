@@ -137,10 +137,15 @@ def cast_bytes(setting: Setting, *, fused: bool = False) -> float:
     narrow.
 
     `fused`: whether a norm makes the input, and writes it cast.
+
+    Where weights are frozen, the transposed copy is not written.
     """
     if not setting.narrow:
         return 0.0
-    return (CAST_FP4 if setting.dtype == "nvfp4" else CASTS[setting.scaling])[not fused]
+    moved = (CAST_FP4 if setting.dtype == "nvfp4" else CASTS[setting.scaling])[not fused]
+    if setting.adapters is None:
+        return moved
+    return max(0.0, moved - NARROW[setting.dtype])
 
 
 def cast_seconds(setting: Setting, elements: float, *, fused: bool = False) -> float:

@@ -5,7 +5,7 @@ Counts are of whole layers, before any parallelism divides them.
 """
 
 import tomllib
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ class Tensor:
     - `split`: "tp" if tensor parallelism divides it, otherwise empty.
     - `copies`: the number of such tensors, such as one for each expert.
     - `expert`: whether each copy belongs to an expert.
+    - `frozen`: whether it stays as it is, so that it has no gradient and no optimizer state.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Tensor:
     split: Split = ""
     copies: int = 1
     expert: bool = False
+    frozen: bool = False
 
     @property
     def total(self) -> int:
@@ -93,6 +95,30 @@ class Latent:
     value: int
 
 
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """Adapters of low rank (LoRA, Hu et al. 2021), which are trained beside frozen weights.
+
+    An adapter of a linear layer is a product with `rank` outputs, followed by one with `rank`
+    inputs, whose result is added to that of the layer.
+
+    - `targets`: the linear layers of each block that have an adapter, of `ADAPTED`.
+    """
+
+    rank: int
+    targets: tuple[str, ...]
+
+
+# Linear layers that may have an adapter, by the names that Megatron has for them: the name of the
+# adapter's tensors, and whether tensor parallelism divides the layer's inputs (else its outputs).
+ADAPTED = {
+    "linear_qkv": ("qkv adapter", False),
+    "linear_proj": ("proj adapter", True),
+    "linear_fc1": ("mlp in adapter", False),
+    "linear_fc2": ("mlp out adapter", True),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Transformer:
     """A decoder (or encoder) in numbers.
@@ -108,6 +134,7 @@ class Transformer:
     - `windowed`: the fraction of the layers in which a token attends to the last `window` tokens
       only.
     - `predicted`: the number of tokens that the head predicts for each token.
+    - `adapters`: if these are trained, all other weights are frozen.
     """
 
     name: str
@@ -138,6 +165,7 @@ class Transformer:
     window: int = 0
     windowed: float = 0.0
     predicted: int = 1
+    adapters: Adapters | None = None
 
     def keys(self, sequence: int, edge: int = 0) -> float:
         """The mean number of keys that a query meets, over all layers.
@@ -185,7 +213,35 @@ def layers_of(model: Model) -> tuple[Layer, ...]:
     if isinstance(model, LayerList):
         return model.layers
     blocks = [_block(model, number) for number in range(model.layers)]
-    return (_embedding(model), *blocks, _head(model))
+    layers = (_embedding(model), *blocks, _head(model))
+    if model.adapters is None:
+        return layers
+    return tuple(_with_adapters(model, model.adapters, layer) for layer in layers)
+
+
+def _with_adapters(model: Transformer, adapters: Adapters, layer: Layer) -> Layer:
+    """The layer with all its weights frozen, and with adapters if it is a block."""
+    tensors = [replace(tensor, frozen=True) for tensor in layer.tensors]
+    if layer.kind == "block":
+        for target in adapters.targets:
+            name, _ = ADAPTED[target]
+            inputs, outputs = adapted_widths(model, target)
+            tensors += [
+                Tensor(f"{name} in", inputs * adapters.rank, "tp"),
+                Tensor(f"{name} out", adapters.rank * outputs, "tp"),
+            ]
+    return replace(layer, tensors=tuple(tensors))
+
+
+def adapted_widths(model: Transformer, target: str) -> tuple[int, int]:
+    """The features that a linear layer with an adapter reads and writes, of one token."""
+    width = model.heads * model.head
+    return {
+        "linear_qkv": (model.hidden, width + 2 * model.kv_width),
+        "linear_proj": (width, model.hidden),
+        "linear_fc1": (model.hidden, (2 if model.gated else 1) * model.ffn),
+        "linear_fc2": (model.ffn, model.hidden),
+    }[target]
 
 
 def _embedding(m: Transformer) -> Layer:

@@ -1,6 +1,6 @@
 """The kernels of layers in one pass, with the collectives that parallelism adds."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import field, replace
 from math import ceil, inf
 from typing import Any
@@ -8,73 +8,19 @@ from typing import Any
 from netsim.base.memo import Memo
 from netsim.base.values import dataclass
 from netsim.workloads import kernels
-from netsim.workloads.kernels import FP32, RESIDUAL, Shapes, cast_seconds, forward, input_gradients
+from netsim.workloads.adapters import adapter_backward, adapter_forward
+from netsim.workloads.kernels import (
+    FP32,
+    RESIDUAL,
+    LinearLayer,
+    Shapes,
+    cast_seconds,
+    forward,
+    input_gradients,
+)
 from netsim.workloads.model import Layer, Transformer
+from netsim.workloads.parts import PassPart, exchange, kernel, merged
 from netsim.workloads.setting import Setting
-
-
-@dataclass(frozen=True, slots=True)
-class PassPart:
-    """A kernel, or a collective over one axis of the grid.
-
-    Kernels follow each other on their stream. A collective starts when the kernel before it is
-    done.
-
-    Args:
-        seconds: time of a kernel.
-        collective: name of the collective; empty for a kernel.
-        axis: axis of the grid along which the collective runs.
-        nbytes: size of the collective in bytes.
-        needs: names of earlier collectives of the pass that a kernel waits for.
-        blocks: whether the next kernel waits for this collective.
-        weight: whether the kernel only makes gradients of weights, which are needed at the end of
-            the step.
-        launches: number of kernels that the part represents.
-        moving: seconds in which a kernel only moves bytes; collectives beside it do not slow those.
-    """
-
-    name: str
-    seconds: float = 0.0
-    collective: str = ""
-    axis: str = ""
-    nbytes: int = 0
-    needs: tuple[str, ...] = ()
-    blocks: bool = True
-    weight: bool = False
-    dtype: str = ""
-    launches: int = 1
-    moving: float = 0.0
-
-
-def kernel(name: str, seconds: float, *needs: str, weight: bool = False) -> PassPart:
-    """A kernel that waits for the collectives named in `needs`."""
-    return PassPart(name, seconds, needs=needs, weight=weight)
-
-
-def exchange(
-    name: str, collective: str, axis: str, nbytes: int, *, blocks: bool = True, dtype: str = ""
-) -> PassPart:
-    """A collective over an axis."""
-    return PassPart(name, 0.0, collective, axis, nbytes, blocks=blocks, dtype=dtype)
-
-
-def merged(parts: Iterable[PassPart]) -> tuple[PassPart, ...]:
-    """The parts with consecutive kernels joined to one where nothing separates them, so that there
-    are fewer rows.
-
-    A kernel that makes gradients of weights is the last one of those that are joined.
-    """
-    parts_so_far: list[PassPart] = []
-    for part in parts:
-        last = parts_so_far[-1] if parts_so_far else None
-        if part.collective or last is None or last.collective or part.needs or last.weight:
-            parts_so_far.append(part)
-        elif part.seconds:
-            name = "+".join(filter(None, (last.name * (last.seconds > 0), part.name)))
-            seconds = last.seconds + part.seconds
-            parts_so_far[-1] = replace(last, name=name, seconds=seconds, weight=part.weight)
-    return tuple(part for part in parts_so_far if part.collective or part.seconds or part.needs)
-
 
 # Tensor parallelism as in Megatron: what column- and row-parallel products exchange, and when.
 # Without sequence parallelism, the output of a row-parallel product is all-reduced forward, and the
@@ -155,6 +101,8 @@ def _transpose_seconds(shapes: Shapes) -> float:
     are transposed once each.
     """
     s = shapes.setting
+    if s.adapters is not None:
+        return 0.0  # frozen weights have no gradients
     turned = s.sequence_parallel and s.cast != s.stored and "fp4" not in s.roofline.flops
     return 2 * s.roofline.stream_seconds(2.0 * shapes.cast_message if turned else 0.0)
 
@@ -195,9 +143,11 @@ def backward_half(
     back = f"{exchanged} input gradient"
     again = f"{exchanged} input again"
     # PyTorch runs no product beside an exchange, does not divide a product that follows a sum of
-    # gradients, and keeps the gathered input if the block is recomputed.
+    # gradients, and keeps the gathered input if the block is recomputed. Frozen weights need no
+    # input for their gradients; adapters keep the input that they gathered.
     aside = s.tensor_overlap == "none" or s.apart
     is_kept = s.apart and not {"full", "non-reentrant"}.isdisjoint(s.recompute)
+    is_kept = is_kept or s.adapters is not None
     wanted = [again] * (s.sequence_parallel and not is_kept)
     column_weight += _transpose_seconds(shapes)
     weight = kernel(f"{exchanged} in wgrad", column_weight, *wanted, weight=True)
@@ -391,7 +341,8 @@ def backward_experts(shapes: Shapes) -> list[PassPart]:
     permute = _permute(shapes)
     between = _activation(shapes, backward=True)
     inputs = input_gradients(s.roofline, s.dtype, (*first, *second)) + between
-    weights = kernels.weight_gradients(s.roofline, s.dtype, (*first, *second), s.added)
+    weights = _wgrad_seconds(s, s.dtype, (*first, *second), s.added)
+    router = _router(shapes) * (1 if s.adapters is not None else 2)
     waits = () if s.expert_overlap else ("dispatch gradient",)
     return [
         kernel("unpermute backward", permute),
@@ -399,8 +350,19 @@ def backward_experts(shapes: Shapes) -> list[PassPart]:
         *_with_expert_tensor_parallelism(shapes, [kernel("experts dgrad", inputs)], " gradient"),
         kernel("experts wgrad", weights, weight=True),
         replace(_moved_tokens(shapes, "dispatch gradient"), blocks=False),
-        kernel("router backward", 2 * _router(shapes) + permute, *waits),
+        kernel("router backward", router + permute, *waits),
     ]
+
+
+def _wgrad_seconds(
+    setting: Setting, dtype: str, layers: Sequence[LinearLayer], result: float | None = None
+) -> float:
+    """The seconds of the products that make gradients of weights; 0 if these are frozen. `result`
+    is that of `weight_gradients`.
+    """
+    if setting.adapters is not None:
+        return 0.0
+    return kernels.weight_gradients(setting.roofline, dtype, layers, result)
 
 
 def _moved_tokens(shapes: Shapes, name: str) -> PassPart:
@@ -494,7 +456,11 @@ def forward_embedding(shapes: Shapes) -> list[PassPart]:
 
 
 def backward_embedding(shapes: Shapes) -> list[PassPart]:
-    """The backward pass of the embedding: gradients are added to rows of the table."""
+    """The backward pass of the embedding: gradients are added to rows of the table. There is none
+    if the table is frozen.
+    """
+    if shapes.setting.adapters is not None:
+        return []
     work = _moved_at_ends(shapes, 3, shapes.model.hidden * shapes.setting.element)
     parts = [kernel("embedding wgrad", work)]
     if shapes.setting.sequence_parallel:
@@ -526,7 +492,7 @@ def backward_head(shapes: Shapes) -> list[PassPart]:
     loss = _moved_at_ends(shapes, LOSS[s.loss][1], logits.outputs)
     op = "reduce_scatter" if s.sequence_parallel else "all_reduce"
     back = "logits input gradient"
-    weights = kernels.weight_gradients(s.roofline, s.beside, shapes.logits)
+    weights = _wgrad_seconds(s, s.beside, shapes.logits)
     norm = _moved_at_ends(
         shapes, 3, shapes.model.hidden * s.element * shapes.local / max(shapes.tokens, 1)
     )
@@ -604,7 +570,9 @@ def _attention_forward(shapes: Shapes) -> list[PassPart]:
     before += _input_cast(shapes)
     inside = [
         kernel("qkv", forward(s.roofline, s.dtype, shapes.attention_in, s.pieces) + rotary),
+        *adapter_forward(shapes, "linear_qkv"),
         *core(shapes, _core_seconds(shapes)),
+        *adapter_forward(shapes, "linear_proj"),
         kernel("proj", cast + forward(s.roofline, s.dtype, shapes.attention_out, s.pieces)),
     ]
     return forward_half(shapes, kernel("norm", before), inside, "attention")
@@ -638,19 +606,19 @@ def _attention_backward(shapes: Shapes, again: list[PassPart]) -> list[PassPart]
     rotary += cast_seconds(s, shapes.tokens * sum(linear.outputs for linear in first))
     inside = [
         kernel("proj dgrad", cast + input_gradients(s.roofline, s.dtype, out, s.pieces)),
-        kernel(
-            "proj wgrad", kernels.weight_gradients(s.roofline, s.dtype, out, s.added), weight=True
-        ),
+        kernel("proj wgrad", _wgrad_seconds(s, s.dtype, out, s.added), weight=True),
+        *adapter_backward(shapes, "linear_proj"),
         *again,
         *core(shapes, _core_seconds(shapes, backward=True), backward=True),
         kernel("", rotary),
+        *adapter_backward(shapes, "linear_qkv"),
         kernel(
             "qkv dgrad",
             input_gradients(s.roofline, s.dtype, first) + shapes.gradient_sum_seconds(first),
         ),
     ]
     norm = _moved_in_block(shapes, passes.norm_backward + RESIDUAL, m.hidden, shapes.local)
-    weights = kernels.weight_gradients(s.roofline, s.dtype, first, s.added)
+    weights = _wgrad_seconds(s, s.dtype, first, s.added)
     return backward_half(shapes, inside, weights, norm, "attention")
 
 
@@ -678,9 +646,14 @@ def _dense_forward(shapes: Shapes, ffn: int, before: PassPart, exchanged: str) -
     )
     first += cast_seconds(s, shapes.tokens * ffn / shapes.tp)
     second = forward(s.roofline, s.dtype, shapes.mlp_out(ffn), s.pieces)
-    return forward_half(
-        shapes, before, [kernel(exchanged, first), kernel(f"{exchanged} out", second)], exchanged
-    )
+    is_adapted = exchanged == "mlp"
+    inside = [
+        kernel(exchanged, first),
+        *(adapter_forward(shapes, "linear_fc1") if is_adapted else ()),
+        *(adapter_forward(shapes, "linear_fc2") if is_adapted else ()),
+        kernel(f"{exchanged} out", second),
+    ]
+    return forward_half(shapes, before, inside, exchanged)
 
 
 def _mlp_backward(shapes: Shapes, layer: Layer) -> list[PassPart]:
@@ -705,19 +678,18 @@ def _dense_backward(shapes: Shapes, ffn: int, norm: float, exchanged: str) -> li
     cast = _input_cast(shapes, fused=False)
     inner = cast_seconds(s, shapes.tokens * sum(linear.outputs for linear in first))
     dgrad = input_gradients(s.roofline, s.dtype, first) + shapes.gradient_sum_seconds(first)
+    is_adapted = exchanged == "mlp"
     inside = [
         kernel(
             f"{exchanged} out dgrad", cast + input_gradients(s.roofline, s.dtype, second, s.pieces)
         ),
-        kernel(
-            f"{exchanged} out wgrad",
-            kernels.weight_gradients(s.roofline, s.dtype, second, s.added),
-            weight=True,
-        ),
+        kernel(f"{exchanged} out wgrad", _wgrad_seconds(s, s.dtype, second, s.added), weight=True),
+        *(adapter_backward(shapes, "linear_fc2") if is_adapted else ()),
         kernel("", inner + _function_seconds(shapes, ffn, backward=True)),
+        *(adapter_backward(shapes, "linear_fc1") if is_adapted else ()),
         kernel(f"{exchanged} in dgrad", dgrad),
     ]
-    weights = kernels.weight_gradients(s.roofline, s.dtype, first, s.added)
+    weights = _wgrad_seconds(s, s.dtype, first, s.added)
     return backward_half(shapes, inside, weights, norm, exchanged)
 
 

@@ -1,6 +1,6 @@
 """A Setting: a training step with every option resolved, its grid of ranks, its rooflines."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from netsim.base.constants import value
 from netsim.base.values import dataclass
-from netsim.workloads.model import Layer, Model, Transformer, layers_of
+from netsim.workloads.model import Adapters, Layer, Model, Tensor, Transformer, layers_of
 
 AXES = ("tp", "cp", "ep", "dp", "pp")
 Ranks = NDArray[np.int32]
@@ -452,12 +452,25 @@ class Setting:
         experts = ("cp", "dp") if self.expert_tensor else ("tp", "cp", "dp")
         return {False: ("cp", "ep", "dp"), True: experts}
 
+    @property
+    def adapters(self) -> Adapters | None:
+        """The adapters that are trained beside frozen weights; None if all weights are trained."""
+        return self.model.adapters if isinstance(self.model, Transformer) else None
+
     def held(self, layer: Layer) -> list[tuple[str, int, bool]]:
         """(name, elements, whether it is an expert's) of every tensor of a layer on one rank."""
+        return self._held(layer.tensors)
+
+    def trained(self, layer: Layer) -> list[tuple[str, int, bool]]:
+        """The same of those tensors of a layer that have gradients."""
+        return self._held(tensor for tensor in layer.tensors if not tensor.frozen)
+
+    def _held(self, tensors: Iterable[Tensor]) -> list[tuple[str, int, bool]]:
+        """The same of some tensors."""
         tp = self.degree("tp")
         ep = self.degree("ep")
         held = []
-        for tensor in layer.tensors:
+        for tensor in tensors:
             divided = (
                 tp if tensor.split == "tp" and (self.expert_tensor or not tensor.expert) else 1
             )
