@@ -416,6 +416,7 @@ BESIDE_OTHERS = 26.06
 ALL_TO_ALL = (
     (r"gpt.?oss", r"dgx-h100|dgx-b200|gb200"),
     (r"qwen3.?235", r"dgx-h100|dgx-b200|hgx-b300"),
+    (r"kimi", r"dgx-h100|dgx-b200|hgx-b300"),
     (r"tokendrop", r".*"),
 )
 
@@ -445,12 +446,15 @@ def _recipe(rules: _Rules, work: Values) -> None:
     if is_newer and ("oss" not in model or rules.machine[0] != "hgx-b300"):
         work["experts"] = "fused"
         rules.notes.append("products of experts do what lies between them")
-    if is_newer:
+    if "kimi" in model:
+        rules.notes.append("Adam with a distributed optimizer (its recipe has Muon)")
+    elif is_newer:
         return
     for pattern, machines, modules in _RULE_DATA["patterns"]["recomputed"]:
         if re.search(pattern, model) and re.search(machines, rules.machine[0]):
             work["recompute"] = modules
             rules.notes.append(f"recompute {', '.join(modules)}")
+            return
 
 
 RULES: dict[str, Callable[[_Rules], Values]] = {
@@ -519,6 +523,9 @@ def _divided(rules: _Rules, work: Values, model: Any) -> None:
         stages = [layers_per_part] * (parts - 1) + [layers - layers_per_part * (parts - 1)]
         if (layers + 2) % parts == 0:
             stages = [layers_per_part - 1, *[layers_per_part] * (parts - 2), layers_per_part - 1]
+        elif stages[-1] < 0:  # the last stage has the loss alone, and the first one fewer
+            others = [layers_per_part - 1, *[layers_per_part] * (parts - 2)]
+            stages = [*others, layers - sum(others)]
         if min(stages) < 0 or sum(stages) != layers:
             raise Unstated(f"{layers} layers in {parts} parts are not stated")
         work["pipeline"] = {**work.get("pipeline", {}), "stages": stages}

@@ -27,7 +27,12 @@ def test_parameters_are_those_of_the_checkpoint(name: str, parameters: int) -> N
 
 @pytest.mark.parametrize(
     ("name", "billions", "active"),
-    [("gpt3-175b", 175, 175), ("deepseek-v3", 671, 37), ("mixtral-8x7b", 46.7, 12.9)],
+    [
+        ("gpt3-175b", 175, 175),
+        ("deepseek-v3", 671, 37),
+        ("kimi-k2", 1026, 32.6),
+        ("mixtral-8x7b", 46.7, 12.9),
+    ],
 )
 def test_parameters_are_those_of_the_paper(name: str, billions: float, active: float) -> None:
     model = MODELS[name]
