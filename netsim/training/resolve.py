@@ -50,6 +50,8 @@ from netsim.training.warnings import step_warnings
 from netsim.workloads.lower import Lowered
 from netsim.workloads.memory import SHARDED, Memory, memory_of
 from netsim.workloads.model import (
+    ATTENTION,
+    MAMBA,
     Adapters,
     Layer,
     LayerList,
@@ -136,6 +138,7 @@ def _transformer_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
             f"pipeline.stages may say how many each has: {example}"
         )
         yield (*where, "pp"), message
+    yield from _mamba_misfits(s, m)
     if m.adapters is not None and m.adapters.rank % tp:
         message = f"the rank of {m.adapters.rank} is not divisible by tp {tp}"
         yield ("lora", "rank"), message
@@ -148,6 +151,25 @@ def _transformer_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
         yield (
             (*where, "sequence_parallel"),
             "experts with tp need sequence_parallel (as in Megatron)",
+        )
+
+
+def _mamba_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
+    """Yield the reasons why the Mamba-2 layers of a model cannot be divided or recomputed."""
+    if m.mamba is None:
+        return
+    tp = s.degree("tp")
+    where = ("parallelism",)
+    if m.mamba.heads % tp or m.mamba.groups % tp:
+        sizes = f"{m.mamba.heads} heads in {m.mamba.groups} groups"
+        yield (*where, "tp"), f"{sizes} of Mamba layers are not divisible by tp {tp}"
+    if s.degree("cp") > 1:
+        message = f"the scan of the Mamba layers of {m.name} along a divided sequence is not"
+        yield (*where, "cp"), f"{message} simulated; cp must be 1"
+    if "ops" in s.recompute:
+        yield (
+            ("recompute",),
+            "ops are TorchTitan's checkpoints, which hybrid models do not have; name modules",
         )
 
 
@@ -354,6 +376,11 @@ def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
     raise cell.source.error(place, message, key=True, hint=hint)
 
 
+SCAN_FLOPS = 7
+"""FLOPs for each element of the states of a Mamba-2 layer, as Megatron-Bridge counts them
+(src/megatron/bridge/training/utils/flop_utils.py)."""
+
+
 def model_flops(model: Model, batch: int, sequence: int) -> float:
     """The FLOPs of forward and backward pass for a batch: the model FLOPs of MFU.
 
@@ -386,9 +413,12 @@ def layer_flops(model: Transformer, layer: Layer, sequence: int) -> float:
     that the token is sent to count. The embedding has none, as a token reads one row of its table.
     The logits count in full, once for each token that is predicted, even if they share the matrix
     of the embedding (`tied`). Attention adds 2 x keys x features of a key and a value, with half of
-    the keys if it is causal.
+    the keys if it is causal. The scan of a Mamba-2 layer adds `SCAN_FLOPS` for each element of its
+    states.
     """
-    if layer.kind != "block":
+    if layer.mixer == MAMBA and model.mamba:
+        return product_flops(model, layer) + SCAN_FLOPS * model.mamba.inner * model.mamba.state
+    if layer.kind != "block" or layer.mixer not in ("", ATTENTION):
         return product_flops(model, layer)
     latent = model.latent
     head = latent.nope + latent.rope + latent.value if latent else 2 * model.head
@@ -404,8 +434,10 @@ def product_flops(model: Transformer, layer: Layer) -> float:
         logits = model.vocabulary * model.hidden
         norm_and_pooler = layer.parameters - (0 if model.tied else logits)
         return 2.0 * (norm_and_pooler + model.predicted * logits)
-    active = layer.parameters - layer.expert_parameters
-    active += layer.expert_parameters * model.top_k // max(model.experts, 1)
+    tensors = layer.tensors or layer.reused
+    experts = sum(tensor.total for tensor in tensors if tensor.expert)
+    active = sum(tensor.total for tensor in tensors) - experts
+    active += experts * model.top_k // max(model.experts, 1)
     return 2.0 * active
 
 
@@ -519,6 +551,9 @@ def _with_adapters(cell: Cell, work: Training, model: Model) -> Model:
         return model
     if not isinstance(model, Transformer):
         message = "a list of layers has no linear layers that adapters could be added to"
+        raise cell.source.error(("workload", "lora"), message, key=True)
+    if model.pattern:
+        message = f"adapters of {model.name}, whose layers are of several kinds, are not simulated"
         raise cell.source.error(("workload", "lora"), message, key=True)
     where = ("workload", "lora", "targets")
     targets = work.lora.targets

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from netsim.base.values import dataclass
-from netsim.workloads.model import Transformer
+from netsim.workloads.model import Mamba, Transformer
 from netsim.workloads.setting import BLOCK, NARROW, Roofline, Setting
 
 
@@ -303,6 +303,27 @@ class Shapes:
         keys = self.setting.sequence
         return LinearLayer(rows, width, keys, heads), LinearLayer(rows, keys, value, heads)
 
+    def mamba_products(self, mamba: Mamba) -> tuple[LinearLayer, LinearLayer]:
+        """The first and the second product of a Mamba-2 layer."""
+        m = self.model
+        return (
+            LinearLayer(self.tokens, m.hidden, mamba.projected // self.tp),
+            LinearLayer(self.tokens, mamba.inner // self.tp, m.hidden),
+        )
+
+    @property
+    def latent_products(self) -> tuple[LinearLayer, ...]:
+        """The products that compress tokens before they are sent to experts, and expand them after
+        it; none if tokens are not compressed. Tensor parallelism does not divide their matrices.
+        """
+        m = self.model
+        if not m.expert_latent:
+            return ()
+        return (
+            LinearLayer(self.local, m.hidden, m.expert_latent),
+            LinearLayer(self.local, m.expert_latent, m.hidden),
+        )
+
     def mlp_in(self, ffn: int) -> tuple[LinearLayer, ...]:
         """The first product of a dense MLP with `ffn` features inside."""
         return self._products_of_hidden(*[ffn // self.tp] * (2 if self.model.gated else 1))
@@ -321,7 +342,7 @@ class Shapes:
     @property
     def dispatched(self) -> int:
         """The bytes that the busiest rank sends to experts."""
-        nbytes = self.routed * self.model.hidden * self.setting.element * self._copies
+        nbytes = self.routed * self.model.expert_width * self.setting.element * self._copies
         return int(nbytes * self.setting.imbalance)
 
     @property
@@ -354,8 +375,8 @@ class Shapes:
         rows = max(1, int(self.routed * split * self.setting.imbalance) // here)
         width = (2 if m.gated else 1) * m.expert_ffn // split
         return (
-            (LinearLayer(rows, m.hidden, width, here),),
-            (LinearLayer(rows, m.expert_ffn // split, m.hidden, here),),
+            (LinearLayer(rows, m.expert_width, width, here),),
+            (LinearLayer(rows, m.expert_ffn // split, m.expert_width, here),),
         )
 
     @property

@@ -7,7 +7,14 @@ attention kernels that do not store scores.
 from netsim.base.values import dataclass
 from netsim.workloads.data_parallel import buckets_of
 from netsim.workloads.kernels import FP32, STATES, state_bytes
-from netsim.workloads.model import ADAPTED, Layer, Transformer, adapted_widths
+from netsim.workloads.model import (
+    ADAPTED,
+    ATTENTION,
+    MAMBA,
+    Layer,
+    Transformer,
+    adapted_widths,
+)
 from netsim.workloads.setting import NARROW, Setting
 from netsim.workloads.step import SCHEDULES, in_flight
 
@@ -152,11 +159,22 @@ def full_activation_bytes(s: Setting, layer: Layer) -> float:
         split = tp if s.expert_tensor else 1
         ffn = m.expert_ffn * (between + cast * ("moe_act" not in again)) / split
         shared = m.shared_ffn * (between + cast) / tp * ("shared_experts" not in again)
-        mlp = (used * (ffn + cast * m.hidden / tp) + shared) * ("moe" not in again)
+        mlp = (used * (ffn + cast * m.expert_width / tp) + shared) * ("moe" not in again)
+        mlp += 2 * m.expert_latent / tp
     else:
         mlp = m.ffn * (between + cast * ("ops" not in again)) / tp * ("mlp" not in again)
+    if layer.mixer == MAMBA:
+        assert m.mamba is not None
+        mlp = 0.0
+        # The input of the scan, its output, that with its gate, and the input of the last product.
+        attention = (m.mamba.projected + (2 + cast) * m.mamba.inner) / tp
+    elif layer.mixer == ATTENTION:
+        mlp = 0.0
+    elif layer.mixer:
+        attention = 0.0
     # The inputs of both norms and of both column-parallel products.
     inputs = 2 + 2 * cast * (not again & {"layernorm", "ops"})
+    inputs /= 2 if layer.mixer else 1
     adapted = _adapter_features(s, m)
     return (
         inputs * _inputs(s, m) + s.element * tokens * (attention + mlp + adapted) + _unfused(s, m)

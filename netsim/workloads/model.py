@@ -59,12 +59,19 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer: embedding, transformer block, head, or a plain layer of a custom model."""
+    """One layer: embedding, transformer block, head, or a plain layer of a custom model.
+
+    - `moe`: whether a block has experts.
+    - `mixer`: the kind of a hybrid model's layer; empty for a block of attention and MLP.
+    - `reused`: tensors of an earlier layer that this one computes with, too.
+    """
 
     name: str
     kind: LayerKind
     tensors: tuple[Tensor, ...]
     moe: bool = False
+    mixer: str = ""
+    reused: tuple[Tensor, ...] = ()
     plain: Plain = field(default_factory=Plain)
 
     @property
@@ -93,6 +100,49 @@ class Latent:
     nope: int
     rope: int
     value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mamba:
+    """Mamba-2 layers.
+
+    - `heads`, `head`: heads, and features of each.
+    - `groups`: groups of heads that share the two vectors by which states are written and read.
+    - `state`: features of a state; each feature of a head has a state.
+    - `convolution`: tokens that the causal convolution sees.
+    - `chunk`: tokens of a chunk of the scan.
+    """
+
+    heads: int
+    head: int
+    groups: int
+    state: int
+    convolution: int
+    chunk: int
+
+    @property
+    def inner(self) -> int:
+        """The features of all heads of one token."""
+        return self.heads * self.head
+
+    @property
+    def convolved(self) -> int:
+        """The features that pass the convolution: inputs of heads and both vectors of groups."""
+        return self.inner + 2 * self.groups * self.state
+
+    @property
+    def projected(self) -> int:
+        """The features that the first product makes: those, a gate, and a step size of each
+        head.
+        """
+        return self.convolved + self.inner + self.heads
+
+
+# Layers of hybrid models, one character each (Megatron's `hybrid_layer_pattern`).
+MAMBA = "M"
+ATTENTION = "*"
+EXPERTS = "E"
+MLP = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +184,14 @@ class Transformer:
     - `windowed`: the fraction of the layers in which a token attends to the last `window` tokens
       only.
     - `predicted`: the number of tokens that the head predicts for each token.
+    - `pattern`: of a hybrid model, the kind of each layer, one character each: Mamba-2, attention,
+      experts or MLP. Otherwise empty: every block has attention, and an MLP or experts.
+    - `again`: the kinds of its last layers that have the weights of the layers before them: another
+      token is predicted by the same layers.
+    - `mamba`: its Mamba-2 layers.
+    - `rotary`: whether queries and keys have rotary embeddings.
+    - `expert_latent`: features to which tokens are compressed before they are sent to experts (0:
+      they are not).
     - `adapters`: if these are trained, all other weights are frozen.
     """
 
@@ -165,6 +223,11 @@ class Transformer:
     window: int = 0
     windowed: float = 0.0
     predicted: int = 1
+    pattern: str = ""
+    again: str = ""
+    mamba: Mamba | None = None
+    rotary: bool = True
+    expert_latent: int = 0
     adapters: Adapters | None = None
 
     def keys(self, sequence: int, edge: int = 0) -> float:
@@ -180,6 +243,11 @@ class Transformer:
     def head(self) -> int:
         """The features of one head's query."""
         return self.head_size or self.hidden // self.heads
+
+    @property
+    def expert_width(self) -> int:
+        """The features of a token that experts read and write."""
+        return self.expert_latent or self.hidden
 
     @property
     def kv_width(self) -> int:
@@ -267,12 +335,46 @@ def _head(m: Transformer) -> Layer:
 
 
 def _block(m: Transformer, number: int) -> Layer:
-    """The transformer block with a number."""
+    """The transformer block with a number, or the layer of a hybrid model."""
+    if m.pattern:
+        return _hybrid_layer(m, number)
     moe = bool(m.experts) and number >= m.dense_layers
     mlp = _experts(m) if moe else _mlp(m, "mlp", m.ffn)
     attention = _latent_attention(m, m.latent) if m.latent else _attention(m)
     norms = [*_norm(m, "norm1", m.hidden), *_norm(m, "norm2", m.hidden)]
     return Layer(f"layer {number}", "block", (*attention, *mlp, *norms), moe)
+
+
+def _hybrid_layer(m: Transformer, number: int) -> Layer:
+    """The layer of a hybrid model with a number: a norm and one of the kinds of `pattern`."""
+    kinds = m.pattern + m.again
+    mixer = kinds[number]
+    if mixer == MAMBA:
+        assert m.mamba is not None
+        tensors = _mamba(m, m.mamba)
+    else:
+        tensors = {
+            ATTENTION: _attention(m),
+            EXPERTS: _experts(m) if m.experts else [],
+            MLP: _mlp(m, "mlp", m.ffn),
+        }[mixer]
+    tensors = [*tensors, *_norm(m, "norm1", m.hidden)]
+    name = f"layer {number}"
+    if number >= len(m.pattern):
+        return Layer(name, "block", (), mixer == EXPERTS, mixer, tuple(tensors))
+    return Layer(name, "block", tuple(tensors), mixer == EXPERTS, mixer)
+
+
+def _mamba(m: Transformer, mamba: Mamba) -> list[Tensor]:
+    """The tensors of a Mamba-2 layer without its first norm."""
+    return [
+        Tensor("mamba in", m.hidden * mamba.projected, "tp"),
+        Tensor("convolution", mamba.convolved * mamba.convolution, "tp"),
+        Tensor("convolution bias", mamba.convolved, "tp"),
+        Tensor("decay, step size and skip", 3 * mamba.heads, "tp"),
+        Tensor("mamba norm", mamba.inner, "tp"),
+        Tensor("mamba out", mamba.inner * m.hidden, "tp"),
+    ]
 
 
 def _norm(m: Transformer, name: str, width: int) -> list[Tensor]:
@@ -328,11 +430,18 @@ def _experts(m: Transformer) -> list[Tensor]:
     """The tensors of a block's router, shared MLP and experts."""
     width = 2 * m.expert_ffn if m.gated else m.expert_ffn
     shared = _mlp(m, "shared", m.shared_ffn) if m.shared_ffn else []
+    latent = []
+    if m.expert_latent:  # before tokens are sent to experts, and after they are back
+        latent = [
+            Tensor("latent in", m.hidden * m.expert_latent),
+            Tensor("latent out", m.expert_latent * m.hidden),
+        ]
     return [
         Tensor("router", m.hidden * m.experts),
+        *latent,
         *shared,
-        Tensor("experts in", m.hidden * width, "tp", m.experts, expert=True),
-        Tensor("experts out", m.expert_ffn * m.hidden, "tp", m.experts, expert=True),
+        Tensor("experts in", m.expert_width * width, "tp", m.experts, expert=True),
+        Tensor("experts out", m.expert_ffn * m.expert_width, "tp", m.experts, expert=True),
     ]
 
 
@@ -392,9 +501,11 @@ def _convolution(name: str, inputs: int, outputs: int, kernel: int, side: int) -
 
 _FILE = Path(__file__).with_name("models.toml")
 _FIGURES: dict[str, dict[str, Any]] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+_PARTS: dict[str, Any] = {"latent": Latent, "mamba": Mamba}
 MODELS: dict[str, Model] = {
     name: Transformer(
-        name=name, **figures | {key: Latent(**figures[key]) for key in figures if key == "latent"}
+        name=name,
+        **figures | {key: _PARTS[key](**figures[key]) for key in figures if key in _PARTS},
     )
     for name, figures in _FIGURES.items()
 }

@@ -18,7 +18,8 @@ from netsim.workloads.kernels import (
     forward,
     input_gradients,
 )
-from netsim.workloads.model import Layer, Transformer
+from netsim.workloads.mamba import mixed_seconds
+from netsim.workloads.model import ATTENTION, EXPERTS, MLP, Layer, Transformer
 from netsim.workloads.parts import PassPart, exchange, kernel, merged
 from netsim.workloads.setting import Setting
 
@@ -320,15 +321,30 @@ def forward_experts(shapes: Shapes) -> list[PassPart]:
     permute = _permute(shapes)
     counts = m.experts * COUNT_BYTES * s.degree(EXPERT)
     waits = s.wait > 0 and s.degree(EXPERT) > 1 and not s.expert_overlap
+    compressed, expanded = _latent_seconds(shapes)
     return [
-        kernel("router", _router(shapes) + permute),
+        kernel("router", _router(shapes) + compressed + permute),
         exchange("token counts", "all_gather", EXPERT, counts, blocks=not s.expert_overlap),
         *[kernel("counts to host", s.wait)] * waits,
         _moved_tokens(shapes, "dispatch"),
         *_with_expert_tensor_parallelism(shapes, [kernel("experts", work)], ""),
         _moved_tokens(shapes, "combine"),
-        kernel("unpermute", permute),
+        kernel("unpermute", permute + expanded),
     ]
+
+
+def _latent_seconds(shapes: Shapes) -> tuple[float, float]:
+    """The seconds of compressing tokens before they are sent to experts, and of expanding them
+    after it; 0 if they are not compressed.
+    """
+    s = shapes.setting
+    if not shapes.latent_products:
+        return 0.0, 0.0
+    down, up = shapes.latent_products
+    return (
+        forward(s.roofline, s.beside, (down,)),
+        forward(s.roofline, s.beside, (up,)),
+    )
 
 
 def backward_experts(shapes: Shapes) -> list[PassPart]:
@@ -344,8 +360,13 @@ def backward_experts(shapes: Shapes) -> list[PassPart]:
     weights = _wgrad_seconds(s, s.dtype, (*first, *second), s.added)
     router = _router(shapes) * (1 if s.adapters is not None else 2)
     waits = () if s.expert_overlap else ("dispatch gradient",)
+    down, up = shapes.latent_products[:1], shapes.latent_products[1:]
+    expanded = input_gradients(s.roofline, s.beside, up)
+    expanded += _wgrad_seconds(s, s.beside, up, s.added)
+    router += input_gradients(s.roofline, s.beside, down)
+    router += _wgrad_seconds(s, s.beside, down, s.added)
     return [
-        kernel("unpermute backward", permute),
+        kernel("unpermute backward", expanded + permute),
         _moved_tokens(shapes, "combine gradient"),
         *_with_expert_tensor_parallelism(shapes, [kernel("experts dgrad", inputs)], " gradient"),
         kernel("experts wgrad", weights, weight=True),
@@ -388,7 +409,7 @@ def _permute(shapes: Shapes) -> float:
     s = shapes.setting
     m = shapes.model
     sorts = 1 if s.deduplicated or m.experts == s.degree(EXPERT) or s.degree(EXPERT) == 1 else 2
-    nbytes = shapes.width(2 * sorts, m.hidden, shapes.routed)
+    nbytes = shapes.width(2 * sorts, m.expert_width, shapes.routed)
     return s.roofline.stream_seconds(nbytes, sorts, routed=True)
 
 
@@ -415,6 +436,10 @@ def _with_expert_tensor_parallelism(
 #   biases after the second product, weighted by token in fp32: product 4, sum 10, joined 8, back to
 #   16 bits 6; backward to fp32 6 and back 6, split and joined 4, gradients of weights and biases 8
 #   for each product and 4 for each sum
+# Passes over the outputs of the first product, forward and backward: of a gate, which makes half as
+# many features, and of a plain function.
+GATED_EXPERTS = (1.5, 3.0)
+PLAIN_EXPERTS = (2.0, 3.0)
 CLAMPED = (16, 28)
 BIASED = (28, 40)
 
@@ -430,7 +455,8 @@ def _activation(shapes: Shapes, *, backward: bool = False) -> float:
     m = shapes.model
     moved = kernels.cast_bytes(s) * first.inputs + m.biases * BIASED[backward] * m.hidden
     if not s.fused_experts:
-        moved += (3.0 if backward else 1.5) * first.outputs * s.element
+        passes = GATED_EXPERTS if m.gated else PLAIN_EXPERTS
+        moved += passes[backward] * first.outputs * s.element
         moved += (kernels.cast_bytes(s) + m.clamped * CLAMPED[backward]) * second.inputs
     return s.roofline.stream_seconds(
         first.rows * first.batch * moved, 1 + 2 * s.narrow, routed=True
@@ -521,9 +547,15 @@ def backward_block(shapes: Shapes, layer: Layer) -> list[PassPart]:
     """The backward pass of a block: the MLP half, then the attention half, with what is
     recomputed.
     """
-    again = [kernel("attention again", _core_seconds(shapes))] * ("core_attn" in _modules(shapes))
-    mlp = _mlp_backward(shapes, layer)
-    return [*_recomputed_modules(shapes, layer), *mlp, *_attention_backward(shapes, again)]
+    recomputed = _recomputed_modules(shapes, layer)
+    attention = _attention_backward(shapes, _attention_again(shapes))
+    return [*recomputed, *_mlp_backward(shapes, layer), *attention]
+
+
+def _attention_again(shapes: Shapes) -> list[PassPart]:
+    """The attention kernels, if these are recomputed."""
+    is_again = "core_attn" in _modules(shapes)
+    return [kernel("attention again", _core_seconds(shapes))] if is_again else []
 
 
 def _core_seconds(shapes: Shapes, *, backward: bool = False) -> float:
@@ -584,7 +616,7 @@ def _rotary(shapes: Shapes, norm: float) -> float:
 
     `norm` is the passes of a norm.
     """
-    passes = _elementwise(shapes).rotary + shapes.model.qk_norm * norm
+    passes = _elementwise(shapes).rotary * shapes.model.rotary + shapes.model.qk_norm * norm
     both = shapes.query_width + shapes.kv_width
     repeated = shapes.repeated_kv_width - shapes.kv_width
     moved = shapes.width(2, repeated, shapes.tokens)
@@ -622,15 +654,61 @@ def _attention_backward(shapes: Shapes, again: list[PassPart]) -> list[PassPart]
     return backward_half(shapes, inside, weights, norm, "attention")
 
 
-def _mlp_forward(shapes: Shapes, layer: Layer) -> list[PassPart]:
-    """The forward pass of the MLP half of a block."""
+def _mixer_forward(shapes: Shapes, layer: Layer) -> list[PassPart]:
+    """The forward pass of a layer of a hybrid model."""
     m = shapes.model
-    # The residual sum is written, and read again by the norm.
-    before = kernel(
-        "norm",
-        _moved_in_block(shapes, RESIDUAL + _elementwise(shapes).norm, m.hidden, shapes.local)
-        + _input_cast(shapes),
-    )
+    if layer.mixer in (EXPERTS, MLP):
+        return _mlp_forward(shapes, layer)
+    after = kernel("residual", _moved_in_block(shapes, RESIDUAL, m.hidden, shapes.local))
+    if layer.mixer == ATTENTION:
+        return [*_attention_forward(shapes), after]
+    assert m.mamba is not None
+    s = shapes.setting
+    first, second = shapes.mamba_products(m.mamba)
+    norm = _moved_in_block(shapes, _elementwise(shapes).norm, m.hidden, shapes.local)
+    cast = cast_seconds(s, shapes.tokens * second.inputs)
+    inside = [
+        kernel("mamba", forward(s.roofline, s.dtype, (first,), s.pieces)),
+        kernel("scan", mixed_seconds(shapes, m.mamba)),
+        kernel("mamba out", cast + forward(s.roofline, s.dtype, (second,), s.pieces)),
+    ]
+    before = kernel("norm", norm + _input_cast(shapes))
+    return [*forward_half(shapes, before, inside, "mamba"), after]
+
+
+def _mixer_backward(shapes: Shapes, layer: Layer) -> list[PassPart]:
+    """The backward pass of a layer of a hybrid model, with what is recomputed."""
+    m = shapes.model
+    recomputed = _recomputed_modules(shapes, layer)
+    if layer.mixer in (EXPERTS, MLP):
+        return [*recomputed, *_mlp_backward(shapes, layer)]
+    if layer.mixer == ATTENTION:
+        return [*recomputed, *_attention_backward(shapes, _attention_again(shapes))]
+    assert m.mamba is not None
+    s = shapes.setting
+    first, second = shapes.mamba_products(m.mamba)
+    cast = _input_cast(shapes, fused=False)
+    inner = cast_seconds(s, shapes.tokens * first.outputs)
+    inside = [
+        kernel("mamba out dgrad", cast + input_gradients(s.roofline, s.dtype, (second,), s.pieces)),
+        kernel("mamba out wgrad", _wgrad_seconds(s, s.dtype, (second,), s.added), weight=True),
+        kernel("scan backward", mixed_seconds(shapes, m.mamba, backward=True) + inner),
+        kernel("mamba dgrad", input_gradients(s.roofline, s.dtype, (first,))),
+    ]
+    weights = _wgrad_seconds(s, s.dtype, (first,), s.added)
+    passes = _elementwise(shapes).norm_backward + RESIDUAL
+    norm = _moved_in_block(shapes, passes, m.hidden, shapes.local)
+    return [*recomputed, *backward_half(shapes, inside, weights, norm, "mamba")]
+
+
+def _mlp_forward(shapes: Shapes, layer: Layer) -> list[PassPart]:
+    """The forward pass of the MLP half of a block, or of an MLP layer of a hybrid model."""
+    m = shapes.model
+    passes = _elementwise(shapes).norm
+    if not layer.mixer:  # the residual sum is written, and read again by the norm
+        passes += RESIDUAL
+    norm = _moved_in_block(shapes, passes, m.hidden, shapes.local)
+    before = kernel("norm", norm + _input_cast(shapes))
     after = kernel("residual", _moved_in_block(shapes, RESIDUAL, m.hidden, shapes.local))
     if not layer.moe:
         return [*_dense_forward(shapes, m.ffn, before, "mlp"), after]
@@ -742,7 +820,7 @@ class PassTable:
     def of(self, layer: Layer) -> Passes:
         """The passes of a layer. If the user gives its times, its kernels are scaled to them."""
         is_timed = layer.kind == "plain" or layer.name in self.setting.layer_seconds
-        key: object = layer.name if is_timed else (layer.kind, layer.moe)
+        key: object = layer.name if is_timed else (layer.kind, layer.moe, layer.mixer)
         return self.cache.of(key, lambda: self._compute(layer))
 
     def _compute(self, layer: Layer) -> Passes:
@@ -814,6 +892,8 @@ def _parts(setting: Setting, layer: Layer) -> tuple[list[PassPart], list[PassPar
         return forward_embedding(shapes), backward_embedding(shapes)
     if layer.kind == "head":
         return forward_head(shapes), backward_head(shapes)
+    if layer.mixer:
+        return _mixer_forward(shapes, layer), _mixer_backward(shapes, layer)
     forward = [*_attention_forward(shapes), *_mlp_forward(shapes, layer)]
     return forward, backward_block(shapes, layer)
 
@@ -900,7 +980,8 @@ def _recomputed_modules(shapes: Shapes, layer: Layer) -> list[PassPart]:
     m = shapes.model
     modules = _modules(shapes)
     seconds = 0.0
-    norms = 2 * _moved_in_block(shapes, _elementwise(shapes).norm, m.hidden, shapes.local)
+    norms = _moved_in_block(shapes, _elementwise(shapes).norm, m.hidden, shapes.local)
+    norms *= 1 if layer.mixer else 2
     if "layernorm" in modules or "ops" in modules:
         seconds += norms
     if "mla_up_proj" in modules and m.latent:
@@ -914,7 +995,7 @@ def _recomputed_modules(shapes: Shapes, layer: Layer) -> list[PassPart]:
     parts = [kernel("again", seconds)] * (seconds > 0)
     if layer.moe and "moe" in modules:
         return [*parts, *_recomputed(forward_experts(shapes))]
-    if not layer.moe and "mlp" in modules:
+    if not layer.moe and layer.mixer in ("", MLP) and "mlp" in modules:
         parts += _recomputed(_dense_forward(shapes, m.ffn, kernel("", 0.0), "mlp"))
     return parts
 

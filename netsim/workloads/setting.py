@@ -222,6 +222,11 @@ class Roofline:
             + self.kernel
         )
 
+    def scan_seconds(self, flops: float, moved: float, dtype: str) -> float:
+        """The seconds of a kernel that computes like attention and moves `moved` bytes."""
+        computing = flops / (self.peak(dtype) * self.attention[0])
+        return max(computing, moved / (self.bandwidth * self.memory)) + self.kernel
+
     def plain_seconds(self, flops: float, moved: float, dtype: str) -> float:
         """The seconds of a layer of which only the FLOPs and the bytes that it moves are known."""
         return max(flops / self.rate(dtype), moved / (self.bandwidth * self.memory)) + self.kernel
