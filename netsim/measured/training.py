@@ -436,6 +436,9 @@ def _recipe(rules: _Rules, work: Values) -> None:
     if "qwen3_235" in model and rules.machine[0] == "dgx-h100":
         has_experts_across_hosts = True
         work["parallelism"]["tensor_overlap"] = "none"
+    if re.search(HYBRID, model):
+        _hybrid_recipe(rules, work, is_newer=is_newer)
+        return
     if rules.degree("ep") > 1 and (is_newer or has_experts_across_hosts):
         work["parallelism"]["expert_overlap"] = True
         rules.notes.append("tokens travel beside another micro-batch")
@@ -450,6 +453,32 @@ def _recipe(rules: _Rules, work: Values) -> None:
         rules.notes.append("Adam with a distributed optimizer (its recipe has Muon)")
     elif is_newer:
         return
+    _recompute(rules, work)
+
+
+HYBRID = r"nemotron.?3"
+
+
+def _hybrid_recipe(rules: _Rules, work: Values, *, is_newer: bool) -> None:
+    """Add to a workload what the recipes of Nemotron 3 state (src/megatron/bridge/perf_recipes/
+    nemotronh of Megatron-Bridge).
+
+    Tokens are not sent beside another micro-batch, and products do not run in parts. With MXFP8,
+    GB200 and GB300 have fused experts. With NVFP4 weights are gathered in 16 bits.
+    """
+    work["parallelism"]["tensor_overlap"] = "bulk"
+    machine = rules.machine[0]
+    if is_newer and work["dtype"] == "mxfp8" and machine in ("gb200-nvl72", "gb300-nvl72"):
+        work["experts"] = "fused"
+        rules.notes.append("products of experts do what lies between them")
+    if work["dtype"] == "nvfp4":
+        work["replicas"]["gather"] = "weights"
+    _recompute(rules, work)
+
+
+def _recompute(rules: _Rules, work: Values) -> None:
+    """Add to a workload the modules that the recipe recomputes, with a note."""
+    model = rules.entry.text("model").casefold()
     for pattern, machines, modules in _RULE_DATA["patterns"]["recomputed"]:
         if re.search(pattern, model) and re.search(machines, rules.machine[0]):
             work["recompute"] = modules
