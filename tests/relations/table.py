@@ -286,6 +286,15 @@ STEPS = [
         rising,
     ),
     Relation(
+        "a longer sequence of a hybrid model takes no less time",
+        answers.drawn(
+            draws.step, {"workload.model": "nemotron-3-nano", "workload.allow_oom": True}
+        ),
+        over("workload.sequence", [1024, 4096]),
+        nothing,
+        rising,
+    ),
+    Relation(
         "tokens in a second times the step are the tokens of a batch",
         draws.step,
         answers.tokens_of_step,
