@@ -145,6 +145,12 @@ class _Rules:
         raise Unstated(f"no machine has {name}")
 
     @cached_property
+    def has_adapters(self) -> bool:
+        """Whether the entry trains adapters of low rank, judged by its model or phase."""
+        told = (self.entry.text(key) for key in ("model", "phase", "benchmark"))
+        return any("lora" in text.casefold() for text in told)
+
+    @cached_property
     def gpus(self) -> int:
         """The number of GPUs."""
         return self.count("accelerators")
@@ -365,6 +371,9 @@ def _mlperf(rules: _Rules) -> Values:
         rules.notes.append("FlashAttention 1.0.5, simulated as 2")
     elif "results_v3.1" not in source and work.get("dtype") == "fp8":
         work["replicas"]["gather"] = "fp8"
+    if rules.has_adapters:
+        work["lora"] = {"rank": 16, "targets": ["linear_qkv", "linear_proj"]}
+        rules.notes.append("adapters of rank 16 on linear_qkv and linear_proj (its reference)")
     return work
 
 
@@ -393,7 +402,7 @@ def _nemo(rules: _Rules) -> Values:
         work["replicas"] = {"gradient_dtype": "bfloat16", "no_sync": True}
         del work["parallelism"]["expert_tensor"], work["parallelism"]["dispatcher"]
     _recipe(rules, work)
-    if re.search("lora", rules.entry.text("phase"), re.IGNORECASE):
+    if rules.has_adapters:
         work["lora"] = _adapters(rules)
     return work
 

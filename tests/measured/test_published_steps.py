@@ -102,6 +102,17 @@ def test_layers_of_kimi_k2_by_stage_are_those_of_its_recipes(
     assert one.work["parallelism"]["dispatcher"] == dispatcher
 
 
+def test_mlperfs_fine_tuning_trains_the_adapters_of_its_reference() -> None:
+    """Llama 2 70B of MLPerf: rank 16 on all four products of attention."""
+    one = changed(
+        "mlperf_v41_NVIDIA_eos_n32_ngc24_09_nemo_gpt3",
+        model="Llama2-70B LoRA (MLPerf)",
+        parallelism={"tp": "4", "pp": "1", "cp": "1"},
+    )
+    assert one.work["model"] == "llama2-70b"
+    assert one.work["lora"] == {"rank": 16, "targets": ["linear_qkv", "linear_proj"]}
+
+
 @pytest.mark.parametrize("id_", ["nemo_069", "nemo_072"])
 def test_entries_with_lora_train_the_adapters_of_their_recipe(id_: str) -> None:
     one = published(ENTRIES[id_])

@@ -10,6 +10,7 @@ from netsim.workloads.model import MODELS, Transformer, layers_of
 
 # Parameters of the released checkpoints, to the last one.
 PUBLISHED = {
+    "llama2-70b": 68_976_648_192,
     "llama3-8b": 8_030_261_248,
     "llama3-70b": 70_553_706_496,
     "llama3-405b": 405_853_388_800,
