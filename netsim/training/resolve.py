@@ -732,6 +732,7 @@ def _roofline(work: Training, gpu: Gpu, gpus: int, is_graph: bool) -> Roofline:
         ),
         memory=compute.memory_efficiency or value("memory.usable"),
         routed=value("memory.routed"),
+        scan=value("scan.rate"),
         kernel=usual_gap if compute.kernel is None else compute.kernel,
         element=ELEMENT[STORED.get(work.dtype, work.dtype)],
         exponents=exponents,

@@ -12,8 +12,8 @@ are stored in fp32. `_Scan` has a method for each kernel, with the FLOPs and the
 for a token. Parts of tensors that fit into L2 count once.
 
 How fast these kernels are has not been measured. They are taken to compute at the rate of fused
-attention, and to move bytes at the rate of streams, whichever takes longer; nearly all of them are
-bound by memory.
+attention, and to move bytes at the rate of streams, whichever takes longer (`scan.rate` is 1);
+nearly all of them are bound by memory.
 """
 
 from collections.abc import Iterable

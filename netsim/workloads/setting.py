@@ -104,6 +104,7 @@ class Roofline:
             long sequences.
         memory: fraction of the memory bandwidth that kernels reach.
         routed: a further factor for tokens that are routed to experts.
+        scan: fraction of the rates of attention and of streams that scans of Mamba-2 layers reach.
         kernel: seconds between kernels.
         element: bytes of an element.
         exponents: fraction of attention's time that is exponentials, independent of the head's
@@ -120,6 +121,7 @@ class Roofline:
     attention: tuple[float, float] = (value("attention.other"), value("attention.other.backward"))
     memory: float = value("memory.usable")
     routed: float = value("memory.routed")
+    scan: float = value("scan.rate")
     kernel: float = value("kernel.gap")
     element: int = field(default=2)
     exponents: float = 0.0
@@ -225,7 +227,8 @@ class Roofline:
     def scan_seconds(self, flops: float, moved: float, dtype: str) -> float:
         """The seconds of a kernel that computes like attention and moves `moved` bytes."""
         computing = flops / (self.peak(dtype) * self.attention[0])
-        return max(computing, moved / (self.bandwidth * self.memory)) + self.kernel
+        moving = moved / (self.bandwidth * self.memory)
+        return max(computing, moving) / self.scan + self.kernel
 
     def plain_seconds(self, flops: float, moved: float, dtype: str) -> float:
         """The seconds of a layer of which only the FLOPs and the bytes that it moves are known."""
