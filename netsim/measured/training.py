@@ -147,8 +147,8 @@ class _Rules:
     @cached_property
     def has_adapters(self) -> bool:
         """Whether the entry trains adapters of low rank, judged by its model or phase."""
-        told = (self.entry.text(key) for key in ("model", "phase", "benchmark"))
-        return any("lora" in text.casefold() for text in told)
+        texts = (self.entry.text(key) for key in ("model", "phase", "benchmark"))
+        return any("lora" in text.casefold() for text in texts)
 
     @cached_property
     def gpus(self) -> int:

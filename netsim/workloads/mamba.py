@@ -27,7 +27,7 @@ NORM_BACKWARD = 3  # output and its gradient are read, the gradient of the input
 
 
 @dataclass(frozen=True)
-class Kernel:
+class ScanKernel:
     """FLOPs and bytes of a kernel for one token."""
 
     flops: float
@@ -82,36 +82,36 @@ class _Scan:
         """The bytes of features of all heads and of vectors, in 16 bits."""
         return self.element * (inner * self.inner + vectors * self.vectors)
 
-    def convolution(self) -> Kernel:
+    def convolution(self) -> ScanKernel:
         """The causal convolution: read, written."""
-        return Kernel(0.0, 2 * self.element * self.convolved)
+        return ScanKernel(0.0, 2 * self.element * self.convolved)
 
-    def step_sizes(self) -> Kernel:
+    def step_sizes(self) -> ScanKernel:
         """The step sizes and the sums of their logarithms, in fp32."""
-        return Kernel(0.0, self.heads * (self.element + 2 * FP32))
+        return ScanKernel(0.0, self.heads * (self.element + 2 * FP32))
 
-    def chunk_states(self) -> Kernel:
+    def chunk_states(self) -> ScanKernel:
         """What each chunk adds to the states."""
-        return Kernel(self.through_states, self._features(1, 1) + FP32 * self.states)
+        return ScanKernel(self.through_states, self._features(1, 1) + FP32 * self.states)
 
-    def passed_states(self, written: int) -> Kernel:
+    def passed_states(self, written: int) -> ScanKernel:
         """The states from chunk to chunk, written in `written` bytes an element."""
-        return Kernel(0.0, (FP32 + written) * self.states)
+        return ScanKernel(0.0, (FP32 + written) * self.states)
 
-    def chunk_scores(self) -> Kernel:
+    def chunk_scores(self) -> ScanKernel:
         """The products of the two vectors of all pairs of tokens in a chunk."""
-        return Kernel(self.of_groups, self._features(0, 2) + self.scores)
+        return ScanKernel(self.of_groups, self._features(0, 2) + self.scores)
 
-    def outputs(self) -> Kernel:
+    def outputs(self) -> ScanKernel:
         """The outputs of the scan, with and without their gate."""
         moved = self._features(4, 1) + self.element * self.states + self.scores
-        return Kernel(self.through_states + self.inside_chunks, moved)
+        return ScanKernel(self.through_states + self.inside_chunks, moved)
 
-    def norm(self, passes: int) -> Kernel:
+    def norm(self, passes: int) -> ScanKernel:
         """The norm of the outputs."""
-        return Kernel(0.0, self._features(passes))
+        return ScanKernel(0.0, self._features(passes))
 
-    def forward(self) -> list[Kernel]:
+    def forward(self) -> list[ScanKernel]:
         """The kernels of the forward pass."""
         return [
             self.convolution(),
@@ -123,7 +123,7 @@ class _Scan:
             self.norm(NORM),
         ]
 
-    def backward(self) -> list[Kernel]:
+    def backward(self) -> list[ScanKernel]:
         """The kernels of the backward pass.
 
         Convolution, states and scores are made again. A kernel each makes the gradients of the
@@ -139,21 +139,21 @@ class _Scan:
             self.chunk_scores(),
             self.chunk_states(),
             self.passed_states(FP32),
-            Kernel(0.0, self._features(6)),
-            Kernel(self.through_states, self._features(1, 1) + FP32 * self.states),
-            Kernel(0.0, 2 * FP32 * self.states + 2 * states),
-            Kernel(
+            ScanKernel(0.0, self._features(6)),
+            ScanKernel(self.through_states, self._features(1, 1) + FP32 * self.states),
+            ScanKernel(0.0, 2 * FP32 * self.states + 2 * states),
+            ScanKernel(
                 self.through_states + self.inside_chunks,
                 self._features(3, 1) + states + self.scores,
             ),
-            Kernel(self.through_states, self._features(1, 1) + states + vector_gradient),
-            Kernel(self.through_states, self._features(1, 1) + states + vector_gradient),
-            Kernel(self.inside_chunks, self._features(2) + self.scores),
-            Kernel(self.of_groups, self.scores + self._features(0, 2) + vector_gradient),
-            Kernel(self.of_groups, self.scores + self._features(0, 2) + vector_gradient),
-            Kernel(self.inside_chunks, self._features(2) + self.scores),
+            ScanKernel(self.through_states, self._features(1, 1) + states + vector_gradient),
+            ScanKernel(self.through_states, self._features(1, 1) + states + vector_gradient),
+            ScanKernel(self.inside_chunks, self._features(2) + self.scores),
+            ScanKernel(self.of_groups, self.scores + self._features(0, 2) + vector_gradient),
+            ScanKernel(self.of_groups, self.scores + self._features(0, 2) + vector_gradient),
+            ScanKernel(self.inside_chunks, self._features(2) + self.scores),
             self.step_sizes(),
-            Kernel(0.0, 3 * self.element * self.convolved),
+            ScanKernel(0.0, 3 * self.element * self.convolved),
         ]
 
 
@@ -174,7 +174,7 @@ def _scan(shapes: Shapes, mamba: Mamba) -> _Scan:
     )
 
 
-def _seconds(shapes: Shapes, kernels: Iterable[Kernel]) -> float:
+def _seconds(shapes: Shapes, kernels: Iterable[ScanKernel]) -> float:
     """The seconds of kernels on one rank."""
     s = shapes.setting
     return sum(
