@@ -145,6 +145,12 @@ class _Rules:
         raise Unstated(f"no machine has {name}")
 
     @cached_property
+    def has_adapters(self) -> bool:
+        """Whether the entry trains adapters of low rank, judged by its model or phase."""
+        texts = (self.entry.text(key) for key in ("model", "phase", "benchmark"))
+        return any("lora" in text.casefold() for text in texts)
+
+    @cached_property
     def gpus(self) -> int:
         """The number of GPUs."""
         return self.count("accelerators")
@@ -365,6 +371,9 @@ def _mlperf(rules: _Rules) -> Values:
         rules.notes.append("FlashAttention 1.0.5, simulated as 2")
     elif "results_v3.1" not in source and work.get("dtype") == "fp8":
         work["replicas"]["gather"] = "fp8"
+    if rules.has_adapters:
+        work["lora"] = {"rank": 16, "targets": ["linear_qkv", "linear_proj"]}
+        rules.notes.append("adapters of rank 16 on linear_qkv and linear_proj (its reference)")
     return work
 
 
@@ -393,9 +402,20 @@ def _nemo(rules: _Rules) -> Values:
         work["replicas"] = {"gradient_dtype": "bfloat16", "no_sync": True}
         del work["parallelism"]["expert_tensor"], work["parallelism"]["dispatcher"]
     _recipe(rules, work)
-    if re.search("lora", rules.entry.text("phase"), re.IGNORECASE):
-        raise Unstated("LoRA trains adapters, which are not simulated")
+    if rules.has_adapters:
+        work["lora"] = _adapters(rules)
     return work
+
+
+def _adapters(rules: _Rules) -> Values:
+    """Return the adapters of an entry with LoRA.
+
+    Megatron-Bridge's recipe for Llama 3 70B has rank 16 (src/megatron/bridge/recipes/llama/h100/
+    llama3.py); that of the performance tables adapts `linear_qkv` alone (src/megatron/bridge/
+    perf_recipes/llama/h100/llama3.py).
+    """
+    rules.notes.append("adapters of rank 16 on linear_qkv (its performance recipe)")
+    return {"rank": 16, "targets": ["linear_qkv"]}
 
 
 # The release from which on recipes overlap the exchange of tokens with another micro-batch.
@@ -405,6 +425,7 @@ BESIDE_OTHERS = 26.06
 ALL_TO_ALL = (
     (r"gpt.?oss", r"dgx-h100|dgx-b200|gb200"),
     (r"qwen3.?235", r"dgx-h100|dgx-b200|hgx-b300"),
+    (r"kimi", r"dgx-h100|dgx-b200|hgx-b300"),
     (r"tokendrop", r".*"),
 )
 
@@ -424,6 +445,9 @@ def _recipe(rules: _Rules, work: Values) -> None:
     if "qwen3_235" in model and rules.machine[0] == "dgx-h100":
         has_experts_across_hosts = True
         work["parallelism"]["tensor_overlap"] = "none"
+    if re.search(HYBRID, model):
+        _hybrid_recipe(rules, work, is_newer=is_newer)
+        return
     if rules.degree("ep") > 1 and (is_newer or has_experts_across_hosts):
         work["parallelism"]["expert_overlap"] = True
         rules.notes.append("tokens travel beside another micro-batch")
@@ -434,12 +458,41 @@ def _recipe(rules: _Rules, work: Values) -> None:
     if is_newer and ("oss" not in model or rules.machine[0] != "hgx-b300"):
         work["experts"] = "fused"
         rules.notes.append("products of experts do what lies between them")
-    if is_newer:
+    if "kimi" in model:
+        rules.notes.append("Adam with a distributed optimizer (its recipe has Muon)")
+    elif is_newer:
         return
+    _recompute(rules, work)
+
+
+HYBRID = r"nemotron.?3"
+
+
+def _hybrid_recipe(rules: _Rules, work: Values, *, is_newer: bool) -> None:
+    """Add to a workload what the recipes of Nemotron 3 state (src/megatron/bridge/perf_recipes/
+    nemotronh of Megatron-Bridge).
+
+    Tokens are not sent beside another micro-batch, and products do not run in parts. With MXFP8,
+    GB200 and GB300 have fused experts. With NVFP4 weights are gathered in 16 bits.
+    """
+    work["parallelism"]["tensor_overlap"] = "bulk"
+    machine = rules.machine[0]
+    if is_newer and work["dtype"] == "mxfp8" and machine in ("gb200-nvl72", "gb300-nvl72"):
+        work["experts"] = "fused"
+        rules.notes.append("products of experts do what lies between them")
+    if work["dtype"] == "nvfp4":
+        work["replicas"]["gather"] = "weights"
+    _recompute(rules, work)
+
+
+def _recompute(rules: _Rules, work: Values) -> None:
+    """Add to a workload the modules that the recipe recomputes, with a note."""
+    model = rules.entry.text("model").casefold()
     for pattern, machines, modules in _RULE_DATA["patterns"]["recomputed"]:
         if re.search(pattern, model) and re.search(machines, rules.machine[0]):
             work["recompute"] = modules
             rules.notes.append(f"recompute {', '.join(modules)}")
+            return
 
 
 RULES: dict[str, Callable[[_Rules], Values]] = {
@@ -508,6 +561,9 @@ def _divided(rules: _Rules, work: Values, model: Any) -> None:
         stages = [layers_per_part] * (parts - 1) + [layers - layers_per_part * (parts - 1)]
         if (layers + 2) % parts == 0:
             stages = [layers_per_part - 1, *[layers_per_part] * (parts - 2), layers_per_part - 1]
+        elif stages[-1] < 0:  # the last stage has the loss alone, and the first one fewer
+            others = [layers_per_part - 1, *[layers_per_part] * (parts - 2)]
+            stages = [*others, layers - sum(others)]
         if min(stages) < 0 or sum(stages) != layers:
             raise Unstated(f"{layers} layers in {parts} parts are not stated")
         work["pipeline"] = {**work.get("pipeline", {}), "stages": stages}

@@ -279,6 +279,31 @@ class ComputeConfig(Model):
     times: str | None = None
 
 
+class LoraConfig(Model):
+    """Adapters of low rank, which are trained while all other weights stay as they are.
+
+    The usual `rank` and `targets` are those of Megatron-Bridge (src/megatron/bridge/peft/lora.py):
+    adapters of rank 32 of all linear layers of a block, by Megatron's names for them.
+    """
+
+    rank: Count = 32
+    targets: ListOf[Literal["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"]] = (
+        "linear_qkv",
+        "linear_proj",
+        "linear_fc1",
+        "linear_fc2",
+    )
+
+    @model_validator(mode="after")
+    def _named_once(self) -> "LoraConfig":
+        """Raise an error for no targets, and for one that is named twice."""
+        if not self.targets:
+            raise FieldError("expected at least one linear layer, got an empty list", "targets")
+        if len({*self.targets}) != len(self.targets):
+            raise FieldError("a linear layer is named twice", "targets")
+        return self
+
+
 class Straggler(Model):
     """A GPU whose computations take `slowdown` times as long as usual."""
 
@@ -323,6 +348,7 @@ class Training(_Step):
     projections: Literal["joined", "apart"] = "joined"
     experts: Literal["separate", "fused"] = "separate"
     loss: Literal["fused", "eager", "kernel"] | None = None
+    lora: LoraConfig | None = None
     imbalance: Annotated[float, Field(ge=1, strict=False)] = 1.0
     optimizer: Literal["adam", "adam-eager", "sgd", "sgd-momentum"] = "adam"
     extras: ListOf[ExtraConfig] = ()

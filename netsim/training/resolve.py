@@ -50,6 +50,9 @@ from netsim.training.warnings import step_warnings
 from netsim.workloads.lower import Lowered
 from netsim.workloads.memory import SHARDED, Memory, memory_of
 from netsim.workloads.model import (
+    ATTENTION,
+    MAMBA,
+    Adapters,
     Layer,
     LayerList,
     Model,
@@ -135,6 +138,10 @@ def _transformer_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
             f"pipeline.stages may say how many each has: {example}"
         )
         yield (*where, "pp"), message
+    yield from _mamba_misfits(s, m)
+    if m.adapters is not None and m.adapters.rank % tp:
+        message = f"the rank of {m.adapters.rank} is not divisible by tp {tp}"
+        yield ("lora", "rank"), message
     if ep > 1 and not m.experts:
         yield (*where, "ep"), f"{m.name} has no experts to divide by ep {ep}"
     elif m.experts % ep:
@@ -144,6 +151,25 @@ def _transformer_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
         yield (
             (*where, "sequence_parallel"),
             "experts with tp need sequence_parallel (as in Megatron)",
+        )
+
+
+def _mamba_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
+    """Yield the reasons why the Mamba-2 layers of a model cannot be divided or recomputed."""
+    if m.mamba is None:
+        return
+    tp = s.degree("tp")
+    where = ("parallelism",)
+    if m.mamba.heads % tp or m.mamba.groups % tp:
+        sizes = f"{m.mamba.heads} heads in {m.mamba.groups} groups"
+        yield (*where, "tp"), f"{sizes} of Mamba layers are not divisible by tp {tp}"
+    if s.degree("cp") > 1:
+        message = f"the scan of the Mamba layers of {m.name} along a divided sequence is not"
+        yield (*where, "cp"), f"{message} simulated; cp must be 1"
+    if "ops" in s.recompute:
+        yield (
+            ("recompute",),
+            "ops are TorchTitan's checkpoints, which hybrid models do not have; name modules",
         )
 
 
@@ -350,16 +376,34 @@ def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
     raise cell.source.error(place, message, key=True, hint=hint)
 
 
+SCAN_FLOPS = 7
+"""FLOPs for each element of the states of a Mamba-2 layer, as Megatron-Bridge counts them
+(src/megatron/bridge/training/utils/flop_utils.py)."""
+
+
 def model_flops(model: Model, batch: int, sequence: int) -> float:
     """The FLOPs of forward and backward pass for a batch: the model FLOPs of MFU.
 
     As in Megatron-LM's num_floating_point_operations: three times the forward pass, which includes
-    the logits and excludes recomputation. 0 for a list of layers that only have times.
+    the logits and excludes recomputation. Products with frozen weights count twice only, since
+    these have no gradients. 0 for a list of layers that only have times.
     """
     if not isinstance(model, Transformer):
         return batch * sum(one.plain.flops + one.plain.backward_flops for one in model.layers)
-    forward = sum(layer_flops(model, layer, sequence) for layer in layers_of(model))
-    return 3.0 * forward * batch * sequence
+    layers = layers_of(model)
+    forward = sum(layer_flops(model, layer, sequence) for layer in layers)
+    frozen = sum(_frozen_flops(model, layer) for layer in layers)
+    return (3.0 * forward - frozen) * batch * sequence
+
+
+def _frozen_flops(model: Transformer, layer: Layer) -> float:
+    """The FLOPs of the products of one layer with frozen weights, for one token in the forward
+    pass.
+    """
+    if model.adapters is None or layer.kind == "embedding":
+        return 0.0
+    trained = sum(tensor.total for tensor in layer.tensors if not tensor.frozen)
+    return product_flops(model, layer) - 2.0 * trained
 
 
 def layer_flops(model: Transformer, layer: Layer, sequence: int) -> float:
@@ -369,20 +413,32 @@ def layer_flops(model: Transformer, layer: Layer, sequence: int) -> float:
     that the token is sent to count. The embedding has none, as a token reads one row of its table.
     The logits count in full, once for each token that is predicted, even if they share the matrix
     of the embedding (`tied`). Attention adds 2 x keys x features of a key and a value, with half of
-    the keys if it is causal.
+    the keys if it is causal. The scan of a Mamba-2 layer adds `SCAN_FLOPS` for each element of its
+    states.
     """
+    if layer.mixer == MAMBA and model.mamba:
+        return product_flops(model, layer) + SCAN_FLOPS * model.mamba.inner * model.mamba.state
+    if layer.kind != "block" or layer.mixer not in ("", ATTENTION):
+        return product_flops(model, layer)
+    latent = model.latent
+    head = latent.nope + latent.rope + latent.value if latent else 2 * model.head
+    attention = 2.0 * model.keys(sequence) * head * model.heads
+    return product_flops(model, layer) + attention
+
+
+def product_flops(model: Transformer, layer: Layer) -> float:
+    """The same without attention: 2 for each parameter that the token passes through."""
     if layer.kind == "embedding":
         return 0.0
     if layer.kind == "head":
         logits = model.vocabulary * model.hidden
         norm_and_pooler = layer.parameters - (0 if model.tied else logits)
         return 2.0 * (norm_and_pooler + model.predicted * logits)
-    active = layer.parameters - layer.expert_parameters
-    active += layer.expert_parameters * model.top_k // max(model.experts, 1)
-    latent = model.latent
-    head = latent.nope + latent.rope + latent.value if latent else 2 * model.head
-    attention = 2.0 * model.keys(sequence) * head * model.heads
-    return 2.0 * active + attention
+    tensors = layer.tensors or layer.reused
+    experts = sum(tensor.total for tensor in tensors if tensor.expert)
+    active = sum(tensor.total for tensor in tensors) - experts
+    active += experts * model.top_k // max(model.experts, 1)
+    return 2.0 * active
 
 
 def extras_of(work: Training, model: Model, grid: Grid) -> tuple[ExtraCollective, ...]:
@@ -475,13 +531,40 @@ def setting_of(cell: Cell, cluster: Cluster) -> Setting:
     """The Setting of a training cell on its cluster."""
     work = cell.scenario.workload
     assert isinstance(work, Training)
-    model = model_of(work)
+    model = _with_adapters(cell, work, model_of(work))
     grid = Grid(
         degrees_of(cell, work, len(cluster.topology)), tuple(work.parallelism.order.split("-"))
     )
     setting = _setting(cell, work, model, grid, cluster)
     check_fits(cell, work, setting)
     return setting
+
+
+def _with_adapters(cell: Cell, work: Training, model: Model) -> Model:
+    """The model with the adapters that the scenario asks for, and all other weights frozen; the
+    model itself if it asks for none.
+
+    Linear layers that the model lacks are refused, and those of experts, whose adapters are not
+    simulated.
+    """
+    if work.lora is None:
+        return model
+    if not isinstance(model, Transformer):
+        message = "a list of layers has no linear layers that adapters could be added to"
+        raise cell.source.error(("workload", "lora"), message, key=True)
+    if model.pattern:
+        message = f"adapters of {model.name}, whose layers are of several kinds, are not simulated"
+        raise cell.source.error(("workload", "lora"), message, key=True)
+    where = ("workload", "lora", "targets")
+    targets = work.lora.targets
+    if model.experts and {"linear_fc1", "linear_fc2"} & {*targets}:
+        message = f"adapters of experts are not simulated, and the MLPs of {model.name} are experts"
+        hint = "targets: [linear_qkv, linear_proj] adapts attention alone"
+        raise cell.source.error(where, message, hint=hint)
+    if model.latent and "linear_qkv" in targets:
+        message = f"{model.name} compresses queries, keys and values and has no linear_qkv"
+        raise cell.source.error(where, message, hint="targets: [linear_proj] is simulated")
+    return replace(model, adapters=Adapters(work.lora.rank, targets))
 
 
 def _setting(cell: Cell, work: Training, model: Model, grid: Grid, cluster: Cluster) -> Setting:
@@ -649,6 +732,7 @@ def _roofline(work: Training, gpu: Gpu, gpus: int, is_graph: bool) -> Roofline:
         ),
         memory=compute.memory_efficiency or value("memory.usable"),
         routed=value("memory.routed"),
+        scan=value("scan.rate"),
         kernel=usual_gap if compute.kernel is None else compute.kernel,
         element=ELEMENT[STORED.get(work.dtype, work.dtype)],
         exponents=exponents,

@@ -46,7 +46,8 @@ from netsim.workloads.lower import (
     nothing_to_do,
 )
 from netsim.workloads.memory import FULL, activation_bytes, full_activation_bytes
-from netsim.workloads.passes import EXPERT, PassPart
+from netsim.workloads.parts import PassPart
+from netsim.workloads.passes import EXPERT
 from netsim.workloads.setting import Setting
 from netsim.workloads.step import ChunkPass, empty_tape, synchronised, training_step
 from netsim.workloads.tape import COMPUTE, Deps, Tape, TapeEntry, emit

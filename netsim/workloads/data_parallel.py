@@ -55,12 +55,22 @@ class Replica:
                 elements[expert] += count
         return elements
 
+    def trained(self, layers: Iterable[Layer]) -> dict[bool, int]:
+        """The number of elements of the weights of `layers` that have gradients, on one rank: dense
+        (key False) and experts' (key True).
+        """
+        elements = {False: 0, True: 0}
+        for layer in layers:
+            for _, count, expert in self.setting.trained(layer):
+                elements[expert] += count
+        return elements
+
     @cached_property
     def elements(self) -> dict[bool, int]:
-        """The number of elements of the weights of all layers of the stage on one rank: dense (key
-        False) and experts' (key True).
+        """The number of elements of the weights of all layers of the stage that have gradients, on
+        one rank: dense (key False) and experts' (key True).
         """
-        return self.held(self.layers)
+        return self.trained(self.layers)
 
     def exchange(
         self,
@@ -120,7 +130,7 @@ class Bucket:
 def buckets_of(
     setting: Setting, layers: Sequence[Layer], cap: int, first: int, element: int
 ) -> list[Bucket]:
-    """The parameters of a stage in buckets, from the last layer to the first.
+    """The trained parameters of a stage in buckets, from the last layer to the first.
 
     Args:
         cap: bytes at which a bucket is complete.
@@ -132,7 +142,7 @@ def buckets_of(
     buckets: list[Bucket] = []
     filled = {False: 0, True: 0}
     for number in reversed(range(len(layers))):
-        for _, count, expert in reversed(setting.held(layers[number])):
+        for _, count, expert in reversed(setting.trained(layers[number])):
             filled[expert] += count
             limit = first if not any(one.expert == expert for one in buckets) else cap
             if filled[expert] * element >= limit:
@@ -242,7 +252,7 @@ class Zero(DataParallelism):
         """The gathered weights of this layer and of all layers before it, if they arrive during the
         forward pass.
         """
-        if not self.replica.setting.forward_prefetch:
+        if not self.replica.setting.forward_prefetch or not self.buckets:
             return ()
         for bucket in reversed(self.buckets):
             if bucket.number not in self.gathered:
@@ -380,7 +390,7 @@ class Fsdp(DataParallelism):
         unit = self._unit(layer)
         if layer != unit:
             return
-        if s.reshard or last or not s.no_sync:
+        if done and (s.reshard or last or not s.no_sync):
             self._release(unit, done[0])
         if s.backward_prefetch == "post":
             self._prefetch(layer)
@@ -407,11 +417,14 @@ class Fsdp(DataParallelism):
             self.copied[unit] = self._copy("copy out", unit, moved, self.gathered[unit])
         return (self.copied[unit],)
 
-    def _copy(self, name: str, unit: int, bytes_: int, after: Deps) -> int:
-        """Add a kernel that moves `bytes_` bytes for each element of a unit; return its entry."""
-        seconds = self.replica.setting.roofline.stream_seconds(
-            float(bytes_) * sum(self._padded(unit).values())
-        )
+    def _copy(
+        self, name: str, unit: int, bytes_: int, after: Deps, *, is_trained: bool = False
+    ) -> int:
+        """Add a kernel that moves `bytes_` bytes for each element of a unit, or for each one with a
+        gradient; return its entry.
+        """
+        padded = self._padded(unit, is_trained=is_trained)
+        seconds = self.replica.setting.roofline.stream_seconds(float(bytes_) * sum(padded.values()))
         ranks = self.replica.stage.ranks
         return self.replica.tape.compute(name, ranks, seconds, after, moving=seconds)
 
@@ -465,10 +478,11 @@ class Fsdp(DataParallelism):
         """
         s = self.replica.setting
         with self.replica.tape.naming(self._name(unit)):
-            if any(self._inner(expert).shape[1] > 1 for expert in self._padded(unit)):
-                joined = self._copy("copy in", unit, s.element + s.gradient_element, after)
-                after = (joined,)
-            for expert, count in self._padded(unit).items():
+            padded = self._padded(unit, is_trained=True)
+            if any(self._inner(expert).shape[1] > 1 for expert in padded):
+                moved = s.element + s.gradient_element
+                after = (self._copy("copy in", unit, moved, after, is_trained=True),)
+            for expert, count in padded.items():
                 inner = self._inner(expert)
                 scattered = self.replica.exchange(
                     "gradients",
@@ -493,12 +507,13 @@ class Fsdp(DataParallelism):
     def _name(self, unit: int) -> str:
         return OUTERMOST if unit in self.root else self.replica.layers[unit].name
 
-    def _padded(self, unit: int) -> dict[bool, int]:
-        """The elements of a unit on one rank, dense (False) and experts' (True), padded so that all
-        ranks have equal parts.
+    def _padded(self, unit: int, *, is_trained: bool = False) -> dict[bool, int]:
+        """The elements of a unit on one rank, or those with gradients, dense (False) and experts'
+        (True), padded so that all ranks have equal parts.
         """
-        layers = self.root if unit in self.root else (unit,)
-        held = self.replica.held(self.replica.layers[layer] for layer in layers)
+        numbers = self.root if unit in self.root else (unit,)
+        layers = [self.replica.layers[number] for number in numbers]
+        held = self.replica.trained(layers) if is_trained else self.replica.held(layers)
         return {
             expert: -(-count // width) * width
             for expert, count in held.items()
@@ -715,7 +730,7 @@ class Ddp(DataParallelism):
         """
         s = self.replica.setting
         cap, first = (WHOLE, WHOLE) if s.data == "allreduce" else (s.bucket, s.first_bucket)
-        for name, count, expert in reversed(s.held(self.replica.layers[layer])):
+        for name, count, expert in reversed(s.trained(self.replica.layers[layer])):
             if name.startswith(stem) and not name.startswith(self.kernels):
                 self.filled[expert].append(count)
                 limit = cap if expert in self.buckets else first

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from netsim.base.values import dataclass
-from netsim.workloads.model import Transformer
+from netsim.workloads.model import Mamba, Transformer
 from netsim.workloads.setting import BLOCK, NARROW, Roofline, Setting
 
 
@@ -142,10 +142,15 @@ def cast_bytes(setting: Setting, *, fused: bool = False) -> float:
     narrow.
 
     `fused`: whether a norm makes the input, and writes it cast.
+
+    Where weights are frozen, the transposed copy is not written.
     """
     if not setting.narrow:
         return 0.0
-    return (CAST_FP4 if setting.dtype == "nvfp4" else CASTS[setting.scaling])[not fused]
+    moved = (CAST_FP4 if setting.dtype == "nvfp4" else CASTS[setting.scaling])[not fused]
+    if setting.adapters is None:
+        return moved
+    return max(0.0, moved - NARROW[setting.dtype])
 
 
 def cast_seconds(setting: Setting, elements: float, *, fused: bool = False) -> float:
@@ -304,6 +309,27 @@ class Shapes:
         keys = self.setting.sequence
         return LinearLayer(rows, width, keys, heads), LinearLayer(rows, keys, value, heads)
 
+    def mamba_products(self, mamba: Mamba) -> tuple[LinearLayer, LinearLayer]:
+        """The first and the second product of a Mamba-2 layer."""
+        m = self.model
+        return (
+            LinearLayer(self.tokens, m.hidden, mamba.projected // self.tp),
+            LinearLayer(self.tokens, mamba.inner // self.tp, m.hidden),
+        )
+
+    @property
+    def latent_products(self) -> tuple[LinearLayer, ...]:
+        """The products that compress tokens before they are sent to experts, and expand them after
+        it; none if tokens are not compressed. Tensor parallelism does not divide their matrices.
+        """
+        m = self.model
+        if not m.expert_latent:
+            return ()
+        return (
+            LinearLayer(self.local, m.hidden, m.expert_latent),
+            LinearLayer(self.local, m.expert_latent, m.hidden),
+        )
+
     def mlp_in(self, ffn: int) -> tuple[LinearLayer, ...]:
         """The first product of a dense MLP with `ffn` features inside."""
         return self._products_of_hidden(*[ffn // self.tp] * (2 if self.model.gated else 1))
@@ -322,7 +348,7 @@ class Shapes:
     @property
     def dispatched(self) -> int:
         """The bytes that the busiest rank sends to experts."""
-        nbytes = self.routed * self.model.hidden * self.setting.element * self._copies
+        nbytes = self.routed * self.model.expert_width * self.setting.element * self._copies
         return int(nbytes * self.setting.imbalance)
 
     @property
@@ -355,8 +381,8 @@ class Shapes:
         rows = max(1, int(self.routed * split * self.setting.imbalance) // here)
         width = (2 if m.gated else 1) * m.expert_ffn // split
         return (
-            (LinearLayer(rows, m.hidden, width, here),),
-            (LinearLayer(rows, m.expert_ffn // split, m.hidden, here),),
+            (LinearLayer(rows, m.expert_width, width, here),),
+            (LinearLayer(rows, m.expert_ffn // split, m.expert_width, here),),
         )
 
     @property

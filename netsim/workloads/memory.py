@@ -7,7 +7,14 @@ attention kernels that do not store scores.
 from netsim.base.values import dataclass
 from netsim.workloads.data_parallel import buckets_of
 from netsim.workloads.kernels import FP32, STATES, state_bytes
-from netsim.workloads.model import Layer, Transformer
+from netsim.workloads.model import (
+    ADAPTED,
+    ATTENTION,
+    MAMBA,
+    Layer,
+    Transformer,
+    adapted_widths,
+)
 from netsim.workloads.setting import NARROW, Setting
 from netsim.workloads.step import SCHEDULES, in_flight
 
@@ -86,14 +93,16 @@ def memory_of(setting: Setting, stage: int) -> Memory:
             replicas[expert] *= s.degree(axis)
     weights = gradients = optimizer = 0.0
     for layer in layers:
-        for _, count, expert in s.held(layer):
-            ranks = min(s.shard or replicas[expert], replicas[expert]) // s.islands
+        for expert, copies in replicas.items():
+            ranks = min(s.shard or copies, copies) // s.islands
             bytes_per_parameter = states_of(
                 s.data, ranks, s.element, s.gradient_element, s.optimizer
             )
-            weights += count * bytes_per_parameter.weights
-            gradients += count * bytes_per_parameter.gradients
-            optimizer += count * bytes_per_parameter.optimizer
+            held = sum(count for _, count, is_expert in s.held(layer) if is_expert == expert)
+            trained = sum(count for _, count, is_expert in s.trained(layer) if is_expert == expert)
+            weights += held * bytes_per_parameter.weights
+            gradients += trained * bytes_per_parameter.gradients
+            optimizer += trained * bytes_per_parameter.optimizer
     return Memory(weights, gradients, optimizer, _activations(s, stage), _buffers(s, layers))
 
 
@@ -142,19 +151,51 @@ def full_activation_bytes(s: Setting, layer: Layer) -> float:
     if m.latent and "mla_up_proj" in again:
         latent = m.latent
         attention = latent.q_rank + latent.kv_rank + latent.rope + m.heads * latent.value / tp
+    # Inputs of products are stored for gradients of weights, so not for frozen ones.
     cast = NARROW[s.dtype] / s.element if s.narrow else 1.0
+    cast = 0.0 if m.adapters is not None else cast
     between = 2 if m.gated else 1  # inputs of the function, whose output the second product reads
     if layer.moe:
         used = m.top_k * s.imbalance
         split = tp if s.expert_tensor else 1
         ffn = m.expert_ffn * (between + cast * ("moe_act" not in again)) / split
         shared = m.shared_ffn * (between + cast) / tp * ("shared_experts" not in again)
-        mlp = (used * (ffn + cast * m.hidden / tp) + shared) * ("moe" not in again)
+        mlp = (used * (ffn + cast * m.expert_width / tp) + shared) * ("moe" not in again)
+        mlp += 2 * m.expert_latent / tp
     else:
         mlp = m.ffn * (between + cast * ("ops" not in again)) / tp * ("mlp" not in again)
+    if layer.mixer == MAMBA:
+        assert m.mamba is not None
+        mlp = 0.0
+        # The input of the scan, its output, that with its gate, and the input of the last product.
+        attention = (m.mamba.projected + (2 + cast) * m.mamba.inner) / tp
+    elif layer.mixer == ATTENTION:
+        mlp = 0.0
+    elif layer.mixer:
+        attention = 0.0
     # The inputs of both norms and of both column-parallel products.
     inputs = 2 + 2 * cast * (not again & {"layernorm", "ops"})
-    return inputs * _inputs(s, m) + s.element * tokens * (attention + mlp) + _unfused(s, m)
+    inputs /= 2 if layer.mixer else 1
+    adapted = _adapter_features(s, m)
+    return (
+        inputs * _inputs(s, m) + s.element * tokens * (attention + mlp + adapted) + _unfused(s, m)
+    )
+
+
+def _adapter_features(s: Setting, m: Transformer) -> float:
+    """The features of a token that adapters of a block store on one GPU: their inputs in 16 bits,
+    which sequence parallelism does not divide, and what their first products make. The input of
+    the output projection is stored by attention already.
+    """
+    if m.adapters is None:
+        return 0.0
+    features = 0.0
+    for target in m.adapters.targets:
+        inputs, _ = adapted_widths(m, target)
+        if target != "linear_proj":
+            features += inputs / (s.degree("tp") if ADAPTED[target][1] else 1)
+        features += m.adapters.rank
+    return features
 
 
 def _unfused(s: Setting, m: Transformer) -> float:
@@ -186,6 +227,7 @@ def _buffers(s: Setting, layers: list[Layer]) -> float:
     groups = sum(s.degree(axis) > 1 for axis in ("tp", "cp", "ep", "dp", "pp"))
     nccl = groups * 16 * NCCL_CHANNEL
     held = [sum(count for _, count, _ in s.held(layer)) for layer in layers]
+    trained = [sum(count for _, count, _ in s.trained(layer)) for layer in layers]
     if s.copies == 1:
         return nccl
     if s.data in SHARDED:  # two units gathered, the gradients of one
@@ -194,7 +236,7 @@ def _buffers(s: Setting, layers: list[Layer]) -> float:
             (n for n, layer in zip(held, layers, strict=True) if layer.kind == "block"), default=0
         )
         largest = ends if any(layer.kind == "block" for layer in layers) else max(held)
-        return nccl + (largest + 2 * block) * s.element + max(held) * s.gradient_element
+        return nccl + (largest + 2 * block) * s.element + max(trained) * s.gradient_element
     if s.data == "ddp":
         cap = s.bucket
         first = s.first_bucket

@@ -5,7 +5,7 @@ Counts are of whole layers, before any parallelism divides them.
 """
 
 import tomllib
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ class Tensor:
     - `split`: "tp" if tensor parallelism divides it, otherwise empty.
     - `copies`: the number of such tensors, such as one for each expert.
     - `expert`: whether each copy belongs to an expert.
+    - `frozen`: whether it stays as it is, so that it has no gradient and no optimizer state.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Tensor:
     split: Split = ""
     copies: int = 1
     expert: bool = False
+    frozen: bool = False
 
     @property
     def total(self) -> int:
@@ -57,12 +59,19 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer: embedding, transformer block, head, or a plain layer of a custom model."""
+    """One layer: embedding, transformer block, head, or a plain layer of a custom model.
+
+    - `moe`: whether a block has experts.
+    - `mixer`: the kind of a hybrid model's layer; empty for a block of attention and MLP.
+    - `reused`: tensors of an earlier layer that this one computes with, too.
+    """
 
     name: str
     kind: LayerKind
     tensors: tuple[Tensor, ...]
     moe: bool = False
+    mixer: str = ""
+    reused: tuple[Tensor, ...] = ()
     plain: Plain = field(default_factory=Plain)
 
     @property
@@ -93,6 +102,73 @@ class Latent:
     value: int
 
 
+@dataclass(frozen=True, slots=True)
+class Mamba:
+    """Mamba-2 layers.
+
+    - `heads`, `head`: heads, and features of each.
+    - `groups`: groups of heads that share the two vectors by which states are written and read.
+    - `state`: features of a state; each feature of a head has a state.
+    - `convolution`: tokens that the causal convolution sees.
+    - `chunk`: tokens of a chunk of the scan.
+    """
+
+    heads: int
+    head: int
+    groups: int
+    state: int
+    convolution: int
+    chunk: int
+
+    @property
+    def inner(self) -> int:
+        """The features of all heads of one token."""
+        return self.heads * self.head
+
+    @property
+    def convolved(self) -> int:
+        """The features that pass the convolution: inputs of heads and both vectors of groups."""
+        return self.inner + 2 * self.groups * self.state
+
+    @property
+    def projected(self) -> int:
+        """The features that the first product makes: those, a gate, and a step size of each
+        head.
+        """
+        return self.convolved + self.inner + self.heads
+
+
+# Layers of hybrid models, one character each (Megatron's `hybrid_layer_pattern`).
+MAMBA = "M"
+ATTENTION = "*"
+EXPERTS = "E"
+MLP = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """Adapters of low rank (LoRA, Hu et al. 2021), which are trained beside frozen weights.
+
+    An adapter of a linear layer is a product with `rank` outputs, followed by one with `rank`
+    inputs, whose result is added to that of the layer.
+
+    - `targets`: the linear layers of each block that have an adapter, of `ADAPTED`.
+    """
+
+    rank: int
+    targets: tuple[str, ...]
+
+
+# Linear layers that may have an adapter, by the names that Megatron has for them: the name of the
+# adapter's tensors, and whether tensor parallelism divides the layer's inputs (else its outputs).
+ADAPTED = {
+    "linear_qkv": ("qkv adapter", False),
+    "linear_proj": ("proj adapter", True),
+    "linear_fc1": ("mlp in adapter", False),
+    "linear_fc2": ("mlp out adapter", True),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Transformer:
     """A decoder (or encoder) in numbers.
@@ -108,6 +184,15 @@ class Transformer:
     - `windowed`: the fraction of the layers in which a token attends to the last `window` tokens
       only.
     - `predicted`: the number of tokens that the head predicts for each token.
+    - `pattern`: of a hybrid model, the kind of each layer, one character each: Mamba-2, attention,
+      experts or MLP. Otherwise empty: every block has attention, and an MLP or experts.
+    - `again`: the kinds of its last layers that have the weights of the layers before them: another
+      token is predicted by the same layers.
+    - `mamba`: its Mamba-2 layers.
+    - `rotary`: whether queries and keys have rotary embeddings.
+    - `expert_latent`: features to which tokens are compressed before they are sent to experts (0:
+      they are not).
+    - `adapters`: if these are trained, all other weights are frozen.
     """
 
     name: str
@@ -138,6 +223,12 @@ class Transformer:
     window: int = 0
     windowed: float = 0.0
     predicted: int = 1
+    pattern: str = ""
+    again: str = ""
+    mamba: Mamba | None = None
+    rotary: bool = True
+    expert_latent: int = 0
+    adapters: Adapters | None = None
 
     def keys(self, sequence: int, edge: int = 0) -> float:
         """The mean number of keys that a query meets, over all layers.
@@ -152,6 +243,11 @@ class Transformer:
     def head(self) -> int:
         """The number of features of one head's query."""
         return self.head_size or self.hidden // self.heads
+
+    @property
+    def expert_width(self) -> int:
+        """The features of a token that experts read and write."""
+        return self.expert_latent or self.hidden
 
     @property
     def kv_width(self) -> int:
@@ -185,7 +281,35 @@ def layers_of(model: Model) -> tuple[Layer, ...]:
     if isinstance(model, LayerList):
         return model.layers
     blocks = [_block(model, number) for number in range(model.layers)]
-    return (_embedding(model), *blocks, _head(model))
+    layers = (_embedding(model), *blocks, _head(model))
+    if model.adapters is None:
+        return layers
+    return tuple(_with_adapters(model, model.adapters, layer) for layer in layers)
+
+
+def _with_adapters(model: Transformer, adapters: Adapters, layer: Layer) -> Layer:
+    """The layer with all its weights frozen, and with adapters if it is a block."""
+    tensors = [replace(tensor, frozen=True) for tensor in layer.tensors]
+    if layer.kind == "block":
+        for target in adapters.targets:
+            name, _ = ADAPTED[target]
+            inputs, outputs = adapted_widths(model, target)
+            tensors += [
+                Tensor(f"{name} in", inputs * adapters.rank, "tp"),
+                Tensor(f"{name} out", adapters.rank * outputs, "tp"),
+            ]
+    return replace(layer, tensors=tuple(tensors))
+
+
+def adapted_widths(model: Transformer, target: str) -> tuple[int, int]:
+    """The features that a linear layer with an adapter reads and writes, of one token."""
+    width = model.heads * model.head
+    return {
+        "linear_qkv": (model.hidden, width + 2 * model.kv_width),
+        "linear_proj": (width, model.hidden),
+        "linear_fc1": (model.hidden, (2 if model.gated else 1) * model.ffn),
+        "linear_fc2": (model.ffn, model.hidden),
+    }[target]
 
 
 def _embedding(m: Transformer) -> Layer:
@@ -211,12 +335,46 @@ def _head(m: Transformer) -> Layer:
 
 
 def _block(m: Transformer, number: int) -> Layer:
-    """The transformer block with a number."""
+    """The transformer block with a number, or the layer of a hybrid model."""
+    if m.pattern:
+        return _hybrid_layer(m, number)
     moe = bool(m.experts) and number >= m.dense_layers
     mlp = _experts(m) if moe else _mlp(m, "mlp", m.ffn)
     attention = _latent_attention(m, m.latent) if m.latent else _attention(m)
     norms = [*_norm(m, "norm1", m.hidden), *_norm(m, "norm2", m.hidden)]
     return Layer(f"layer {number}", "block", (*attention, *mlp, *norms), moe)
+
+
+def _hybrid_layer(m: Transformer, number: int) -> Layer:
+    """The layer of a hybrid model with a number: a norm and one of the kinds of `pattern`."""
+    kinds = m.pattern + m.again
+    mixer = kinds[number]
+    if mixer == MAMBA:
+        assert m.mamba is not None
+        tensors = _mamba(m, m.mamba)
+    else:
+        tensors = {
+            ATTENTION: _attention(m),
+            EXPERTS: _experts(m) if m.experts else [],
+            MLP: _mlp(m, "mlp", m.ffn),
+        }[mixer]
+    tensors = [*tensors, *_norm(m, "norm1", m.hidden)]
+    name = f"layer {number}"
+    if number >= len(m.pattern):
+        return Layer(name, "block", (), mixer == EXPERTS, mixer, tuple(tensors))
+    return Layer(name, "block", tuple(tensors), mixer == EXPERTS, mixer)
+
+
+def _mamba(m: Transformer, mamba: Mamba) -> list[Tensor]:
+    """The tensors of a Mamba-2 layer without its first norm."""
+    return [
+        Tensor("mamba in", m.hidden * mamba.projected, "tp"),
+        Tensor("convolution", mamba.convolved * mamba.convolution, "tp"),
+        Tensor("convolution bias", mamba.convolved, "tp"),
+        Tensor("decay, step size and skip", 3 * mamba.heads, "tp"),
+        Tensor("mamba norm", mamba.inner, "tp"),
+        Tensor("mamba out", mamba.inner * m.hidden, "tp"),
+    ]
 
 
 def _norm(m: Transformer, name: str, width: int) -> list[Tensor]:
@@ -272,11 +430,18 @@ def _experts(m: Transformer) -> list[Tensor]:
     """The tensors of a block's router, shared MLP and experts."""
     width = 2 * m.expert_ffn if m.gated else m.expert_ffn
     shared = _mlp(m, "shared", m.shared_ffn) if m.shared_ffn else []
+    latent = []
+    if m.expert_latent:  # before tokens are sent to experts, and after they are back
+        latent = [
+            Tensor("latent in", m.hidden * m.expert_latent),
+            Tensor("latent out", m.expert_latent * m.hidden),
+        ]
     return [
         Tensor("router", m.hidden * m.experts),
+        *latent,
         *shared,
-        Tensor("experts in", m.hidden * width, "tp", m.experts, expert=True),
-        Tensor("experts out", m.expert_ffn * m.hidden, "tp", m.experts, expert=True),
+        Tensor("experts in", m.expert_width * width, "tp", m.experts, expert=True),
+        Tensor("experts out", m.expert_ffn * m.expert_width, "tp", m.experts, expert=True),
     ]
 
 
@@ -336,9 +501,11 @@ def _convolution(name: str, inputs: int, outputs: int, kernel: int, side: int) -
 
 _FILE = Path(__file__).with_name("models.toml")
 _FIGURES: dict[str, dict[str, Any]] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+_PARTS: dict[str, Any] = {"latent": Latent, "mamba": Mamba}
 MODELS: dict[str, Model] = {
     name: Transformer(
-        name=name, **figures | {key: Latent(**figures[key]) for key in figures if key == "latent"}
+        name=name,
+        **figures | {key: _PARTS[key](**figures[key]) for key in figures if key in _PARTS},
     )
     for name, figures in _FIGURES.items()
 }

@@ -1,6 +1,6 @@
 """The kernels of layers in one pass, with the collectives that parallelism adds."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import field, replace
 from math import ceil, inf
 from typing import Any
@@ -8,73 +8,20 @@ from typing import Any
 from netsim.base.memo import Memo
 from netsim.base.values import dataclass
 from netsim.workloads import kernels
-from netsim.workloads.kernels import FP32, RESIDUAL, Shapes, cast_seconds, forward, input_gradients
-from netsim.workloads.model import Layer, Transformer
+from netsim.workloads.adapters import adapter_backward, adapter_forward
+from netsim.workloads.kernels import (
+    FP32,
+    RESIDUAL,
+    LinearLayer,
+    Shapes,
+    cast_seconds,
+    forward,
+    input_gradients,
+)
+from netsim.workloads.mamba import mixed_seconds
+from netsim.workloads.model import ATTENTION, EXPERTS, MLP, Layer, Transformer
+from netsim.workloads.parts import PassPart, exchange, kernel, merged
 from netsim.workloads.setting import Setting
-
-
-@dataclass(frozen=True, slots=True)
-class PassPart:
-    """A kernel, or a collective over one axis of the grid.
-
-    Kernels follow each other on their stream. A collective starts when the kernel before it is
-    done.
-
-    Args:
-        seconds: time of a kernel.
-        collective: name of the collective; empty for a kernel.
-        axis: axis of the grid along which the collective runs.
-        nbytes: size of the collective in bytes.
-        needs: names of earlier collectives of the pass that a kernel waits for.
-        blocks: whether the next kernel waits for this collective.
-        weight: whether the kernel only makes gradients of weights, which are needed at the end of
-            the step.
-        launches: number of kernels that the part represents.
-        moving: seconds in which a kernel only moves bytes; collectives beside it do not slow those.
-    """
-
-    name: str
-    seconds: float = 0.0
-    collective: str = ""
-    axis: str = ""
-    nbytes: int = 0
-    needs: tuple[str, ...] = ()
-    blocks: bool = True
-    weight: bool = False
-    dtype: str = ""
-    launches: int = 1
-    moving: float = 0.0
-
-
-def kernel(name: str, seconds: float, *needs: str, weight: bool = False) -> PassPart:
-    """A kernel that waits for the collectives named in `needs`."""
-    return PassPart(name, seconds, needs=needs, weight=weight)
-
-
-def exchange(
-    name: str, collective: str, axis: str, nbytes: int, *, blocks: bool = True, dtype: str = ""
-) -> PassPart:
-    """A collective over an axis."""
-    return PassPart(name, 0.0, collective, axis, nbytes, blocks=blocks, dtype=dtype)
-
-
-def merged(parts: Iterable[PassPart]) -> tuple[PassPart, ...]:
-    """The parts with consecutive kernels joined to one where nothing separates them, so that there
-    are fewer rows.
-
-    A kernel that makes gradients of weights is the last one of those that are joined.
-    """
-    parts_so_far: list[PassPart] = []
-    for part in parts:
-        last = parts_so_far[-1] if parts_so_far else None
-        if part.collective or last is None or last.collective or part.needs or last.weight:
-            parts_so_far.append(part)
-        elif part.seconds:
-            name = "+".join(filter(None, (last.name * (last.seconds > 0), part.name)))
-            seconds = last.seconds + part.seconds
-            parts_so_far[-1] = replace(last, name=name, seconds=seconds, weight=part.weight)
-    return tuple(part for part in parts_so_far if part.collective or part.seconds or part.needs)
-
 
 # Tensor parallelism as in Megatron: what column- and row-parallel products exchange, and when.
 # Without sequence parallelism, the output of a row-parallel product is all-reduced forward, and the
@@ -155,6 +102,8 @@ def _transpose_seconds(shapes: Shapes) -> float:
     are transposed once each.
     """
     s = shapes.setting
+    if s.adapters is not None:
+        return 0.0  # frozen weights have no gradients
     turned = s.sequence_parallel and s.cast != s.stored and "fp4" not in s.roofline.flops
     return 2 * s.roofline.stream_seconds(2.0 * shapes.cast_message if turned else 0.0)
 
@@ -198,9 +147,11 @@ def backward_half(
     back = f"{exchanged} input gradient"
     again = f"{exchanged} input again"
     # PyTorch runs no product beside an exchange, does not divide a product that follows a sum of
-    # gradients, and keeps the gathered input if the block is recomputed.
+    # gradients, and keeps the gathered input if the block is recomputed. Frozen weights need no
+    # input for their gradients; adapters keep the input that they gathered.
     aside = s.tensor_overlap == "none" or s.apart
     is_kept = s.apart and not {"full", "non-reentrant"}.isdisjoint(s.recompute)
+    is_kept = is_kept or s.adapters is not None
     wanted = [again] * (s.sequence_parallel and not is_kept)
     column_weight += _transpose_seconds(shapes)
     weight = kernel(f"{exchanged} in wgrad", column_weight, *wanted, weight=True)
@@ -373,15 +324,30 @@ def forward_experts(shapes: Shapes) -> list[PassPart]:
     permute = _permute(shapes)
     counts = m.experts * COUNT_BYTES * s.degree(EXPERT)
     waits = s.wait > 0 and s.degree(EXPERT) > 1 and not s.expert_overlap
+    compressed, expanded = _latent_seconds(shapes)
     return [
-        kernel("router", _router(shapes) + permute),
+        kernel("router", _router(shapes) + compressed + permute),
         exchange("token counts", "all_gather", EXPERT, counts, blocks=not s.expert_overlap),
         *[kernel("counts to host", s.wait)] * waits,
         _moved_tokens(shapes, "dispatch"),
         *_with_expert_tensor_parallelism(shapes, [kernel("experts", work)], ""),
         _moved_tokens(shapes, "combine"),
-        kernel("unpermute", permute),
+        kernel("unpermute", permute + expanded),
     ]
+
+
+def _latent_seconds(shapes: Shapes) -> tuple[float, float]:
+    """The seconds of compressing tokens before they are sent to experts, and of expanding them
+    after it; 0 if they are not compressed.
+    """
+    s = shapes.setting
+    if not shapes.latent_products:
+        return 0.0, 0.0
+    down, up = shapes.latent_products
+    return (
+        forward(s.roofline, s.beside, (down,)),
+        forward(s.roofline, s.beside, (up,)),
+    )
 
 
 def backward_experts(shapes: Shapes) -> list[PassPart]:
@@ -394,16 +360,33 @@ def backward_experts(shapes: Shapes) -> list[PassPart]:
     permute = _permute(shapes)
     between = _activation(shapes, backward=True)
     inputs = input_gradients(s.roofline, s.dtype, (*first, *second)) + between
-    weights = kernels.weight_gradients(s.roofline, s.dtype, (*first, *second), s.added)
+    weights = _wgrad_seconds(s, s.dtype, (*first, *second), s.added)
+    router = _router(shapes) * (1 if s.adapters is not None else 2)
     waits = () if s.expert_overlap else ("dispatch gradient",)
+    down, up = shapes.latent_products[:1], shapes.latent_products[1:]
+    expanded = input_gradients(s.roofline, s.beside, up)
+    expanded += _wgrad_seconds(s, s.beside, up, s.added)
+    router += input_gradients(s.roofline, s.beside, down)
+    router += _wgrad_seconds(s, s.beside, down, s.added)
     return [
-        kernel("unpermute backward", permute),
+        kernel("unpermute backward", expanded + permute),
         _moved_tokens(shapes, "combine gradient"),
         *_with_expert_tensor_parallelism(shapes, [kernel("experts dgrad", inputs)], " gradient"),
         kernel("experts wgrad", weights, weight=True),
         replace(_moved_tokens(shapes, "dispatch gradient"), blocks=False),
-        kernel("router backward", 2 * _router(shapes) + permute, *waits),
+        kernel("router backward", router + permute, *waits),
     ]
+
+
+def _wgrad_seconds(
+    setting: Setting, dtype: str, layers: Sequence[LinearLayer], result: float | None = None
+) -> float:
+    """The seconds of the products that make gradients of weights; 0 if these are frozen. `result`
+    is that of `weight_gradients`.
+    """
+    if setting.adapters is not None:
+        return 0.0
+    return kernels.weight_gradients(setting.roofline, dtype, layers, result)
 
 
 def _moved_tokens(shapes: Shapes, name: str) -> PassPart:
@@ -429,7 +412,7 @@ def _permute(shapes: Shapes) -> float:
     s = shapes.setting
     m = shapes.model
     sorts = 1 if s.deduplicated or m.experts == s.degree(EXPERT) or s.degree(EXPERT) == 1 else 2
-    nbytes = shapes.width(2 * sorts, m.hidden, shapes.routed)
+    nbytes = shapes.width(2 * sorts, m.expert_width, shapes.routed)
     return s.roofline.stream_seconds(nbytes, sorts, routed=True)
 
 
@@ -456,6 +439,10 @@ def _with_expert_tensor_parallelism(
 #   biases after the second product, weighted by token in fp32: product 4, sum 10, joined 8, back to
 #   16 bits 6; backward to fp32 6 and back 6, split and joined 4, gradients of weights and biases 8
 #   for each product and 4 for each sum
+# Passes over the outputs of the first product, forward and backward: of a gate, which makes half as
+# many features, and of a plain function.
+GATED_EXPERTS = (1.5, 3.0)
+PLAIN_EXPERTS = (2.0, 3.0)
 CLAMPED = (16, 28)
 BIASED = (28, 40)
 
@@ -471,7 +458,8 @@ def _activation(shapes: Shapes, *, backward: bool = False) -> float:
     m = shapes.model
     moved = kernels.cast_bytes(s) * first.inputs + m.biases * BIASED[backward] * m.hidden
     if not s.fused_experts:
-        moved += (3.0 if backward else 1.5) * first.outputs * s.element
+        passes = GATED_EXPERTS if m.gated else PLAIN_EXPERTS
+        moved += passes[backward] * first.outputs * s.element
         moved += (kernels.cast_bytes(s) + m.clamped * CLAMPED[backward]) * second.inputs
     return s.roofline.stream_seconds(
         first.rows * first.batch * moved, 1 + 2 * s.narrow, routed=True
@@ -497,7 +485,11 @@ def forward_embedding(shapes: Shapes) -> list[PassPart]:
 
 
 def backward_embedding(shapes: Shapes) -> list[PassPart]:
-    """The backward pass of the embedding: gradients are added to rows of the table."""
+    """The backward pass of the embedding: gradients are added to rows of the table. There is none
+    if the table is frozen.
+    """
+    if shapes.setting.adapters is not None:
+        return []
     work = _moved_at_ends(shapes, 3, shapes.model.hidden * shapes.setting.element)
     parts = [kernel("embedding wgrad", work)]
     if shapes.setting.sequence_parallel:
@@ -529,7 +521,7 @@ def backward_head(shapes: Shapes) -> list[PassPart]:
     loss = _moved_at_ends(shapes, LOSS[s.loss][1], logits.outputs)
     op = "reduce_scatter" if s.sequence_parallel else "all_reduce"
     back = "logits input gradient"
-    weights = kernels.weight_gradients(s.roofline, s.beside, shapes.logits)
+    weights = _wgrad_seconds(s, s.beside, shapes.logits)
     norm = _moved_at_ends(
         shapes, 3, shapes.model.hidden * s.element * shapes.local / max(shapes.tokens, 1)
     )
@@ -558,9 +550,15 @@ def backward_block(shapes: Shapes, layer: Layer) -> list[PassPart]:
     """The backward pass of a block: the MLP half, then the attention half, with what is
     recomputed.
     """
-    again = [kernel("attention again", _core_seconds(shapes))] * ("core_attn" in _modules(shapes))
-    mlp = _mlp_backward(shapes, layer)
-    return [*_recomputed_modules(shapes, layer), *mlp, *_attention_backward(shapes, again)]
+    recomputed = _recomputed_modules(shapes, layer)
+    attention = _attention_backward(shapes, _attention_again(shapes))
+    return [*recomputed, *_mlp_backward(shapes, layer), *attention]
+
+
+def _attention_again(shapes: Shapes) -> list[PassPart]:
+    """The attention kernels, if these are recomputed."""
+    is_again = "core_attn" in _modules(shapes)
+    return [kernel("attention again", _core_seconds(shapes))] if is_again else []
 
 
 def _core_seconds(shapes: Shapes, *, backward: bool = False) -> float:
@@ -607,7 +605,9 @@ def _attention_forward(shapes: Shapes) -> list[PassPart]:
     before += _input_cast(shapes)
     inside = [
         kernel("qkv", forward(s.roofline, s.dtype, shapes.attention_in, s.pieces) + rotary),
+        *adapter_forward(shapes, "linear_qkv"),
         *core(shapes, _core_seconds(shapes)),
+        *adapter_forward(shapes, "linear_proj"),
         kernel("proj", cast + forward(s.roofline, s.dtype, shapes.attention_out, s.pieces)),
     ]
     return forward_half(shapes, kernel("norm", before), inside, "attention")
@@ -619,7 +619,7 @@ def _rotary(shapes: Shapes, norm: float) -> float:
 
     `norm` is the passes of a norm.
     """
-    passes = _elementwise(shapes).rotary + shapes.model.qk_norm * norm
+    passes = _elementwise(shapes).rotary * shapes.model.rotary + shapes.model.qk_norm * norm
     both = shapes.query_width + shapes.kv_width
     repeated = shapes.repeated_kv_width - shapes.kv_width
     moved = shapes.width(2, repeated, shapes.tokens)
@@ -641,31 +641,77 @@ def _attention_backward(shapes: Shapes, again: list[PassPart]) -> list[PassPart]
     rotary += cast_seconds(s, shapes.tokens * sum(linear.outputs for linear in first))
     inside = [
         kernel("proj dgrad", cast + input_gradients(s.roofline, s.dtype, out, s.pieces)),
-        kernel(
-            "proj wgrad", kernels.weight_gradients(s.roofline, s.dtype, out, s.added), weight=True
-        ),
+        kernel("proj wgrad", _wgrad_seconds(s, s.dtype, out, s.added), weight=True),
+        *adapter_backward(shapes, "linear_proj"),
         *again,
         *core(shapes, _core_seconds(shapes, backward=True), backward=True),
         kernel("", rotary),
+        *adapter_backward(shapes, "linear_qkv"),
         kernel(
             "qkv dgrad",
             input_gradients(s.roofline, s.dtype, first) + shapes.gradient_sum_seconds(first),
         ),
     ]
     norm = _moved_in_block(shapes, passes.norm_backward + RESIDUAL, m.hidden, shapes.local)
-    weights = kernels.weight_gradients(s.roofline, s.dtype, first, s.added)
+    weights = _wgrad_seconds(s, s.dtype, first, s.added)
     return backward_half(shapes, inside, weights, norm, "attention")
 
 
-def _mlp_forward(shapes: Shapes, layer: Layer) -> list[PassPart]:
-    """The forward pass of the MLP half of a block."""
+def _mixer_forward(shapes: Shapes, layer: Layer) -> list[PassPart]:
+    """The forward pass of a layer of a hybrid model."""
     m = shapes.model
-    # The residual sum is written, and read again by the norm.
-    before = kernel(
-        "norm",
-        _moved_in_block(shapes, RESIDUAL + _elementwise(shapes).norm, m.hidden, shapes.local)
-        + _input_cast(shapes),
-    )
+    if layer.mixer in (EXPERTS, MLP):
+        return _mlp_forward(shapes, layer)
+    after = kernel("residual", _moved_in_block(shapes, RESIDUAL, m.hidden, shapes.local))
+    if layer.mixer == ATTENTION:
+        return [*_attention_forward(shapes), after]
+    assert m.mamba is not None
+    s = shapes.setting
+    first, second = shapes.mamba_products(m.mamba)
+    norm = _moved_in_block(shapes, _elementwise(shapes).norm, m.hidden, shapes.local)
+    cast = cast_seconds(s, shapes.tokens * second.inputs)
+    inside = [
+        kernel("mamba", forward(s.roofline, s.dtype, (first,), s.pieces)),
+        kernel("scan", mixed_seconds(shapes, m.mamba)),
+        kernel("mamba out", cast + forward(s.roofline, s.dtype, (second,), s.pieces)),
+    ]
+    before = kernel("norm", norm + _input_cast(shapes))
+    return [*forward_half(shapes, before, inside, "mamba"), after]
+
+
+def _mixer_backward(shapes: Shapes, layer: Layer) -> list[PassPart]:
+    """The backward pass of a layer of a hybrid model, with what is recomputed."""
+    m = shapes.model
+    recomputed = _recomputed_modules(shapes, layer)
+    if layer.mixer in (EXPERTS, MLP):
+        return [*recomputed, *_mlp_backward(shapes, layer)]
+    if layer.mixer == ATTENTION:
+        return [*recomputed, *_attention_backward(shapes, _attention_again(shapes))]
+    assert m.mamba is not None
+    s = shapes.setting
+    first, second = shapes.mamba_products(m.mamba)
+    cast = _input_cast(shapes, fused=False)
+    inner = cast_seconds(s, shapes.tokens * first.outputs)
+    inside = [
+        kernel("mamba out dgrad", cast + input_gradients(s.roofline, s.dtype, (second,), s.pieces)),
+        kernel("mamba out wgrad", _wgrad_seconds(s, s.dtype, (second,), s.added), weight=True),
+        kernel("scan backward", mixed_seconds(shapes, m.mamba, backward=True) + inner),
+        kernel("mamba dgrad", input_gradients(s.roofline, s.dtype, (first,))),
+    ]
+    weights = _wgrad_seconds(s, s.dtype, (first,), s.added)
+    passes = _elementwise(shapes).norm_backward + RESIDUAL
+    norm = _moved_in_block(shapes, passes, m.hidden, shapes.local)
+    return [*recomputed, *backward_half(shapes, inside, weights, norm, "mamba")]
+
+
+def _mlp_forward(shapes: Shapes, layer: Layer) -> list[PassPart]:
+    """The forward pass of the MLP half of a block, or of an MLP layer of a hybrid model."""
+    m = shapes.model
+    passes = _elementwise(shapes).norm
+    if not layer.mixer:  # the residual sum is written, and read again by the norm
+        passes += RESIDUAL
+    norm = _moved_in_block(shapes, passes, m.hidden, shapes.local)
+    before = kernel("norm", norm + _input_cast(shapes))
     after = kernel("residual", _moved_in_block(shapes, RESIDUAL, m.hidden, shapes.local))
     if not layer.moe:
         return [*_dense_forward(shapes, m.ffn, before, "mlp"), after]
@@ -685,9 +731,14 @@ def _dense_forward(shapes: Shapes, ffn: int, before: PassPart, exchanged: str) -
     )
     first += cast_seconds(s, shapes.tokens * ffn / shapes.tp)
     second = forward(s.roofline, s.dtype, shapes.mlp_out(ffn), s.pieces)
-    return forward_half(
-        shapes, before, [kernel(exchanged, first), kernel(f"{exchanged} out", second)], exchanged
-    )
+    is_adapted = exchanged == "mlp"
+    inside = [
+        kernel(exchanged, first),
+        *(adapter_forward(shapes, "linear_fc1") if is_adapted else ()),
+        *(adapter_forward(shapes, "linear_fc2") if is_adapted else ()),
+        kernel(f"{exchanged} out", second),
+    ]
+    return forward_half(shapes, before, inside, exchanged)
 
 
 def _mlp_backward(shapes: Shapes, layer: Layer) -> list[PassPart]:
@@ -712,19 +763,18 @@ def _dense_backward(shapes: Shapes, ffn: int, norm: float, exchanged: str) -> li
     cast = _input_cast(shapes, fused=False)
     inner = cast_seconds(s, shapes.tokens * sum(linear.outputs for linear in first))
     dgrad = input_gradients(s.roofline, s.dtype, first) + shapes.gradient_sum_seconds(first)
+    is_adapted = exchanged == "mlp"
     inside = [
         kernel(
             f"{exchanged} out dgrad", cast + input_gradients(s.roofline, s.dtype, second, s.pieces)
         ),
-        kernel(
-            f"{exchanged} out wgrad",
-            kernels.weight_gradients(s.roofline, s.dtype, second, s.added),
-            weight=True,
-        ),
+        kernel(f"{exchanged} out wgrad", _wgrad_seconds(s, s.dtype, second, s.added), weight=True),
+        *(adapter_backward(shapes, "linear_fc2") if is_adapted else ()),
         kernel("", inner + _function_seconds(shapes, ffn, backward=True)),
+        *(adapter_backward(shapes, "linear_fc1") if is_adapted else ()),
         kernel(f"{exchanged} in dgrad", dgrad),
     ]
-    weights = kernels.weight_gradients(s.roofline, s.dtype, first, s.added)
+    weights = _wgrad_seconds(s, s.dtype, first, s.added)
     return backward_half(shapes, inside, weights, norm, exchanged)
 
 
@@ -777,7 +827,7 @@ class PassTable:
     def of(self, layer: Layer) -> Passes:
         """The passes of a layer. If the user gives its times, its kernels are scaled to them."""
         is_timed = layer.kind == "plain" or layer.name in self.setting.layer_seconds
-        key: object = layer.name if is_timed else (layer.kind, layer.moe)
+        key: object = layer.name if is_timed else (layer.kind, layer.moe, layer.mixer)
         return self.cache.of(key, lambda: self._compute(layer))
 
     def _compute(self, layer: Layer) -> Passes:
@@ -849,6 +899,8 @@ def _parts(setting: Setting, layer: Layer) -> tuple[list[PassPart], list[PassPar
         return forward_embedding(shapes), backward_embedding(shapes)
     if layer.kind == "head":
         return forward_head(shapes), backward_head(shapes)
+    if layer.mixer:
+        return _mixer_forward(shapes, layer), _mixer_backward(shapes, layer)
     forward = [*_attention_forward(shapes), *_mlp_forward(shapes, layer)]
     return forward, backward_block(shapes, layer)
 
@@ -938,7 +990,8 @@ def _recomputed_modules(shapes: Shapes, layer: Layer) -> list[PassPart]:
     m = shapes.model
     modules = _modules(shapes)
     seconds = 0.0
-    norms = 2 * _moved_in_block(shapes, _elementwise(shapes).norm, m.hidden, shapes.local)
+    norms = _moved_in_block(shapes, _elementwise(shapes).norm, m.hidden, shapes.local)
+    norms *= 1 if layer.mixer else 2
     if "layernorm" in modules or "ops" in modules:
         seconds += norms
     if "mla_up_proj" in modules and m.latent:
@@ -952,7 +1005,7 @@ def _recomputed_modules(shapes: Shapes, layer: Layer) -> list[PassPart]:
     parts = [kernel("again", seconds)] * (seconds > 0)
     if layer.moe and "moe" in modules:
         return [*parts, *_recomputed(forward_experts(shapes))]
-    if not layer.moe and "mlp" in modules:
+    if not layer.moe and layer.mixer in ("", MLP) and "mlp" in modules:
         parts += _recomputed(_dense_forward(shapes, m.ffn, kernel("", 0.0), "mlp"))
     return parts
 

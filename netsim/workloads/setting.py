@@ -1,6 +1,6 @@
 """A Setting: a training step with every option resolved, its grid of ranks, its rooflines."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from netsim.base.constants import value
 from netsim.base.values import dataclass
-from netsim.workloads.model import Layer, Model, Transformer, layers_of
+from netsim.workloads.model import Adapters, Layer, Model, Tensor, Transformer, layers_of
 
 AXES = ("tp", "cp", "ep", "dp", "pp")
 Ranks = NDArray[np.int32]
@@ -106,6 +106,7 @@ class Roofline:
             long sequences.
         memory: fraction of the memory bandwidth that kernels reach.
         routed: a further factor for tokens that are routed to experts.
+        scan: fraction of the rates of attention and of streams that scans of Mamba-2 layers reach.
         kernel: seconds between kernels.
         element: bytes of an element.
         exponents: fraction of attention's time that is exponentials, independent of the head's
@@ -122,6 +123,7 @@ class Roofline:
     attention: tuple[float, float] = (value("attention.other"), value("attention.other.backward"))
     memory: float = value("memory.usable")
     routed: float = value("memory.routed")
+    scan: float = value("scan.rate")
     kernel: float = value("kernel.gap")
     element: int = field(default=2)
     exponents: float = 0.0
@@ -223,6 +225,12 @@ class Roofline:
             flops * scores * (1 + more) / (self.peak(dtype) * self.attention[backward])
             + self.kernel
         )
+
+    def scan_seconds(self, flops: float, moved: float, dtype: str) -> float:
+        """The seconds of a kernel that computes like attention and moves `moved` bytes."""
+        computing = flops / (self.peak(dtype) * self.attention[0])
+        moving = moved / (self.bandwidth * self.memory)
+        return max(computing, moving) / self.scan + self.kernel
 
     def plain_seconds(self, flops: float, moved: float, dtype: str) -> float:
         """The seconds of a layer of which only the FLOPs and the bytes that it moves are known."""
@@ -456,12 +464,25 @@ class Setting:
         experts = ("cp", "dp") if self.expert_tensor else ("tp", "cp", "dp")
         return {False: ("cp", "ep", "dp"), True: experts}
 
+    @property
+    def adapters(self) -> Adapters | None:
+        """The adapters that are trained beside frozen weights; None if all weights are trained."""
+        return self.model.adapters if isinstance(self.model, Transformer) else None
+
     def held(self, layer: Layer) -> list[tuple[str, int, bool]]:
         """(name, elements, whether it is an expert's) of every tensor of a layer on one rank."""
+        return self._held(layer.tensors)
+
+    def trained(self, layer: Layer) -> list[tuple[str, int, bool]]:
+        """The same of those tensors of a layer that have gradients."""
+        return self._held(tensor for tensor in layer.tensors if not tensor.frozen)
+
+    def _held(self, tensors: Iterable[Tensor]) -> list[tuple[str, int, bool]]:
+        """The same of some tensors."""
         tp = self.degree("tp")
         ep = self.degree("ep")
         held = []
-        for tensor in layer.tensors:
+        for tensor in tensors:
             divided = (
                 tp if tensor.split == "tp" and (self.expert_tensor or not tensor.expert) else 1
             )

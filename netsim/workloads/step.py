@@ -9,7 +9,8 @@ from netsim.base.values import dataclass
 from netsim.workloads.data_parallel import DataParallelism, Ddp, Fsdp, Replica, Server, Zero
 from netsim.workloads.kernels import FP32, Shapes, optimizer_seconds
 from netsim.workloads.model import Layer, Transformer
-from netsim.workloads.passes import Passes, PassPart, PassTable
+from netsim.workloads.parts import PassPart
+from netsim.workloads.passes import Passes, PassTable
 from netsim.workloads.setting import ExtraCollective, Setting
 from netsim.workloads.tape import Deps, StageRanks, Tape, emit, stage_ranks, tape_of_kinds
 
@@ -430,9 +431,11 @@ class _Step:
 
     @staticmethod
     def _last_first(last: int, after: Deps) -> Deps:
-        """Return the entry `last` (the last kernel of a pass), followed by the entries of `after`,
-        without repeating `last`.
+        """Return the entry `last` (the last kernel of a pass; -1: none), followed by the entries of
+        `after`, without repeating `last`.
         """
+        if last < 0:
+            return after
         return (last, *(end for end in after if end != last))
 
     def _weights(self, stage: _Stage, action: Action) -> None:
@@ -527,6 +530,8 @@ class _Step:
         stages = len(self.stages)
         if not isinstance(model, Transformer) or not model.tied or stages == 1:
             return ()
+        if model.adapters is not None:
+            return ()  # the embedding is frozen
         count = -(-model.vocabulary // self.setting.degree("tp")) * model.hidden
         pairs = self.setting.grid.pairs(0, stages - 1)
         after = tuple(
@@ -575,7 +580,7 @@ class _Step:
             tensor.total
             for layer in stage.data.replica.layers
             for tensor in layer.tensors
-            if tensor.split != "tp"
+            if tensor.split != "tp" and not tensor.frozen
         )
         return self.tape.collective(
             "gradients of norms",

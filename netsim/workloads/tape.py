@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from netsim.base.memo import Memo, Same, different
 from netsim.base.values import dataclass
-from netsim.workloads.passes import PassPart
+from netsim.workloads.parts import PassPart
 from netsim.workloads.setting import Grid, Ranks
 
 COMPUTE = "compute"

@@ -59,6 +59,69 @@ def test_rules_of_frameworks() -> None:
     assert nemo.notes
 
 
+def changed(id_: str, **values: object) -> Published:
+    """An entry with other values, as a step."""
+    entry = ENTRIES[id_]
+    return published(replace(entry, values={**entry.values, **values}))
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "layout", "stages", "again", "dispatcher"),
+    [
+        (
+            "DGX-GB300",
+            {"pp": "4", "vp": "4", "ep": "64"},
+            [4] * 15 + [1],
+            ["mla_up_proj"],
+            "deduplicated",
+        ),
+        (
+            "DGX-H100",
+            {"tp": "8", "pp": "16", "vp": "2", "ep": "64"},
+            [1] + [2] * 30 + [0],
+            ["mla_up_proj", "mlp"],
+            "alltoall",
+        ),
+    ],
+)
+def test_layers_of_kimi_k2_by_stage_are_those_of_its_recipes(
+    accelerator: str, layout: dict[str, str], stages: list[int], again: list[str], dispatcher: str
+) -> None:
+    one = changed(
+        "nemo_012",
+        model="Kimi_K2",
+        accelerator=accelerator,
+        accelerators="1024",
+        per_node="4" if "GB" in accelerator else "8",
+        global_batch="8192",
+        precision="FP8",
+        parallelism=layout,
+    )
+    assert one.work["model"] == "kimi-k2"
+    assert one.family == "Kimi-K2"
+    assert one.work["pipeline"]["stages"] == stages
+    assert one.work["recompute"] == again
+    assert one.work["parallelism"]["dispatcher"] == dispatcher
+
+
+def test_mlperfs_fine_tuning_trains_the_adapters_of_its_reference() -> None:
+    """Llama 2 70B of MLPerf: rank 16 on all four products of attention."""
+    one = changed(
+        "mlperf_v41_NVIDIA_eos_n32_ngc24_09_nemo_gpt3",
+        model="Llama2-70B LoRA (MLPerf)",
+        parallelism={"tp": "4", "pp": "1", "cp": "1"},
+    )
+    assert one.work["model"] == "llama2-70b"
+    assert one.work["lora"] == {"rank": 16, "targets": ["linear_qkv", "linear_proj"]}
+
+
+@pytest.mark.parametrize("id_", ["nemo_069", "nemo_072"])
+def test_entries_with_lora_train_the_adapters_of_their_recipe(id_: str) -> None:
+    one = published(ENTRIES[id_])
+    assert one.work["lora"] == {"rank": 16, "targets": ["linear_qkv"]}
+    assert any("adapters" in note for note in one.notes)
+
+
 @pytest.mark.parametrize(
     ("id_", "beside", "again"),
     [

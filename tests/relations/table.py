@@ -211,6 +211,9 @@ COLLECTIVES = [
     ),
 ]
 
+# Wide enough for products, not the gaps between kernels, to take the time.
+WIDE = {"layers": 2, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocabulary": 32000}
+
 STEPS = [
     Relation(
         "the parts of a step's breakdown sum to the step",
@@ -267,6 +270,29 @@ STEPS = [
         after(setting({"workload.stragglers": [{"rank": 0, "slowdown": 1.5}]})),
         after(setting({"cluster.faults": [{"gpu": "node0.gpu0", "slowdown": 1.5}]})),
         EQUAL,
+    ),
+    Relation(
+        "a step that trains adapters beside frozen weights is no longer than one that trains all",
+        answers.drawn(draws.step, {"workload.model": WIDE, "workload.sequence": 2048}),
+        after(setting({"workload.lora": {"rank": 16}})),
+        times,
+        AT_MOST,
+    ),
+    Relation(
+        "adapters of a higher rank take no less time",
+        answers.drawn(draws.step, {"workload.model": WIDE, "workload.sequence": 2048}),
+        over("workload.lora", [{"rank": rank} for rank in (8, 64, 512)]),
+        nothing,
+        rising,
+    ),
+    Relation(
+        "a longer sequence of a hybrid model takes no less time",
+        answers.drawn(
+            draws.step, {"workload.model": "nemotron-3-nano", "workload.allow_oom": True}
+        ),
+        over("workload.sequence", [1024, 4096]),
+        nothing,
+        rising,
     ),
     Relation(
         "tokens in a second times the step are the tokens of a batch",

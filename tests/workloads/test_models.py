@@ -10,6 +10,7 @@ from netsim.workloads.model import MODELS, Transformer, layers_of
 
 # Parameters of the released checkpoints, to the last one.
 PUBLISHED = {
+    "llama2-70b": 68_976_648_192,
     "llama3-8b": 8_030_261_248,
     "llama3-70b": 70_553_706_496,
     "llama3-405b": 405_853_388_800,
@@ -27,7 +28,12 @@ def test_parameters_are_those_of_the_checkpoint(name: str, parameters: int) -> N
 
 @pytest.mark.parametrize(
     ("name", "billions", "active"),
-    [("gpt3-175b", 175, 175), ("deepseek-v3", 671, 37), ("mixtral-8x7b", 46.7, 12.9)],
+    [
+        ("gpt3-175b", 175, 175),
+        ("deepseek-v3", 671, 37),
+        ("kimi-k2", 1026, 32.6),
+        ("mixtral-8x7b", 46.7, 12.9),
+    ],
 )
 def test_parameters_are_those_of_the_paper(name: str, billions: float, active: float) -> None:
     model = MODELS[name]

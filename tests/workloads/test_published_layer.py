@@ -9,7 +9,8 @@ import pytest
 from netsim.scenario.cells import expand
 from netsim.training.resolve import ResolvedStep, resolve_step
 from netsim.workloads.model import layers_of
-from netsim.workloads.passes import PassPart, PassTable
+from netsim.workloads.parts import PassPart
+from netsim.workloads.passes import PassTable
 from netsim.workloads.tape import TapeEntry
 from netsim.yamlio.read import parse_source
 
