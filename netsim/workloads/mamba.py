@@ -11,9 +11,10 @@ product of scores, decay and inputs, as in attention; chunks are connected by th
 are stored in fp32. `_Scan` has a method for each kernel, with the FLOPs and the bytes that it moves
 for a token. Parts of tensors that fit into L2 count once.
 
-How fast these kernels are has not been measured. They are taken to compute at the rate of fused
-attention, and to move bytes at the rate of streams, whichever takes longer (`scan.rate` is 1);
-nearly all of them are bound by memory.
+These kernels have not been measured alone. They are taken to compute at the fraction `scan.rate` of
+the rate of fused attention, and to move bytes at that fraction of the rate of streams, whichever
+takes longer; nearly all of them are bound by memory. The fraction is known from published steps of
+one model on one generation.
 """
 
 from collections.abc import Iterable
