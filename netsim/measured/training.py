@@ -372,6 +372,7 @@ def _mlperf(rules: _Rules) -> Values:
     elif "results_v3.1" not in source and work.get("dtype") == "fp8":
         work["replicas"]["gather"] = "fp8"
     if rules.has_adapters:
+        # As MLPerf's reference for Llama 2 70B fine-tunes it; from memory, not looked up.
         work["lora"] = {"rank": 16, "targets": ["linear_qkv", "linear_proj"]}
         rules.notes.append("adapters of rank 16 on linear_qkv and linear_proj (its reference)")
     return work
