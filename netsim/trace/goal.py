@@ -334,7 +334,14 @@ class Goal:
         self.rows.append(row)
 
     def read_binary(self, data: bytes) -> None:
-        """Read the operations of the binary form."""
+        """Read the operations of the binary form.
+
+        After the head there are 16 bytes for each rank, of which the first 8 say where its part
+        begins. A part has 8 bytes that are not needed here, the numbers of operations and of roots
+        (operations that wait for nothing; 4 bytes each), the roots (4 bytes each), the operations
+        (`NODE`), and a list of operation numbers. Each operation says which items of that list must
+        have finished before it, and which must have started.
+        """
         cookie, self.ranks, _, _ = HEAD.unpack_from(data)
         if cookie == USED_UP:
             raise LookupError("LogGOPSim has used it up (--save-mem); txt2bin makes it anew")
@@ -433,22 +440,32 @@ class _Matcher:
 
     A receive that accepts any sender or tag takes the first message that arrives; a message takes
     the first posted receive that accepts it.
+
+    - `wait_count`: for each operation, how many others it still waits for.
+    - `followers`: for each operation, those that wait for it, as (operation, whether it waits for
+      the start and not for the end).
+    - `events`: a heap of (time in ns, operation, whether it starts and does not end).
+    - `open_sends`, `open_receives`: by receiving rank, those that have no partner yet.
+    - `matches`: the pairs so far.
     """
 
     def __init__(self, goal: Goal) -> None:
         self.goal = goal
         count = len(goal.rows)
-        self.wait_count = [0] * count  # of what an operation waits for
+        self.wait_count = [0] * count
         self.followers: list[list[tuple[int, bool]]] = [[] for _ in range(count)]
         for waiting, awaited, start in goal.waits:
             self.wait_count[waiting] += 1
             self.followers[awaited].append((waiting, start))
         self.events = [(0, number, True) for number in range(count) if not self.wait_count[number]]
-        self.posted: tuple[dict[int, list[int]], ...] = (defaultdict(list), defaultdict(list))
+        self.open_sends: dict[int, list[int]] = defaultdict(list)
+        self.open_receives: dict[int, list[int]] = defaultdict(list)
         self.matches: list[tuple[int, int]] = []
 
     def pairs(self) -> list[tuple[int, int]]:
-        """All pairs of a send and its receive, as operation numbers."""
+        """Run all operations in order of time, once; return all pairs of a send and its receive, as
+        operation numbers.
+        """
         while self.events:
             now, number, begins = heapq.heappop(self.events)
             for waiting, start in self.followers[number]:
@@ -459,7 +476,7 @@ class _Matcher:
             if begins:
                 self._begin(now, number)
         rows = self.goal.rows
-        alone = set(range(len(rows))) - {waiting for pair in self.matches for waiting in pair}
+        alone = set(range(len(rows))) - {number for pair in self.matches for number in pair}
         for number in sorted(alone):
             if rows[number][1] != CALCULATE:
                 problem = "is not received" if rows[number][1] == SEND else "gets nothing"
@@ -475,20 +492,31 @@ class _Matcher:
             heapq.heappush(self.events, (now + size * (kind == CALCULATE), number, False))
         if kind == CALCULATE:
             return
-        is_send = kind == SEND
-        open_here, candidates = (
-            self.posted[k][peer if is_send else rank] for k in (not is_send, is_send)
-        )
-        pairs = (
-            (number, candidate) if is_send else (candidate, number) for candidate in candidates
-        )
-        match = next((pair for pair in pairs if self._fit(*pair)), None)
-        if match is None:
-            open_here.append(number)
-            return
-        candidates.remove(match[is_send])
-        self.matches.append(match)
-        heapq.heappush(self.events, (now, match[1], False))
+        if kind == SEND:
+            match = self._receive_for(number, peer)
+        else:
+            match = self._send_for(number, rank)
+        if match is not None:
+            self.matches.append(match)
+            heapq.heappush(self.events, (now, match[1], False))
+
+    def _receive_for(self, send: int, receiver: int) -> tuple[int, int] | None:
+        """Pair a send with the first open receive that accepts it, or keep it until there is one."""
+        for receive in self.open_receives[receiver]:
+            if self._fit(send, receive):
+                self.open_receives[receiver].remove(receive)
+                return send, receive
+        self.open_sends[receiver].append(send)
+        return None
+
+    def _send_for(self, receive: int, receiver: int) -> tuple[int, int] | None:
+        """Pair a receive with the first open send that it accepts, or keep it until there is one."""
+        for send in self.open_sends[receiver]:
+            if self._fit(send, receive):
+                self.open_sends[receiver].remove(send)
+                return send, receive
+        self.open_receives[receiver].append(receive)
+        return None
 
     def _fit(self, send: int, receive: int) -> bool:
         """Whether a receive accepts a send by sender and tag."""
