@@ -501,7 +501,7 @@ class _Matcher:
             heapq.heappush(self.events, (now, match[1], False))
 
     def _receive_for(self, send: int, receiver: int) -> tuple[int, int] | None:
-        """Pair a send with the first open receive that accepts it, or keep it until there is one."""
+        """Pair a send with the first open receive that accepts it, or keep it until one comes."""
         for receive in self.open_receives[receiver]:
             if self._fit(send, receive):
                 self.open_receives[receiver].remove(receive)
@@ -510,7 +510,7 @@ class _Matcher:
         return None
 
     def _send_for(self, receive: int, receiver: int) -> tuple[int, int] | None:
-        """Pair a receive with the first open send that it accepts, or keep it until there is one."""
+        """Pair a receive with the first open send that it accepts, or keep it until one comes."""
         for send in self.open_sends[receiver]:
             if self._fit(send, receive):
                 self.open_sends[receiver].remove(send)
