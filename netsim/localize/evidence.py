@@ -90,29 +90,19 @@ class Evidence:
         self._members = _members_of(observations.class_of)
         residual = observations.deviation - baseline
         self.centers = np.zeros((len(CENTER_SPREADS), len(self._members)))
+        class_terms = np.zeros((len(CENTER_SPREADS), len(self._members)))
         for number, members in enumerate(self._members):
             medians = self._medians(residual[None, members], baseline[None, members])
             for spread in range(len(CENTER_SPREADS)):
-                self.centers[spread, number] = self._center(medians, number, spread)[0]
+                center = self._center(medians, number, spread)
+                self.centers[spread, number] = center[0]
+                class_terms[spread, number] = self._class_term(center, number, spread)[0]
         everything = np.arange(len(observations))
         self._logs = [
             self._log_terms(residual[None, :], everything, self.centers[spread], baseline[None, :])
             for spread in range(len(CENTER_SPREADS))
         ]
-        self._classes = np.array(
-            [
-                [
-                    self._class_term(
-                        residual[None, members],
-                        baseline[None, members],
-                        number,
-                        spread,
-                    )[0]
-                    for number, members in enumerate(self._members)
-                ]
-                for spread in range(len(CENTER_SPREADS))
-            ]
-        )
+        self._classes = class_terms
         self.by_spread = np.array([terms.sum() for terms in self._logs]) + self._classes.sum(1)
 
     @property
@@ -203,19 +193,17 @@ class Evidence:
         position = {
             number: np.flatnonzero(observations.class_of[every] == number) for number in changed
         }
+        medians = {
+            number: self._medians(residual[:, columns], wide[:, columns])
+            for number, columns in position.items()
+        }
         for spread in range(len(CENTER_SPREADS)):
             centers = self.centers[spread]
             shift = np.zeros_like(residual)
             for number, columns in position.items():
-                medians = self._medians(residual[:, columns], wide[:, columns])
-                center = self._center(medians, number, spread)
+                center = self._center(medians[number], number, spread)
                 shift[:, columns] = (center - centers[number])[:, None]
-                result[:, spread] += self._class_term(
-                    residual[:, columns],
-                    wide[:, columns],
-                    number,
-                    spread,
-                )
+                result[:, spread] += self._class_term(center, number, spread)
                 result[:, spread] -= self._classes[spread, number]
             terms = self._log_terms(residual - shift, every, centers, wide, fault_spread, extra)
             result[:, spread] += terms.sum(1) - self._logs[spread][0, logs].sum()
@@ -248,22 +236,29 @@ class Evidence:
         any: the residual of a large effect says little about the center.
         """
         count = residual.shape[1]
-        if count == 1 or count >= FEWEST_FOR_MEDIAN:
+        if count == 1:
+            return np.asarray(residual[:, 0])
+        if count >= FEWEST_FOR_MEDIAN:
             return np.asarray(np.median(residual, axis=1))
         is_untouched = effects < UNTOUCHED
         is_used = is_untouched | ~is_untouched.any(1, keepdims=True)
-        return np.asarray(np.nanmedian(np.where(is_used, residual, np.nan), axis=1))
+        # Values that do not count are sorted behind all others; numpy's nanmedian is slow.
+        ascending = np.sort(np.where(is_used, residual, np.inf), axis=1)
+        used_count = is_used.sum(1)
+        rows = np.arange(len(residual))
+        lower = ascending[rows, (used_count - 1) // 2]
+        upper = ascending[rows, used_count // 2]
+        return np.asarray((lower + upper) / 2)
 
-    def _class_term(self, residual: Floats, effects: Floats, number: int, spread: int) -> Floats:
+    def _class_term(self, center: Floats, number: int, spread: int) -> Floats:
         """Return the log density of the center of class `number` for each hypothesis, integrated by
         Laplace's method.
 
-        `residual` and `effects` are those of the class (hypotheses x observations), `spread` is the
-        number of the center spread.
+        `center` is the most probable center for each hypothesis, `spread` is the number of the
+        center spread.
         """
         prior = self._spread(number, spread) ** 2
         variance = self._variance(number)
-        center = self._center(self._medians(residual, effects), number, spread)
         posterior = prior * variance / (prior + variance)
         term: Floats = -0.5 * center**2 / prior
         return term + 0.5 * log(posterior / prior)

@@ -128,7 +128,7 @@ def halving_round(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
     groups = next_groups(results, at_fault, order)
     if all(frozenset(group) in tested for group in groups):
         return None
-    tests = [test_like_its_parent(search, group) for group in groups]
+    tests = [make_half_test(search, group) for group in groups]
     bits = float(len(tests) // 2)
     entropy = sum(log(len(group), 2) for group in groups)
     first, *rest = tests
@@ -136,7 +136,7 @@ def halving_round(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
     return NextTest(first, question, PLACE, bits, entropy, together=tuple(rest))
 
 
-def test_like_its_parent(search: FaultSearch, nodes: tuple[int, ...]) -> NodeTest:
+def make_half_test(search: FaultSearch, nodes: tuple[int, ...]) -> NodeTest:
     """Return a test of some nodes with the algorithm and the protocol of the test that had most of
     these nodes.
 
