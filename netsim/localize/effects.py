@@ -25,6 +25,8 @@ from netsim.localize.priors import PRIOR_OF_DEAD
 SEVERITY_STEPS = 96
 SIMULATED_STEPS = 32  # of the strain, at which effects are simulated anew
 NEGLIGIBLE = 0.003  # log ratio below which an effect is none, nor that of a less severe fault
+MOST_STRAIN = log(20)  # of the severities that are compared: 5 % of a bandwidth left
+EXTRAPOLATED_STEPS = 24  # of the strain, beyond the most severe of the first severities
 NEAR_STEPS = 1.5  # of them, below which two severities are near each other
 STAND_IN_SPREAD = 0.15  # relative error of an effect on a large test, taken from a smaller one
 
@@ -301,11 +303,11 @@ class SuspectEffects:
         knots = sorted((kind.strain(severity), severity) for severity in curve if severity != DEAD)
         strains = np.array([0.0, *(strain for strain, _ in knots)])
         table = np.array([np.zeros(len(places)), *(curve[s] for _, s in knots)])
-        steps = np.union1d(
-            np.linspace(strains[-1] / SEVERITY_STEPS, strains[-1], SEVERITY_STEPS), strains[1:]
-        )
+        most = kind.strain(kind.severities[-1])
+        steps = np.union1d(np.linspace(most / SEVERITY_STEPS, most, SEVERITY_STEPS), strains[1:])
+        steps = np.union1d(steps, np.linspace(most, MOST_STRAIN, EXTRAPOLATED_STEPS + 1))
         # Each severity has two rows: the largest and the least effects that are possible between
-        # the simulated ones.
+        # the simulated ones, and beyond them.
         line, least = _interpolated_columns(strains, table, steps)
         effects = np.vstack([line, least])
         spreads = np.vstack([(line - least) / 4] * 2)
@@ -371,8 +373,14 @@ def simulated_severity(suspect: Suspect, severity: float) -> float:
 
 
 def is_simulated_first(suspect: Suspect, severity: float) -> bool:
-    """Whether a severity is one of those at which each suspect of a kind is simulated first."""
-    return bool(suspect.setting) or severity == DEAD or severity in KINDS[suspect.kind].severities
+    """Whether a severity is one of those at which each suspect of a kind is simulated first, or
+    more severe, so that an effect cannot be interpolated between them.
+    """
+    if suspect.setting or severity == DEAD:
+        return True
+    kind = KINDS[suspect.kind]
+    most_severe = kind.severities[-1]
+    return severity in kind.severities or kind.strain(severity) > kind.strain(most_severe)
 
 
 def _interpolated_columns(strains: Floats, table: Floats, steps: Floats) -> tuple[Floats, Floats]:
@@ -402,11 +410,15 @@ def interpolated(strains: Floats, table: Floats, steps: Floats) -> tuple[Floats,
 
     Effects are convex in the strain with slopes of at most 1, as the time is the largest of times
     of several parts: they lie below the line between two simulated strains, and above the line of
-    slope 1 that ends in the upper one.
+    slope 1 that ends in the upper one. Beyond the last simulated strain they rise at least as
+    there, and at most with slope 1; but a part without an effect there has none beyond.
 
     >>> line, least = interpolated(np.array([0.0, 1.0]), np.array([[0.0], [0.5]]), np.array([0.5]))
     >>> float(line[0, 0]), float(least[0, 0])
     (0.25, 0.0)
+    >>> line, least = interpolated(np.array([0.0, 1.0]), np.array([[0.0], [0.5]]), np.array([2.0]))
+    >>> float(line[0, 0]), float(least[0, 0])
+    (1.5, 1.0)
     """
     upper = np.clip(np.searchsorted(strains, steps), 1, len(strains) - 1)
     part = ((steps - strains[upper - 1]) / (strains[upper] - strains[upper - 1]))[:, None]
@@ -415,4 +427,10 @@ def interpolated(strains: Floats, table: Floats, steps: Floats) -> tuple[Floats,
     line = low + part * (high - low)
     rising = high - (strains[upper] - steps)[:, None]
     least = np.minimum(np.maximum(rising, low), line)
+    beyond = np.maximum(steps - strains[-1], 0.0)[:, None]
+    last_slope = (table[-1] - table[-2]) / (strains[-1] - strains[-2])
+    is_beyond = beyond > 0
+    steepest = np.where(table[-1] < NEGLIGIBLE, last_slope, np.maximum(last_slope, 1.0))
+    line = np.where(is_beyond, table[-1] + beyond * steepest, line)
+    least = np.where(is_beyond, table[-1] + beyond * last_slope, least)
     return line, least
