@@ -363,13 +363,17 @@ def simulated_severity(suspect: Suspect, severity: float) -> float:
 
     >>> round(simulated_severity(Suspect("gpu", "node0.gpu0", 0, "gpu0"), 2.51), 3)
     2.473
+    >>> simulated_severity(Suspect("nic", "node0.nic0", 0, "nic0"), 0.203)
+    0.2
     """
     if suspect.setting or severity == DEAD:
         return severity
     kind = KINDS[suspect.kind]
     step = kind.strain(kind.severities[-1]) / SIMULATED_STEPS
     strain = max(round(kind.strain(severity) / step), 1) * step
-    return exp(strain if kind.is_slowdown else -strain)
+    # A severity that is simulated first is returned as it is, not with an error of rounding.
+    near = [first for first in kind.severities if abs(kind.strain(first) - strain) < step / 4]
+    return near[0] if near else exp(strain if kind.is_slowdown else -strain)
 
 
 def is_simulated_first(suspect: Suspect, severity: float) -> bool:
