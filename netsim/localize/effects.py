@@ -361,8 +361,8 @@ def simulated_severity(suspect: Suspect, severity: float) -> float:
 
     These are few, so that suspects whose best severities are close to each other share simulations.
 
-    >>> round(simulated_severity(Suspect("gpu", "node0.gpu0", 0, "gpu0"), 2.51), 3)
-    2.473
+    >>> round(simulated_severity(Suspect("gpu", "node0.gpu0", 0, "gpu0"), 2.65), 3)
+    2.6
     >>> simulated_severity(Suspect("nic", "node0.nic0", 0, "nic0"), 0.203)
     0.2
     """
