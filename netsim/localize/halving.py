@@ -75,6 +75,16 @@ def is_comparable(first: GroupResult, second: GroupResult) -> bool:
     return first.kind == second.kind and counts[1] <= MOST_UNEQUAL * counts[0]
 
 
+def has_contrast(results: Sequence[GroupResult]) -> bool:
+    """Whether a test is slower than another one of its kind by more than noise."""
+    return any(
+        result.deviation > other.deviation + result.least_slower
+        for result in results
+        for other in results
+        if is_comparable(result, other)
+    )
+
+
 def judged(result: GroupResult, results: Sequence[GroupResult]) -> str:
     """Return whether a test is `slow`, `clear` or `doubtful`, compared with all results and with
     the simulation.

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from netsim.localize.halving import judged, next_groups
+from netsim.localize.halving import has_contrast, judged, next_groups
 from tests.bench.localize_halving import drawn_effects, equal_effects, halved, result_of
 
 
@@ -23,6 +23,12 @@ def test_halving_finds_all_faulty_nodes_of_232(
         test_counts.append(test_count)
     assert np.mean(test_counts) <= mean_tests
     assert right_count >= least_right
+
+
+def test_equally_slow_tests_have_no_contrast() -> None:
+    quarters = [result_of(range(first, first + 4), 0.7) for first in (0, 4, 8)]
+    assert not has_contrast(quarters)
+    assert has_contrast([*quarters, result_of(range(12, 16), 0.8)])
 
 
 def test_halves_of_one_round_have_no_node_in_common() -> None:
