@@ -77,6 +77,7 @@ class SuspectEffects:
         self._signature_numbers: dict[Hashable, int] = {}
         self._twins: dict[Hashable, Suspect] = {}
         self._twins_by_locals: dict[Hashable, Suspect] = {}
+        self._twin_of_suspect: dict[Suspect, Suspect] = {}
         self._exact: set[Suspect] = set()
 
     def twin_of(self, suspect: Suspect) -> Suspect:
@@ -85,6 +86,12 @@ class SuspectEffects:
         """
         if suspect in self._exact:
             return suspect
+        if suspect not in self._twin_of_suspect:
+            self._twin_of_suspect[suspect] = self._find_twin(suspect)
+        return self._twin_of_suspect[suspect]
+
+    def _find_twin(self, suspect: Suspect) -> Suspect:
+        """Return the first suspect with the same effects on all tests."""
         if suspect.node >= 0:
             place: Hashable = self._signature_of(suspect.node)
             key = (place, suspect.kind, suspect.local, suspect.setting)

@@ -57,6 +57,7 @@ class FaultSearch:
         # The best fits of the last call of `_fits` by place (node or kind): those of one suspect
         # and its twins.
         self._coarse: dict[object, list[FittedSuspect]] = {}
+        self._fits_of_baseline: dict[bytes, list[FittedSuspect]] = {}
         counts = [timed.test.node_count for timed in tests]
         self._has_large_tests = any(EXACT_NODES < count <= LARGE_NODES for count in counts)
         everyone = list(predictor.parts.suspects())
@@ -98,7 +99,9 @@ class FaultSearch:
         faults, found one after the other.
         """
         chosen = [fits]
-        while len(chosen) < MOST_FAULTS:
+        # Each fault makes a test slow that the others do not explain.
+        slow_count = len(self.slow_logs(np.zeros(len(self.observations))))
+        while len(chosen) < min(MOST_FAULTS, max(slow_count, 1)):
             baseline = _combined([slot[0].effects for slot in chosen])
             further = self._fits(baseline)
             if not further or self._probability_of_none(further) >= 0.5:
@@ -202,7 +205,15 @@ class FaultSearch:
 
     def _fits(self, baseline: Floats) -> list[FittedSuspect]:
         """Return the suspects of a further fault, the best one first; `baseline` has the effects of
-        the faults so far.
+        the faults so far. They are found once for each baseline.
+        """
+        key = baseline.tobytes()
+        if key not in self._fits_of_baseline:
+            self._fits_of_baseline[key] = self._found_fits(baseline)
+        return self._fits_of_baseline[key]
+
+    def _found_fits(self, baseline: Floats) -> list[FittedSuspect]:
+        """Return the suspects of a further fault, the best one first.
 
         Suspects that are far less probable than the best one, or that are in no slow test, are left
         out.
