@@ -380,7 +380,9 @@ def simulated_severity(suspect: Suspect, severity: float) -> float:
     strain = max(round(kind.strain(severity) / step), 1) * step
     # A severity that is simulated first is returned as it is, not with an error of rounding.
     near = [first for first in kind.severities if abs(kind.strain(first) - strain) < step / 4]
-    return near[0] if near else exp(strain if kind.is_slowdown else -strain)
+    if near:
+        return near[0]
+    return exp(strain if kind.is_slowdown else -strain)
 
 
 def is_simulated_first(suspect: Suspect, severity: float) -> bool:

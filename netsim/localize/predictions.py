@@ -128,7 +128,8 @@ class Predictor:
             return KINDS[suspect.kind].strain(severity)
         if test.node_count > LARGE_NODES and not exact:
             test, question, suspect = self._on_stand_in(test, question, suspect)
-        if brief if brief is not None else not exact:
+        is_brief = not exact if brief is None else brief
+        if is_brief:
             test = _with_few_iterations(test)
         fault = self._placed(test, suspect, severity, exact=exact)
         seconds = self._simulated(test, question, fault)
