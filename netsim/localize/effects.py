@@ -9,13 +9,14 @@ The *strain* of a severity is the logarithm of the factor by which the part itse
 *seat* of a suspect in a test is the position that determines its effect (`Predictor.seat`).
 """
 
-from collections.abc import Hashable, Sequence
-from math import exp, log
+from collections.abc import Hashable, Iterator, Sequence
+from math import exp, inf, log, nan
 
 import numpy as np
 
 from netsim.base.values import dataclass
 from netsim.localize.evidence import Floats, Longs
+from netsim.localize.node_tests import COMPUTE
 from netsim.localize.observed import ObservedTests
 from netsim.localize.parts import DEAD, KINDS, Suspect, common_pattern
 from netsim.localize.predictions import LARGE_NODES, SETTING, is_by_nodes
@@ -23,6 +24,10 @@ from netsim.localize.priors import PRIOR_OF_DEAD
 
 SEVERITY_STEPS = 96
 SIMULATED_STEPS = 32  # of the strain, at which effects are simulated anew
+NEGLIGIBLE = 0.003  # log ratio below which an effect is none, nor that of a less severe fault
+MOST_STRAIN = log(20)  # of the severities that are compared: 5 % of a bandwidth left
+EXTRAPOLATED_STEPS = 24  # of the strain, beyond the most severe of the first severities
+NEAR_STEPS = 1.5  # of them, below which two severities are near each other
 STAND_IN_SPREAD = 0.15  # relative error of an effect on a large test, taken from a smaller one
 
 
@@ -72,6 +77,7 @@ class SuspectEffects:
         self._signature_numbers: dict[Hashable, int] = {}
         self._twins: dict[Hashable, Suspect] = {}
         self._twins_by_locals: dict[Hashable, Suspect] = {}
+        self._twin_of_suspect: dict[Suspect, Suspect] = {}
         self._exact: set[Suspect] = set()
 
     def twin_of(self, suspect: Suspect) -> Suspect:
@@ -80,6 +86,12 @@ class SuspectEffects:
         """
         if suspect in self._exact:
             return suspect
+        if suspect not in self._twin_of_suspect:
+            self._twin_of_suspect[suspect] = self._find_twin(suspect)
+        return self._twin_of_suspect[suspect]
+
+    def _find_twin(self, suspect: Suspect) -> Suspect:
+        """Return the first suspect with the same effects on all tests."""
         if suspect.node >= 0:
             place: Hashable = self._signature_of(suspect.node)
             key = (place, suspect.kind, suspect.local, suspect.setting)
@@ -156,34 +168,57 @@ class SuspectEffects:
     def simulate(self, suspect: Suspect, severity: float, *, exact: bool = False) -> None:
         """Simulate the effects of a suspect at one more severity, which `rows` then includes.
 
+        Nothing is simulated if a severity near it was simulated before.
+
         With `exact`, the suspect itself is simulated in each test of few nodes, rather than its
         twin, and `twin_of` returns the suspect itself from then on.
         """
+        if not exact and self._has_near(suspect, severity):
+            return
         if exact and suspect not in self._exact:
             twin = self.twin_of(suspect)
             self._curves.setdefault(suspect, dict(self._curves.get(twin, {})))
             self._exact.add(suspect)
         self._curve_at(suspect, severity, exact=exact)
 
+    def _has_near(self, suspect: Suspect, severity: float) -> bool:
+        """Whether a suspect was simulated at a severity so near that interpolation is exact
+        enough.
+        """
+        curve = self._curves.get(suspect, {})
+        if suspect.setting or severity == DEAD:
+            return severity in curve
+        kind = KINDS[suspect.kind]
+        strain = kind.strain(severity)
+        most = NEAR_STEPS * kind.strain(kind.severities[-1]) / SIMULATED_STEPS
+        return any(abs(kind.strain(known) - strain) < most for known in curve if known != DEAD)
+
     def _curve_at(self, suspect: Suspect, severity: float, *, exact: bool) -> Floats:
         """Return the effects of a suspect at a severity, one for each observation of
         `groups_of(suspect).places`.
+
+        They are not a number on tests of many nodes at a severity that is not among the first ones:
+        there the error of the stand-in is larger than that of an interpolation.
         """
         curve = self._curves.setdefault(suspect, {})
         if severity not in curve or exact:
             groups = self.groups_of(suspect)
+            limits = self._limits_of_groups(suspect, severity)
             effects = []
             without: set[int] = set()  # tests on which the suspect has no effect at all
-            for place in groups.first[::-1]:  # the largest size of each test first
+            # The largest size of each test comes first.
+            for place, limit in zip(groups.first[::-1], limits[::-1], strict=True):
                 number, question = self.observed.questions[place]
                 test = self.observed.tests[number].test
+                is_small = test.node_count <= LARGE_NODES or test.collective == COMPUTE
                 effect = 0.0
-                if number not in without:
+                if not is_small and not is_simulated_first(suspect, severity):
+                    effect = nan
+                elif number not in without and limit >= NEGLIGIBLE:
                     # In a test of many nodes the position matters little, and each simulation takes
                     # a minute.
-                    is_exact = exact and test.node_count <= LARGE_NODES
                     effect = self.predictor.effect(
-                        test, question, suspect, severity, exact=is_exact
+                        test, question, suspect, severity, exact=exact and is_small, brief=True
                     )
                 if effect == 0.0 and is_by_nodes(suspect.kind, suspect.setting):
                     without.add(number)
@@ -191,6 +226,75 @@ class SuspectEffects:
             effects.reverse()
             curve[severity] = np.array(effects)[groups.group]
         return curve[severity]
+
+    def _limits_of_groups(self, suspect: Suspect, severity: float) -> list[float]:
+        """Return an upper bound of the effect of a suspect at a severity on each of its groups:
+        the effect at the most severe of the first severities, if it is simulated already.
+        """
+        groups = self.groups_of(suspect)
+        unlimited = [inf] * len(groups.first)
+        if suspect.setting or severity == DEAD:
+            return unlimited
+        kind = KINDS[suspect.kind]
+        most_severe = kind.severities[-1]
+        strongest = self._curves[suspect].get(most_severe)
+        if strongest is None or kind.strain(severity) >= kind.strain(most_severe):
+            return unlimited
+        places = np.searchsorted(groups.places, groups.first)
+        return [float(effect) for effect in strongest[places]]
+
+    def setting_effects(self, suspect: Suspect) -> Iterator[Floats]:
+        """Yield the effects of a setting on the observations of `groups_of(suspect).places`,
+        simulated group by group: not a number on the observations of groups that are to come.
+
+        The last ones that are yielded are complete. What needs no simulation comes first, all at
+        once; then tests of few nodes.
+        """
+        curve = self._curves.setdefault(suspect, {})
+        groups = self.groups_of(suspect)
+        if SETTING in curve:
+            yield curve[SETTING]
+            return
+        tests = self.observed.tests
+        effects = np.full(len(groups.first), nan)
+        without: set[int] = set()  # tests on which the setting has no effect at all
+        places = [
+            (not self._is_known(suspect, place), *self._size_of_test(place), number_of_group, place)
+            for number_of_group, place in enumerate(groups.first)
+        ]
+        places.sort()
+        is_begun = False
+        for is_new, *_, number_of_group, place in places:
+            number, question = self.observed.questions[place]
+            effect = 0.0
+            if is_new and not is_begun and np.isfinite(effects).any():
+                yield effects[groups.group]
+            is_begun = is_new
+            if number not in without:
+                effect = self.predictor.effect(
+                    tests[number].test, question, suspect, SETTING, exact=False
+                )
+            if effect == 0.0 and is_by_nodes(suspect.kind, suspect.setting):
+                without.add(number)
+            effects[number_of_group] = effect
+            if np.isfinite(effects).all():
+                curve[SETTING] = effects[groups.group]
+                yield curve[SETTING]
+            elif is_new:
+                yield effects[groups.group]
+
+    def _is_known(self, suspect: Suspect, place: int) -> bool:
+        """Whether the effect of a setting on an observation needs no further simulation."""
+        number, question = self.observed.questions[place]
+        test = self.observed.tests[number].test
+        return self.predictor.is_simulated(test, question, suspect, SETTING)
+
+    def _size_of_test(self, place: int) -> tuple[int, int]:
+        """Return by what the simulation of an observation is long: nodes, and how much smaller the
+        size is than others (the largest size comes first).
+        """
+        number, question = self.observed.questions[place]
+        return self.observed.tests[number].test.node_count, -question.size_bytes
 
     def rows(self, suspect: Suspect) -> SeverityRows:
         """Return the severities of a suspect that are compared, with the effects of each."""
@@ -200,18 +304,18 @@ class SuspectEffects:
             effects = self._curve_at(suspect, SETTING, exact=False)[None, :]
             return SeverityRows([SETTING], np.zeros(1), effects, errors * effects)
         kind = KINDS[suspect.kind]
-        for severity in kind.severities:
+        for severity in kind.severities[::-1]:  # an effect of the most severe one limits the others
             self._curve_at(suspect, severity, exact=False)
         curve = self._curves[suspect]
         knots = sorted((kind.strain(severity), severity) for severity in curve if severity != DEAD)
         strains = np.array([0.0, *(strain for strain, _ in knots)])
         table = np.array([np.zeros(len(places)), *(curve[s] for _, s in knots)])
-        steps = np.union1d(
-            np.linspace(strains[-1] / SEVERITY_STEPS, strains[-1], SEVERITY_STEPS), strains[1:]
-        )
+        most = kind.strain(kind.severities[-1])
+        steps = np.union1d(np.linspace(most / SEVERITY_STEPS, most, SEVERITY_STEPS), strains[1:])
+        steps = np.union1d(steps, np.linspace(most, MOST_STRAIN, EXTRAPOLATED_STEPS + 1))
         # Each severity has two rows: the largest and the least effects that are possible between
-        # the simulated ones.
-        line, least = interpolated(strains, table, steps)
+        # the simulated ones, and beyond them.
+        line, least = _interpolated_columns(strains, table, steps)
         effects = np.vstack([line, least])
         spreads = np.vstack([(line - least) / 4] * 2)
         severities = [float(np.exp(s if kind.is_slowdown else -s)) for s in steps] * 2
@@ -264,15 +368,48 @@ def simulated_severity(suspect: Suspect, severity: float) -> float:
 
     These are few, so that suspects whose best severities are close to each other share simulations.
 
-    >>> round(simulated_severity(Suspect("gpu", "node0.gpu0", 0, "gpu0"), 2.51), 3)
-    2.473
+    >>> round(simulated_severity(Suspect("gpu", "node0.gpu0", 0, "gpu0"), 2.65), 3)
+    2.6
+    >>> simulated_severity(Suspect("nic", "node0.nic0", 0, "nic0"), 0.203)
+    0.2
     """
     if suspect.setting or severity == DEAD:
         return severity
     kind = KINDS[suspect.kind]
     step = kind.strain(kind.severities[-1]) / SIMULATED_STEPS
     strain = max(round(kind.strain(severity) / step), 1) * step
+    # A severity that is simulated first is returned as it is, not with an error of rounding.
+    near = [first for first in kind.severities if abs(kind.strain(first) - strain) < step / 4]
+    if near:
+        return near[0]
     return exp(strain if kind.is_slowdown else -strain)
+
+
+def is_simulated_first(suspect: Suspect, severity: float) -> bool:
+    """Whether a severity is one of those at which each suspect of a kind is simulated first, or
+    more severe, so that an effect cannot be interpolated between them.
+    """
+    if suspect.setting or severity == DEAD:
+        return True
+    kind = KINDS[suspect.kind]
+    most_severe = kind.severities[-1]
+    return severity in kind.severities or kind.strain(severity) > kind.strain(most_severe)
+
+
+def _interpolated_columns(strains: Floats, table: Floats, steps: Floats) -> tuple[Floats, Floats]:
+    """Return what `interpolated` returns, for a table in which some columns are not a number at
+    some strains; all these columns lack the same strains.
+    """
+    is_incomplete = np.isnan(table).any(0)
+    line = np.zeros((len(steps), table.shape[1]))
+    least = np.zeros_like(line)
+    for is_member in (is_incomplete, ~is_incomplete):
+        part = table[:, is_member]
+        if part.size:
+            is_known = ~np.isnan(part).any(1)
+            results = interpolated(strains[is_known], part[is_known], steps)
+            line[:, is_member], least[:, is_member] = results
+    return line, least
 
 
 def interpolated(strains: Floats, table: Floats, steps: Floats) -> tuple[Floats, Floats]:
@@ -286,11 +423,15 @@ def interpolated(strains: Floats, table: Floats, steps: Floats) -> tuple[Floats,
 
     Effects are convex in the strain with slopes of at most 1, as the time is the largest of times
     of several parts: they lie below the line between two simulated strains, and above the line of
-    slope 1 that ends in the upper one.
+    slope 1 that ends in the upper one. Beyond the last simulated strain they rise at least as
+    there, and at most with slope 1; but a part without an effect there has none beyond.
 
     >>> line, least = interpolated(np.array([0.0, 1.0]), np.array([[0.0], [0.5]]), np.array([0.5]))
     >>> float(line[0, 0]), float(least[0, 0])
     (0.25, 0.0)
+    >>> line, least = interpolated(np.array([0.0, 1.0]), np.array([[0.0], [0.5]]), np.array([2.0]))
+    >>> float(line[0, 0]), float(least[0, 0])
+    (1.5, 1.0)
     """
     upper = np.clip(np.searchsorted(strains, steps), 1, len(strains) - 1)
     part = ((steps - strains[upper - 1]) / (strains[upper] - strains[upper - 1]))[:, None]
@@ -299,4 +440,10 @@ def interpolated(strains: Floats, table: Floats, steps: Floats) -> tuple[Floats,
     line = low + part * (high - low)
     rising = high - (strains[upper] - steps)[:, None]
     least = np.minimum(np.maximum(rising, low), line)
+    beyond = np.maximum(steps - strains[-1], 0.0)[:, None]
+    last_slope = (table[-1] - table[-2]) / (strains[-1] - strains[-2])
+    is_beyond = beyond > 0
+    steepest = np.where(table[-1] < NEGLIGIBLE, last_slope, np.maximum(last_slope, 1.0))
+    line = np.where(is_beyond, table[-1] + beyond * steepest, line)
+    least = np.where(is_beyond, table[-1] + beyond * last_slope, least)
     return line, least

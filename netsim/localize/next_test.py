@@ -16,7 +16,7 @@ from netsim.base.values import dataclass
 from netsim.localize.candidates import candidate_tests, common_settings, next_size
 from netsim.localize.conclusion import Conclusion, SuspectClass
 from netsim.localize.evidence import LOG_NOISE, SIZE_NOISE, Floats
-from netsim.localize.halving import GroupResult, group_state, next_groups
+from netsim.localize.halving import GroupResult, group_state, has_contrast, next_groups
 from netsim.localize.node_tests import COMPUTE, NodeTest, SizeQuestion
 from netsim.localize.parts import DEAD, Suspect
 from netsim.localize.predictions import IMPOSSIBLE, Predictor, is_by_nodes
@@ -114,7 +114,7 @@ def halving_round(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
     most = max((len(result.nodes) for result in results), default=0)
     if most < FEWEST_TO_HALVE:
         return None
-    if has_certain_fabric_fault(verdict):
+    if has_certain_fabric_fault(verdict, results):
         return None
     # Only a node that is alone in a slow group is at fault for certain: before that, an error of
     # the simulation at one position may make the search too sure of a node.
@@ -128,7 +128,7 @@ def halving_round(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
     groups = next_groups(results, at_fault, order)
     if all(frozenset(group) in tested for group in groups):
         return None
-    tests = [test_like_its_parent(search, group) for group in groups]
+    tests = [make_half_test(search, group) for group in groups]
     bits = float(len(tests) // 2)
     entropy = sum(log(len(group), 2) for group in groups)
     first, *rest = tests
@@ -136,7 +136,7 @@ def halving_round(search: FaultSearch, verdict: Conclusion) -> NextTest | None:
     return NextTest(first, question, PLACE, bits, entropy, together=tuple(rest))
 
 
-def test_like_its_parent(search: FaultSearch, nodes: tuple[int, ...]) -> NodeTest:
+def make_half_test(search: FaultSearch, nodes: tuple[int, ...]) -> NodeTest:
     """Return a test of some nodes with the algorithm and the protocol of the test that had most of
     these nodes.
 
@@ -161,15 +161,30 @@ def test_like_its_parent(search: FaultSearch, nodes: tuple[int, ...]) -> NodeTes
     return replace(test, settings=tuple(settings.items()))
 
 
-def has_certain_fabric_fault(verdict: Conclusion) -> bool:
+def has_certain_fabric_fault(verdict: Conclusion, results: Sequence[GroupResult]) -> bool:
     """Whether a part that does not belong to a node (a leaf, a rail, a setting of all nodes) is at
     fault for certain.
+
+    A rail or a setting of all nodes makes all tests of a kind equally slow. If they are not, each
+    of them may have a faulty node instead, even though the setting fits them best.
     """
+    are_unequal = has_contrast(results)
     for classes in verdict.faults:
         places = place_probabilities(classes)
-        if any(isinstance(place, str) and places[place] >= CERTAIN for place in places):
+        place = max(places, key=lambda name: places[name])
+        if not isinstance(place, str) or places[place] < CERTAIN:
+            continue
+        members = [fit.suspect for group in classes for fit in group.members]
+        suspect = next(suspect for suspect in members if place_of(suspect) == place)
+        is_of_all_nodes = bool(suspect.setting) or suspect.kind == "rail"
+        if not (is_of_all_nodes and are_unequal):
             return True
     return False
+
+
+def place_of(suspect: Suspect) -> int | str:
+    """Return the node of a suspect, or the name of a part of the fabric with its setting."""
+    return suspect.node if suspect.node >= 0 else f"{suspect.part} {suspect.setting}"
 
 
 def group_results(search: FaultSearch) -> list[GroupResult]:
@@ -200,8 +215,7 @@ def place_probabilities(classes: Sequence[SuspectClass]) -> dict[int | str, floa
     for group in classes:
         share = group.probability / len(group.members)
         for fit in group.members:
-            suspect = fit.suspect
-            place = suspect.node if suspect.node >= 0 else f"{suspect.part} {suspect.setting}"
+            place = place_of(fit.suspect)
             places[place] = places.get(place, 0.0) + share
     return places
 

@@ -19,6 +19,7 @@ from netsim.localize.evidence import (
     FAULT_SPREAD,
     Evidence,
     Floats,
+    Longs,
     normalized,
 )
 from netsim.localize.node_tests import TimedTest
@@ -56,6 +57,7 @@ class FaultSearch:
         # The best fits of the last call of `_fits` by place (node or kind): those of one suspect
         # and its twins.
         self._coarse: dict[object, list[FittedSuspect]] = {}
+        self._fits_of_baseline: dict[bytes, list[FittedSuspect]] = {}
         counts = [timed.test.node_count for timed in tests]
         self._has_large_tests = any(EXACT_NODES < count <= LARGE_NODES for count in counts)
         everyone = list(predictor.parts.suspects())
@@ -97,7 +99,9 @@ class FaultSearch:
         faults, found one after the other.
         """
         chosen = [fits]
-        while len(chosen) < MOST_FAULTS:
+        # Each fault makes a test slow that the others do not explain.
+        slow_count = len(self.slow_logs(np.zeros(len(self.observations))))
+        while len(chosen) < min(MOST_FAULTS, max(slow_count, 1)):
             baseline = _combined([slot[0].effects for slot in chosen])
             further = self._fits(baseline)
             if not further or self._probability_of_none(further) >= 0.5:
@@ -201,7 +205,15 @@ class FaultSearch:
 
     def _fits(self, baseline: Floats) -> list[FittedSuspect]:
         """Return the suspects of a further fault, the best one first; `baseline` has the effects of
-        the faults so far.
+        the faults so far. They are found once for each baseline.
+        """
+        key = baseline.tobytes()
+        if key not in self._fits_of_baseline:
+            self._fits_of_baseline[key] = self._found_fits(baseline)
+        return self._fits_of_baseline[key]
+
+    def _found_fits(self, baseline: Floats) -> list[FittedSuspect]:
+        """Return the suspects of a further fault, the best one first.
 
         Suspects that are far less probable than the best one, or that are in no slow test, are left
         out.
@@ -218,6 +230,10 @@ class FaultSearch:
             at(f"suspect {suspect.part}", done, len(candidates))
             if bound < best - HOPELESS:
                 continue
+            twin = self.effects.twin_of(suspect)
+            is_new_setting = bool(suspect.setting) and twin not in of_twins
+            if is_new_setting and self._is_hopeless(twin, evidence, best):
+                of_twins[twin] = None
             fit = self._fit(suspect, evidence, COARSE_SPREAD, of_twins)
             if fit is not None:
                 fits.append(fit)
@@ -230,6 +246,22 @@ class FaultSearch:
             if not group or group[0].twin == fit.twin:
                 group.append(fit)
         return self._refined(fits, evidence)
+
+    def _is_hopeless(self, suspect: Suspect, evidence: Evidence, best: float) -> bool:
+        """Whether a setting is far less probable than the best suspect, whose log evidence is
+        `best`, whatever its effects on tests are that were not simulated.
+
+        The tests are simulated one after the other until that is certain, as most settings are
+        ruled out by a single test.
+        """
+        groups = self.effects.groups_of(suspect)
+        free = self._free_effects(suspect, evidence)
+        for effects in self.effects.setting_effects(suspect):
+            is_open = np.isnan(effects)
+            rows = np.where(is_open, free, np.maximum(effects, evidence.baseline[groups.places]))
+            if self._score_of_rows(groups.places, rows, evidence) < best - HOPELESS:
+                return True
+        return False
 
     def _rank(self, fit: FittedSuspect) -> float:
         return fit.score + self._prior[fit.suspect]
@@ -360,6 +392,15 @@ class FaultSearch:
         It is the evidence of effects that are fitted freely, but are equal on tests of one shape
         and size in which the suspect has the same seat.
         """
+        places = self.effects.groups_of(suspect).places
+        return self._score_of_rows(places, self._free_effects(suspect, evidence), evidence)
+
+    def _free_effects(self, suspect: Suspect, evidence: Evidence) -> Floats:
+        """Return effects that fit the observations of a suspect best, in two rows: those with
+        centers of 0, and those with the centers that the evidence has.
+
+        Observations of one group have the same effect.
+        """
         groups = self.effects.groups_of(suspect)
         places = groups.places
         baseline = evidence.baseline[places]
@@ -372,7 +413,12 @@ class FaultSearch:
             (np.bincount(groups.group, weights=deviation * visible) / count)[groups.group]
             for deviation in (absolute, relative)
         ]
-        effects = np.maximum(baseline, rows)
+        return np.asarray(np.maximum(baseline, rows))
+
+    def _score_of_rows(self, places: Longs, effects: Floats, evidence: Evidence) -> float:
+        """Return the largest log evidence of several rows of effects on the observations
+        `places`.
+        """
         # Effects that are fitted later may have uncertainties; the bound has to hold for them, too.
         spreads = self.effects.stand_in_errors(places) * effects
         scores = [

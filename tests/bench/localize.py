@@ -6,7 +6,8 @@ For each draw: a cluster (rails, or leaf and spine), a plan of tests, and no fau
 two on different nodes. The logs are simulated with the fault in the scenario (not by the
 predictions of the search), get 1 % of noise (6 % alltoall), are written as nccl-tests text and read
 back. Printed: how often the culprit or its class comes first, how often both culprits are among the
-first three, and how often a healthy cluster is called healthy.
+first three, and how often a healthy cluster is called healthy. `--kind "fabric fault"` draws spine
+switches and links above the leaves with 5 to 50 % of their bandwidth, on clusters that have them.
 
 Nodes have two GPUs and two NICs, as a simulation then takes 0.05 s of processor time; one of whole
 nodes (`--gpus 0`) takes 0.25 s. The plan is all nodes alone and pairs of nodes; `--plans 2` takes
@@ -17,7 +18,7 @@ Simulations are kept from draw to draw, so the first draws are the slowest.
 import argparse
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
@@ -44,6 +45,7 @@ LEAST_EFFECT = 0.2  # log ratio that an injected fault has on some test at least
 NODE = re.compile(r"\bnode(\d+)\b")
 
 Fault = dict[str, Any]
+DrawFault = Callable[["Lab", np.random.Generator], tuple[str, Fault]]
 
 
 @dataclass
@@ -238,6 +240,14 @@ def drawn_fault(cluster: Lab, rng: np.random.Generator) -> tuple[str, Fault]:
     return kinds[int(rng.integers(len(kinds)))]
 
 
+def drawn_fabric_fault(cluster: Lab, rng: np.random.Generator) -> tuple[str, Fault]:
+    """A fault of a spine switch, or of a link between a leaf and a spine."""
+    parts = cluster.predictor.parts
+    key, names = [("switch", parts.spines), ("link", parts.above)][int(rng.integers(2))]
+    name = names[int(rng.integers(len(names)))]
+    return name, {key: name, "bandwidth": f"{int(rng.integers(5, 50))}%"}
+
+
 def has_effect(cluster: Lab, plan: Sequence[NodeTest], fault: Fault) -> bool:
     """Whether a fault makes some test of a plan slower by `LEAST_EFFECT`."""
     for test in plan:
@@ -252,12 +262,16 @@ def has_effect(cluster: Lab, plan: Sequence[NodeTest], fault: Fault) -> bool:
 
 
 def drawn_faults(
-    cluster: Lab, plan: Sequence[NodeTest], count: int, rng: np.random.Generator
+    cluster: Lab,
+    plan: Sequence[NodeTest],
+    count: int,
+    rng: np.random.Generator,
+    draw: DrawFault = drawn_fault,
 ) -> list[tuple[str, Fault]]:
     """Faults that each make some test of a plan slower, with their parts. Several are on different
     nodes, as faults of the fabric may hide others; all are drawn anew if they are not."""
     while True:
-        faults = [drawn_fault(cluster, rng) for _ in range(count)]
+        faults = [draw(cluster, rng) for _ in range(count)]
         separate = not any(
             overlap(first, second) for (first, _), (second, _) in combinations(faults, 2)
         )
@@ -284,7 +298,7 @@ CLUSTERS = (
 
 
 KINDS_OF_DRAWS = ("one fault", "two faults", "one fault", "healthy")
-FAULT_COUNTS = {"one fault": 1, "two faults": 2, "healthy": 0}
+FAULT_COUNTS = {"one fault": 1, "two faults": 2, "healthy": 0, "fabric fault": 1}
 
 
 @dataclass
@@ -310,13 +324,16 @@ def evaluate(
     rng = np.random.default_rng(seed)
     scores = {name: Score() for name in FAULT_COUNTS}
     labs = [lab(*cluster, gpu_count) for cluster in clusters]
+    if "fabric fault" in kinds:
+        labs = [cluster for cluster in labs if cluster.predictor.parts.above]
     for number in range(draws):
         cluster = labs[number % len(labs)]
         turn = number // len(labs) // len(kinds)
         name, make_plan = list(PLANS.items())[turn % plan_count]
         plan = make_plan(cluster.node_count, rng)
         kind = kinds[number // len(labs) % len(kinds)]
-        faults = drawn_faults(cluster, plan, FAULT_COUNTS[kind], rng)
+        draw = drawn_fabric_fault if kind == "fabric fault" else drawn_fault
+        faults = drawn_faults(cluster, plan, FAULT_COUNTS[kind], rng, draw)
         tests = host_tests(cluster, plan, [fault for _, fault in faults], rng)
         begun = time.process_time()
         result = localize(cluster.source, tests, predictor=cluster.predictor)
@@ -325,7 +342,7 @@ def evaluate(
         score.seconds += time.process_time() - begun
         if kind == "healthy":
             hit = not result.verdict.faults
-        elif kind == "one fault":
+        elif FAULT_COUNTS[kind] == 1:
             hit = is_hit(result, 0, faults[0][0])
         else:
             hit = all(any(is_hit(result, n, part) for n in range(3)) for part, _ in faults)
@@ -348,6 +365,7 @@ def summary(scores: Mapping[str, Score]) -> Iterator[str]:
         "one fault": "culprit or its class first",
         "two faults": "both culprits among the first three",
         "healthy": "healthy clusters called healthy",
+        "fabric fault": "spine or link, or its class, first",
     }
     for kind, score in scores.items():
         if score.draws:

@@ -54,6 +54,12 @@ def drawn_effects(node_count: int, count: int, rng: np.random.Generator) -> dict
     return {node: float(rng.uniform(np.log(1.2), 1.6)) for node in nodes}
 
 
+def equal_effects(node_count: int, effect: float, rng: np.random.Generator) -> dict[int, float]:
+    """Equal effects of two faulty nodes, one in each half of the nodes."""
+    half = node_count // 2
+    return {int(rng.integers(half)): effect, half + int(rng.integers(half)): effect}
+
+
 def main() -> None:
     """Print a line for each number of faulty nodes."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -62,21 +68,32 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     for faulty_count in (0, 1, 2, 5):
-        rng = np.random.default_rng(arguments.seed)
-        right_count = 0
-        tests: list[int] = []
-        rounds: list[int] = []
-        for _ in range(arguments.draws):
-            effects = drawn_effects(arguments.nodes, faulty_count, rng)
-            slow_nodes, test_count, round_count = halved(arguments.nodes, effects, rng)
-            right_count += slow_nodes == set(effects)
-            tests.append(test_count)
-            rounds.append(round_count)
-        print(
-            f"{faulty_count} faulty of {arguments.nodes}: right in {right_count} of "
-            f"{arguments.draws}; tests: mean {np.mean(tests):.1f}, most {max(tests)}; rounds: "
-            f"median {np.median(rounds):.0f}, most {max(rounds)}"
-        )
+        print(f"{faulty_count} faulty: {words_of_draws(arguments, faulty_count)}")
+    for percent in (8, 10, 12, 20):
+        print(f"2 of {percent} %, one in each half: {words_of_draws(arguments, 2, percent)}")
+
+
+def words_of_draws(
+    arguments: argparse.Namespace, faulty_count: int, percent: int | None = None
+) -> str:
+    """What halving takes over all draws, as text; with `percent` the faults are of this size, one
+    in each half."""
+    rng = np.random.default_rng(arguments.seed)
+    right_count = 0
+    tests: list[int] = []
+    rounds: list[int] = []
+    for _ in range(arguments.draws):
+        effects = drawn_effects(arguments.nodes, faulty_count, rng)
+        if percent is not None:
+            effects = equal_effects(arguments.nodes, float(np.log1p(percent / 100)), rng)
+        slow_nodes, test_count, round_count = halved(arguments.nodes, effects, rng)
+        right_count += slow_nodes == set(effects)
+        tests.append(test_count)
+        rounds.append(round_count)
+    return (
+        f"right in {right_count} of {arguments.draws}; tests: mean {np.mean(tests):.1f}, most "
+        f"{max(tests)}; rounds: median {np.median(rounds):.0f}, most {max(rounds)}"
+    )
 
 
 if __name__ == "__main__":

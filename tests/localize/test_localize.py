@@ -85,6 +85,18 @@ def test_an_injected_fault_is_the_first_suspect(lab: Lab, plan: list[NodeTest], 
     assert result.verdict.ranking[0].explains > 0.8
 
 
+def test_a_nic_with_a_twelfth_of_its_bandwidth_is_one_fault_of_that_severity(
+    lab: Lab, plan: list[NodeTest]
+) -> None:
+    # It is more severe than the first severities that are simulated.
+    result = found(lab, plan, [{"nic": "node3.nic1", "bandwidth": "8%"}])
+    assert len(result.verdict.faults) == 1
+    assert is_hit(result, 0, "node3.nic1")
+    members = result.verdict.ranking[0].members
+    (nic,) = [fit for fit in members if fit.suspect.part == "node3.nic1"]
+    assert nic.severity == pytest.approx(0.08, rel=0.1)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_healthy_cluster_has_no_suspects(lab: Lab, plan: list[NodeTest], seed: int) -> None:
     result = found(lab, plan, [], seed)
