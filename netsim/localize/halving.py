@@ -108,8 +108,8 @@ def judged(result: GroupResult, results: Sequence[GroupResult]) -> str:
             is_doubtful |= _are_parts_of_slow(result, equal, results)
         return "doubtful" if is_doubtful else "clear"
     # Equal tests that are all slower than the simulation may all have faults, or the simulation may
-    # be too fast. If another test of the kind is slower still, they are good at least in comparison,
-    # so they count as clear up to twice the usual error of the simulation.
+    # be too fast. If another test of the kind is slower still, they are good at least in
+    # comparison, so they count as clear up to twice the usual error of the simulation.
     if is_contrast and equal_count >= FEW_EQUAL and result.deviation <= 2 * MODEL_ERROR:
         return "clear"
     return "slow" if result.deviation > MODEL_ERROR else "doubtful"
