@@ -93,6 +93,7 @@ SECTIONS = {
         ("cluster.groups", "HostGroup"),
         ("cluster.sites", "Sites"),
         ("cluster.overrides", "Override"),
+        ("cluster.faults", "Fault"),
         ("cluster.graph of kind switch, ring or full-mesh", "PlainGraph"),
         ("cluster.graph of kind torus", "TorusGraph"),
         ("cluster.graph, written out", "InlineGraph"),
