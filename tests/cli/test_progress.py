@@ -298,7 +298,6 @@ def test_limits_of_memory_stay_below_those_of_the_system(
 
 def test_versions_are_those_that_packages_state() -> None:
     assert startup.version_of("numpy") == np.__version__
-    assert startup.late("netsim.base.startup.resident") is startup.resident
 
 
 def test_time_left_goes_by_the_work_that_parts_need(monkeypatch: pytest.MonkeyPatch) -> None:

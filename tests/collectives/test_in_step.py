@@ -83,6 +83,9 @@ IN_STEP = [
     "nodes: 20, fabric: {kind: rail-optimized, nodes_per_unit: 4, link: 100GB/s}",
     "nodes: 12, gpus_per_node: 4, fabric: {kind: rail-only, nodes_per_unit: 4}",
     "nodes: 11, gpus_per_node: 2, fabric: {kind: single-switch}",
+    LEAVES.replace("leaf: 3", "leaf: 3, routing: spray"),
+    "nodes: 12, gpus_per_node: 2, fabric: {kind: leaf-spine, nodes_per_leaf: 4, routing: spray}",
+    "nodes: 12, gpus_per_node: 2, fabric: {kind: dual-plane, nodes_per_unit: 4}",
 ]
 
 
@@ -112,9 +115,11 @@ def test_engines_agree() -> None:
 
 
 MANY = [
-    "nodes: 96, gpus_per_node: 2, fabric: {kind: rail-optimized, ports: 32}",  # three levels
-    "nodes: 192, gpus_per_node: 2, fabric: {nodes_per_unit: 12, link: 200GB/s}",
-    "nodes: 120, gpus_per_node: 2, fabric: {kind: fat-tree, k: 16}",
+    # three levels
+    "nodes: 96, gpus_per_node: 2, fabric: {kind: rail-optimized, ports: 32, routing: static}",
+    "nodes: 192, gpus_per_node: 2, "
+    "fabric: {kind: rail-optimized, nodes_per_unit: 12, link: 200GB/s, routing: static}",
+    "nodes: 120, gpus_per_node: 2, fabric: {kind: fat-tree, k: 16, routing: static}",
     "nodes: 128, gpus_per_node: 2, fabric: {kind: rail-only, nodes_per_unit: 16}",
 ]
 
@@ -156,12 +161,9 @@ BROKEN = [
     RAILS.replace("12", "13"),
     RAILS.replace("ports: 8", "ports: 8, routing: ecmp"),
     LEAVES.replace("leaf: 3", "leaf: 4"),
-    LEAVES.replace("leaf: 3", "leaf: 3, routing: spray"),
     LEAVES.replace("leaf: 3", "leaf: 3, oversubscription: 3"),
     f"{LEAVES[:-1]}, link: 25GB/s}}",
     "nodes: 10, gpus_per_node: 2, fabric: {kind: leaf-spine, nodes_per_leaf: 4, link: 100GB/s}",
-    "nodes: 8, gpus_per_node: 2, fabric: {kind: leaf-spine, nodes_per_leaf: 4, routing: spray}",
-    "nodes: 12, gpus_per_node: 2, fabric: {kind: dual-plane, nodes_per_unit: 4}",
     "machine: l40s-pcie-x8, nodes: 8, fabric: {kind: leaf-spine, nodes_per_leaf: 2}",
     "machine: v100-pcie-x4, nodes: 10, gpus_per_node: 2, nics_per_node: 2, fabric: "
     "{kind: single-switch}",  # what stays in a host and what leaves it share PCIe links

@@ -14,7 +14,7 @@ from netsim.collectives.collective import Collective, CollectiveError
 from netsim.collectives.table import ALGORITHMS, MOST_CHECKED, build, own_algorithm_key, stamp
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import ARRIVED, IN, REDUCE_INPUT
-from netsim.sweep.run import Order, fulfilled
+from netsim.sweep.run import Order, fulfil
 from netsim.tasks import own_algorithms
 from netsim.yamlio.read import Source, read_source
 from tests.cli.command import netsim as netsim_command
@@ -136,7 +136,7 @@ def test_the_bytes_of_the_file_are_part_of_the_id_and_go_to_workers(file: Path) 
     (file.parent / "mine.py").write_text(MINE + "# another comment\n")
     (other,) = expand(read_source(file))
     assert other.id != cell.id
-    (answer,) = fulfilled(order)  # by the text that was sent, wherever the file is
+    (answer,) = fulfil(order)  # by the text that was sent, wherever the file is
     assert not answer.error
     assert answer.row is not None
     assert answer.row["cell"] == cell.id

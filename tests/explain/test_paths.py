@@ -94,7 +94,8 @@ def test_shifts_on_full_trees_never_meet(fabric, shift):
 
 def test_permutations_that_meet_meet_where_theory_says():
     """D-mod-k: of two flows out of a leaf to ports with one slot, both take one uplink, no more."""
-    made = cluster(hosts(8, "{kind: leaf-spine, nodes_per_leaf: 2}", "dgx-h100")).topology
+    static = "{kind: leaf-spine, nodes_per_leaf: 2, routing: static}"
+    made = cluster(hosts(8, static, "dgx-h100")).topology
     src = np.arange(4, dtype=np.int32)
     dst = np.array([16, 32, 48, 17], np.int32)  # slot 0 of three other leaves, and slot 1 of one
     found = route_statistics(made, src, dst)

@@ -263,7 +263,7 @@ def test_first_rounds_are_those_of_sends_to_all_and_told_once() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fabric", ["leaf-spine, transport: roce", "dragonfly"])
+@pytest.mark.parametrize("fabric", ["leaf-spine, transport: roce", "dragonfly, routing: static"])
 def test_sends_that_take_very_long_are_refused_with_how_long(
     fabric: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -395,7 +395,7 @@ def test_processes_answer_where_there_are_several_for_several(
             yield one, ValueError("there")
 
     entries = [(SimpleNamespace(id=f"e{number}"), {}) for number in range(asked)]
-    workers = SimpleNamespace(count=count, results=results)
+    workers = SimpleNamespace(worker_count=count, results=results)
     order = list(reversed(range(asked)))
     found = list(training._answers(entries, order, workers))
     words = [f"e{number} here" if not together else "there" for number in order]

@@ -12,7 +12,7 @@ from netsim.sweep import run as sweep
 from netsim.yamlio.read import parse_source
 from tests.cli.command import netsim
 
-TWO_LEAVES = {"kind": "leaf-spine", "nodes_per_leaf": 2, "nodes": 4}
+TWO_LEAVES = {"kind": "leaf-spine", "nodes_per_leaf": 2, "nodes": 4, "routing": "static"}
 CLUSTER = {
     "machine": "dgx-h100",
     "nodes": 4,

@@ -280,7 +280,7 @@ def test_an_axis_that_changed_nothing_is_named_with_the_reason(capsys) -> None:
 def test_a_reason_names_what_is_used_most_where_links_stay_as_they_are(capsys) -> None:
     text = HOSTS.replace(
         "fabric: {kind: rail-optimized, oversubscription: 1}",
-        "fabric: {kind: leaf-spine, nodes_per_leaf: 1}",
+        "fabric: {kind: leaf-spine, nodes_per_leaf: 1, routing: static}",
     )
     Path("x.yaml").write_text(
         f"{text}sweep:\n  cluster.fabric.oversubscription: [1, 1.1]\n"

@@ -55,10 +55,10 @@ def test_jobs_that_run_together_have_no_more_rows_than_there_is_room_for(
     cell = resolved("collective: all_reduce, algorithm: ring").cell
     shared = SimpleNamespace(resolved=SimpleNamespace(cell=cell, topology=None), engine="auto")
     monkeypatch.setattr(jobs, "MOST_ROWS", 10)
-    monkeypatch.setattr(jobs, "together", lambda *_: "ran")
+    monkeypatch.setattr(jobs, "run_together", lambda *_: "ran")
     five = SimpleNamespace(rows=5)
     assert jobs.Shared._run(shared, [five, five]) == "ran"
-    with pytest.raises(NoRoomError, match="15 are too many"):
+    with pytest.raises(NoRoomError, match="their 15 rows are more than 10"):
         jobs.Shared._run(shared, [five] * 3)
 
 
