@@ -233,6 +233,12 @@ def test_the_header_tells_the_machine(tmp_path) -> None:
     assert (profile.gpu, profile.nccl) == ("NVIDIA H100 80GB HBM3", "2.27.5")
 
 
+def test_a_rank_that_only_the_kernels_name_is_that_of_the_profile(tmp_path) -> None:
+    made = Recording(rank=None, world=8)
+    made.kernel(0, 5, name=NAME, **said("allreduce", Rank=5))
+    assert read_profile(made.write(tmp_path / "t.json")).rank == 5
+
+
 def test_pairs_of_ranks_that_do_not_divide_the_world_stay_alone(tmp_path) -> None:
     made = Recording(rank=0, world=6)
     made.kernel(0, 5, name="ncclDevKernel_SendRecv", **said("send", **{"Dst Rank": 4}))

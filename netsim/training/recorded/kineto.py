@@ -670,9 +670,10 @@ def profile_of(data: Mapping[str, Any], path: Path) -> Profile:
         raise InputError(f"{path}: has no kernels (did the profiler record CUDA?)")
     if not ours:
         raise InputError(f"{path}: has {len(events.kernels)} kernels, but none of NCCL's")
+    job = _with_rank(job, ours)
     origin = min(float(event["ts"]) for event in events.kernels)
     try:
-        calls, unsized = _calls(events, ours, _with_rank(job, ours), origin)
+        calls, unsized = _calls(events, ours, job, origin)
     except InputError as error:
         raise InputError(f"{path}: {error.message}") from None
     if not calls:
