@@ -128,7 +128,7 @@ def keys_of_schema(schema: object) -> set[str]:
 
 
 # Netsim itself fills in `code`, the text of an algorithm's file, and the range of a class of hosts.
-UNASKED_KEYS = {"code", "launch_low", "launch_high"}
+UNASKED_KEYS = {"code", "launch_low", "launch_high", "lora", "targets"}
 
 
 @pytest.mark.slow

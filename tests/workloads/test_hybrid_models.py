@@ -154,7 +154,7 @@ def test_memory_bound_kernels_of_the_scan_take_what_their_bytes_take() -> None:
     moved += 2 * 2 * vectors + 4 * groups * chunk
     moved += 2 * (4 * inner + vectors) + 2 * states + 4 * groups * chunk
     moved += 2 * 2 * inner
-    rate = s.roofline.bandwidth * s.roofline.memory
+    rate = s.roofline.bandwidth * s.roofline.memory * s.roofline.scan
     assert mixed_seconds(Shapes(HYBRID, s), MIXER) == pytest.approx(moved * s.tokens / rate)
 
 
