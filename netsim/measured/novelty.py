@@ -163,20 +163,28 @@ def _within(points: Sequence[ComparedPoint]) -> float | None:
             factor = float(np.exp(-point.log_ratio))  # measured over simulated
             inside.append(interval.low <= factor <= interval.high)
             systems.append(system)
+    return _fraction(inside, systems)
+
+
+def _fraction(inside: Sequence[bool], systems: Sequence[str]) -> float | None:
+    """Return the fraction of points that are inside; every system has the same weight. None if
+    there are no points.
+
+    - `inside`: for each point, whether it is inside.
+    - `systems`: for each point, the name of its system.
+    """
     return float(np.average(inside, weights=weights_of(systems))) if inside else None
 
 
 def _within_own_class(
     points: Sequence[ComparedPoint], is_within: Mapping[tuple[str, int], bool]
 ) -> float | None:
-    """The fraction of points for which `is_within` (by run and size in bytes) is true; every system
-    weighs the same. None if it has none of the points."""
+    """Return the fraction of points for which `is_within`, by run and size in bytes, is true; every
+    system has the same weight. None if `is_within` has none of the points.
+    """
     covered = [point for point in points if (point.run, point.size_bytes) in is_within]
-    if not covered:
-        return None
     inside = [is_within[point.run, point.size_bytes] for point in covered]
-    weights = weights_of([point.system for point in covered])
-    return float(np.average(inside, weights=weights))
+    return _fraction(inside, [point.system for point in covered])
 
 
 def novelty_errors(

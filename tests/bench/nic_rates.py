@@ -6,7 +6,6 @@ the bus bandwidth divided by the NICs of a host. Sends to all cross the network 
 data for other hosts. Runs of trees are left out, because their NICs carry other amounts.
 """
 
-import csv
 from pathlib import Path
 
 from netsim.measured.index import IndexEntry, read_index
@@ -16,27 +15,23 @@ LEAST_SIZE = 512 * 2**20
 RINGS = ("all_gather", "reduce_scatter")
 
 
-def largest_time_us(entry: IndexEntry) -> tuple[int, float]:
-    """The largest size of a run in bytes, and its time in microseconds."""
-    path = INDEX.parent / entry.text("file")
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["oop_time_us"]]
-    row = max(rows, key=lambda row: int(row["size_bytes"]))
-    return int(row["size_bytes"]), float(row["oop_time_us"])
+def largest_time(entry: IndexEntry) -> tuple[int, float]:
+    """The largest size of a run in bytes, and its time out of place in seconds."""
+    times = [
+        (row.size_bytes, row.out_of_place) for row in entry.rows() if row.out_of_place is not None
+    ]
+    return max(times)
 
 
-def nic_rate(entry: IndexEntry, size: int, time_us: float) -> float:
+def nic_rate(entry: IndexEntry, size: int, seconds: float) -> float:
     """The bytes that one NIC sends a second during a ring, or sends to all."""
     shape = entry.values["topology"]
-    nodes = shape["nodes"]
     gpus = shape["gpus_per_node"]
-    ranks = nodes * gpus
-    algorithm_rate = size / time_us * 1e6
+    algorithm_rate = size / seconds
     if entry.text("collective") == "alltoall":
-        sent_by_host = gpus * algorithm_rate * (ranks - gpus) / ranks
+        sent_by_host = gpus * algorithm_rate * (entry.ranks - gpus) / entry.ranks
     else:
-        passes = 2 if entry.text("collective") == "all_reduce" else 1
-        sent_by_host = passes * algorithm_rate * (ranks - 1) / ranks
+        sent_by_host = entry.bus_factor() * algorithm_rate
     return float(sent_by_host / shape["nics_per_node"])
 
 
@@ -55,11 +50,11 @@ def main() -> None:
     print(f"{'run':<40}{'nodes':>6}{'NICs':>6}{'size':>9}{'GB/s':>8}{'of line rate':>14}")
     entries = [entry for entry in read_index(INDEX) if is_counted(entry)]
     for entry in sorted(entries, key=lambda entry: entry.values["topology"]["nodes"]):
-        size, time_us = largest_time_us(entry)
+        size, seconds = largest_time(entry)
         if size < LEAST_SIZE * 0.99:
             continue
         shape = entry.values["topology"]
-        rate = nic_rate(entry, size, time_us)
+        rate = nic_rate(entry, size, seconds)
         fraction = rate / (shape["nic_gbps"] / 8 * 1e9)
         print(
             f"{entry.id:<40}{shape['nodes']:>6}{shape['nics_per_node']:>6}"

@@ -401,12 +401,12 @@ def policy_of(config: Any, transport: Transport, nic_rate: float) -> Policy:
     `nic_rate` is the line rate of the fastest NIC in bytes/s: it tells the generation of the
     switches, and so what they usually do.
     """
-    if _in_order(config, transport):
-        usual_routing = transport.routing  # sprayed packets would overtake each other
+    in_order = _in_order(config, transport)
+    usual_of_kind = {"torus": "static", "ring": "static"}
+    if in_order:  # packets of a message must not overtake each other, so they are not sprayed
+        usual_routing = transport.routing
     else:
         usual_routing = transport.routing_for(nic_rate)
-    usual_of_kind = {"torus": "static", "ring": "static"}
-    if not _in_order(config, transport):
         usual_of_kind["dual-plane"] = "spray"
     routing = config.routing or usual_of_kind.get(config.kind, usual_routing)
     return Policy(
@@ -414,7 +414,7 @@ def policy_of(config: Any, transport: Transport, nic_rate: float) -> Policy:
         config.seed,
         config.qps,
         config.split_on_qps,
-        in_order=_in_order(config, transport),
+        in_order=in_order,
         window=config.window or inf,
         incast=_incast(config, transport),
     )
