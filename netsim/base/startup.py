@@ -14,7 +14,7 @@ from typing import Any, TextIO, cast
 from netsim.base.values import dataclass
 
 __version__ = "0.9.0"
-MODEL_VERSION = "8"
+MODEL_VERSION = "9"
 
 
 def version_of(package: str) -> str:

@@ -6,7 +6,7 @@ the constant estimated again. The values in the table are not changed.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
-from math import isclose, log, nan
+from math import inf, isclose, log, nan
 
 import numpy as np
 
@@ -34,6 +34,9 @@ TRIED = 9  # values with which collectives are simulated; log times are interpol
 FINE = 400  # values within the tried range among which the best is chosen
 TIMES = 4.0  # a constant in seconds is tried from a quarter of its value to four times its value
 RATES = 2.0  # rates and fractions are tried from half their value to twice their value
+# The largest value of constants that cannot be larger, by the start of their ids: a link in both
+# directions moves at most twice what it does in one.
+MOST_POSSIBLE = {BOTH_WAYS: 2.0}
 LL_WIRE = 2  # bytes on the wire for each byte of data with protocol LL
 
 
@@ -135,6 +138,8 @@ def best_of(constant: Constant, values: Floats, ratios: Floats) -> Estimate:
 def tried_values(constant: Constant) -> Floats:
     """Return the values of a constant that are simulated, in ascending order, including the
     table's.
+
+    None is above what is physically possible (`MOST_POSSIBLE`).
     """
     if _fitted(constant).estimator.endswith(by_steps.__name__):
         values = constant.value * np.linspace(1 / RATES, RATES, STEPS_TRIED)
@@ -143,7 +148,9 @@ def tried_values(constant: Constant) -> Floats:
     factor = TIMES if constant.unit == "s" else RATES
     factors = np.exp(np.linspace(-log(factor), log(factor), TRIED))
     factors[TRIED // 2] = 1.0
-    return np.sort(constant.value * factors)
+    values = constant.value * factors
+    most = MOST_POSSIBLE.get(constant.id.rpartition(".")[0], inf)
+    return np.unique(np.minimum(values, most))
 
 
 def by_simulation(constant: Constant, entry: IndexEntry) -> Floats:

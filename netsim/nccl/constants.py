@@ -250,7 +250,8 @@ class Mechanism:
 
     Links inside a node:
 
-    - `nvlink`, `pcie`, `shm`: the costs of a hop; `shm` goes through the memory of the host.
+    - `nvlink`, `pcie`, `phb`, `shm`: the costs of a hop. `pcie` is between GPUs below PCIe
+      switches, `phb` is PCIe through a CPU, and `shm` goes through the memory of the host.
     - `nvlink_lines`: what a byte of LL or LL128 takes of NVLink, relative to a byte of Simple.
     - `phb_lines`: LL: what a byte takes of PCIe between peers that reach each other through a CPU,
       relative to other peers.
@@ -285,6 +286,7 @@ class Mechanism:
     begin_channels: float
     nvlink: LinkCost
     pcie: LinkCost
+    phb: LinkCost
     shm: LinkCost
     network: NetworkCost
     grain: ByProtocol
@@ -319,9 +321,10 @@ class Mechanism:
     def link(self, kind: str) -> LinkCost:
         """Return the cost of a hop inside a node over a kind of link.
 
-        Kinds are nvlink, pcie, phb (PCIe through a CPU) and shm (through the memory of the host).
+        Kinds are nvlink, pcie (below PCIe switches), phb (PCIe through a CPU) and shm (through the
+        memory of the host).
         """
-        costs = {"nvlink": self.nvlink, "pcie": self.pcie, "phb": self.pcie, "shm": self.shm}
+        costs = {"nvlink": self.nvlink, "pcie": self.pcie, "phb": self.phb, "shm": self.shm}
         return costs[kind]
 
 
@@ -351,15 +354,17 @@ def _link_cost(kind: str, wire: float) -> LinkCost:
 
 NVLINK = _link_cost("nvlink", NVLINK_WIRE)
 PCIE = _link_cost("pcie", PCIE_WIRE)
+# Through a CPU, Simple takes longer until the next block uses the data; lines of LL do not.
+PHB = replace(PCIE, sync=replace(PCIE.sync, simple=value("phb.sync.simple")))
 
 
 def _shm_cost() -> LinkCost:
     """Return the cost of a hop through the memory of the host.
 
-    Its `sync` is that of a hop over PCIe, but 0 for LL: there the time of reading a wave
-    (`shm_wave`) already contains the time of the poll.
+    Its `sync` is that of a hop over PCIe through a CPU, but 0 for LL: there the time of reading a
+    wave (`shm_wave`) already contains the time of the poll.
     """
-    return LinkCost(replace(PCIE.sync, ll=0.0), PCIE.credit)
+    return LinkCost(replace(PHB.sync, ll=0.0), PHB.credit)
 
 
 SHM = _shm_cost()
@@ -424,6 +429,7 @@ def _generation(sm: int) -> Mechanism:
         nvlink=_nvlink(sm),
         nvlink_lines=value("sm_80.nvlink_lines") if sm == 80 else 1.0,
         pcie=PCIE,
+        phb=PHB,
         shm=SHM,
         network=NETWORK if sm < 90 else replace(NETWORK, flush=0.0),  # Hopper and newer need none
         grain=GRAIN,

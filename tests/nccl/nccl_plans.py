@@ -28,6 +28,7 @@ IDEAL = Mechanism(
     begin_channels=0.0,
     nvlink=NOTHING,
     pcie=NOTHING,
+    phb=NOTHING,
     shm=NOTHING,
     network=NetworkCost(0.0, ByProtocol(0, 0, 0), 0.0, ByProtocol(0, 0, 0), 0.0, 0.0, 0.0),
     grain=ByProtocol(64, 64, float("inf")),
