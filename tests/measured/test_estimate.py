@@ -72,6 +72,15 @@ def test_the_best_value_leaves_least_of_most_points() -> None:
     assert best_of(one, values, np.array([stray])).at_edge
 
 
+def test_no_value_is_tried_that_is_physically_impossible() -> None:
+    """Both directions of a link move at most twice what one does."""
+    for generation in (3, 4, 5):
+        constant = TABLE[f"pcie.both_ways.gen{generation}"]
+        values = tried_values(constant)
+        assert values.max() == 2.0
+        assert constant.value in values
+
+
 def seconds(cluster: dict, collective: str, size: int, figures: dict, **more: object) -> float:
     work = {"collective": collective, "sizes": [size]}
     source = Source("one", {"cluster": cluster, "workload": work, **more})
@@ -79,10 +88,20 @@ def seconds(cluster: dict, collective: str, size: int, figures: dict, **more: ob
     return simulate_one(resolve(checked_cells(changed)[0]), size).seconds
 
 
+BELOW_A_SWITCH = {"machine": "l40s-pcie-x8", "gpus_per_node": 2}
+THROUGH_A_CPU = {"machine": "rtx4090-x8", "gpus_per_node": 2, "p2p": True}
 PAIR = {"machine": "dgx-h100", "nodes": 2}
 HOST, ONE_PROCESS = {"machine": "dgx-h100"}, {"launch": "single_process"}
 EFA = {**PAIR, "fabric": {"kind": "rail-optimized", "transport": "efa"}}
 TCP = {**PAIR, "fabric": {"kind": "rail-optimized", "transport": "tcp"}}
+
+
+def test_a_hop_below_a_switch_has_another_cost_than_one_through_a_cpu() -> None:
+    of_switch = {"pcie.sync.simple": 9e-6}
+    of_cpu = {"phb.sync.simple": 9e-6}
+    for cluster, figures in ((BELOW_A_SWITCH, of_cpu), (THROUGH_A_CPU, of_switch)):
+        usual = seconds(cluster, "all_reduce", 1 << 20, {})
+        assert seconds(cluster, "all_reduce", 1 << 20, figures) == usual
 
 
 @pytest.mark.sample(3)
@@ -93,6 +112,8 @@ TCP = {**PAIR, "fabric": {"kind": "rail-optimized", "transport": "tcp"}}
         ("transport.latency", 20e-6, 30e-6, (EFA, "all_reduce", 8, {})),
         ("transport.nic_cap", 4.7e9, 2.35e9, (TCP, "all_reduce", 1 << 26, {})),
         ("pcie.both_ways", 1.52, 0.76, ({"machine": "v100-pcie-x4"}, "all_reduce", 1 << 26, {})),
+        ("pcie.sync.simple", 0.5e-6, 9e-6, (BELOW_A_SWITCH, "all_reduce", 1 << 20, {})),
+        ("phb.sync.simple", 2.75e-6, 9e-6, (THROUGH_A_CPU, "all_reduce", 1 << 20, {})),
         ("latencies.nvlink", 350e-9, 700e-9, ({"machine": "gh200-x4"}, "all_reduce", 8, {})),
         ("launch.each_channel", 0.035e-6, 2e-6, (HOST, "all_reduce", 64 * KIB, ONE_PROCESS)),
         ("launch.each_send", 0.2e-6, 2e-6, (HOST, "alltoall", 64 * KIB, ONE_PROCESS)),
