@@ -303,6 +303,7 @@ def assemble(config: ClusterConfig) -> Cluster:
     notes = [parts.fabric.note if parts.fabric else ""]
     notes += [group.loaded.note for group in config.members]
     cluster = _with_faults(parts, healthy) if config.faults else healthy
+    cluster = replace(cluster, topology=_spraying_by_rates(cluster.topology))
     notes += notes_on_names(healthy.topology, named)
     return replace(
         cluster, notes=tuple(dict.fromkeys(note for note in notes if note)), transport=transport
@@ -326,6 +327,23 @@ def _with_faults(parts: "_Parts", healthy: Cluster) -> Cluster:
     ]
     topology = faults.with_effects(damaged.topology, moved)
     return replace(damaged, topology=topology, dead_nics=tuple(dead_nics))
+
+
+def _spraying_by_rates(topology: graph.Topology) -> graph.Topology:
+    """Return a topology in which sprayed packets are distributed by what faults and overrides leave
+    of the bandwidth of the fabric's links.
+    """
+    router = topology.router
+    if not isinstance(router, ClusterRouter) or router.selection is None:
+        return topology
+    selection = router.selection
+    built = selection.fabric.bandwidth
+    bandwidth = topology.links.bandwidth[router.fabric_links :]
+    left = np.where(bandwidth > 0, bandwidth / built, 1.0)
+    if (left == 1.0).all():
+        return topology
+    policy = replace(selection.policy, left=left)
+    return replace(topology, router=replace(router, selection=replace(selection, policy=policy)))
 
 
 class _Parts:

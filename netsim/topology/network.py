@@ -404,10 +404,15 @@ class NextLinks:
 
 @dataclass(frozen=True)
 class FabricNetwork:
-    """The graph of a fabric for path searches, without the links in the mask `dead`."""
+    """The graph of a fabric for path searches, without the links in the mask `dead`.
+
+    `rates` are the bytes per second of each link as faults leave them, by which sprayed packets are
+    distributed; None if packets are sprayed equally.
+    """
 
     fabric: Fabric
     dead: NDArray[np.bool_] | None = None
+    rates: Floats | None = None
 
     @cached_property
     def access(self) -> tuple[tuple[Longs, Ints], tuple[Longs, Ints]]:
@@ -668,14 +673,15 @@ class Policy:
     """How a fabric chooses among equally short paths.
 
     Args:
-        routing: `static` by destination, `ecmp` by hash, `spray` over all paths equally, `adaptive`
-            by load when a message starts, `minimal` and `valiant` by hash among the links between
-            groups.
+        routing: `static` by destination, `ecmp` by hash, `spray` over all paths, `adaptive` by load
+            when a message starts, `minimal` and `valiant` by hash among the links between groups.
         seed: seed of the hashes.
         qps: queue pairs of a connection, each with a hash of its own.
         split: whether each message is divided among all queue pairs; else successive messages use
             the queue pairs in turn.
         dead: mask over the fabric's links: True if the link carries nothing.
+        left: fraction that is left of the bandwidth of each of the fabric's links all the time, 1
+            also for dead links; None if every link has its bandwidth, or none.
         in_order: whether packets must arrive in order; they are then not sprayed.
         window: bytes that each queue pair may have in flight.
         incast: see `Transport`.
@@ -686,6 +692,7 @@ class Policy:
     qps: int = 1
     split: bool = True
     dead: NDArray[np.bool_] | None = None
+    left: Floats | None = None
     in_order: bool = False
     window: float = inf
     incast: float = 0.0
@@ -824,13 +831,19 @@ class Selection:
     @cached_property
     def built(self) -> FabricNetwork:
         """The fabric as built, with its dead links."""
-        return FabricNetwork(self.fabric)
+        return FabricNetwork(self.fabric, rates=self._rates)
 
     @cached_property
     def remaining(self) -> FabricNetwork:
         """The fabric without its dead links."""
         dead = self.policy.dead
-        return self.built if dead is None else FabricNetwork(self.fabric, dead)
+        return self.built if dead is None else FabricNetwork(self.fabric, dead, self._rates)
+
+    @cached_property
+    def _rates(self) -> Floats | None:
+        """The rates by which sprayed packets are distributed; None if no link is slowed."""
+        left = self.policy.left
+        return None if left is None else self.fabric.bandwidth * left
 
     @property
     def choices(self) -> int:
@@ -1106,22 +1119,28 @@ Entries = tuple[Longs, Ints, Floats]  # pair, link, fraction of the bytes
 
 
 def _sprayed_paths(network: FabricNetwork, src: Ints, dst: Ints) -> Paths:
-    """Return paths that spread the bytes of each pair equally over all shortest paths.
+    """Return paths that spread the bytes of each pair over all shortest paths.
 
-    At every switch the bytes divide equally among the links of shortest paths. If the result is
-    large, pairs are computed in halves to bound temporary memory.
+    At every switch the bytes divide among the links of shortest paths: equally, or, where faults
+    slow links, in proportion to what the paths behind each link can carry. If the result is large,
+    pairs are computed in halves to bound temporary memory.
     """
     made = network.fabric
     target = network.port_targets[0][dst]
     links, distances = network.leave(src, dst)
     near = distances.min(axis=1, initial=FAR)
     row, column = np.nonzero(distances == near[:, None])
-    share = 1 / np.bincount(row, minlength=len(src))[row]
     first = links[row, column]
     inner = np.flatnonzero(near[row] >= 0)
     start = made.head[first[inner]].astype(np.int64) - made.ports
     key, place = np.unique(start * made.ports + target[row[inner]], return_inverse=True)
     ends = (key // made.ports).astype(np.int32), (key % made.ports).astype(np.int32)
+    width = np.ones(len(first))
+    if network.rates is not None:
+        width = network.rates[first]
+        behind = path_widths(network, *ends).of(*ends)
+        width[inner] = np.minimum(width[inner], behind[place.reshape(-1)])
+    share = width / np.bincount(row, width, len(src))[row]
     (pair, link, part), (last, switch, rest) = _spread_over_links(network, *ends)
     size = np.bincount(pair, minlength=len(key))[place.reshape(-1)]
     every = np.arange(len(key) + 1)
@@ -1139,14 +1158,99 @@ def _sprayed_paths(network: FabricNetwork, src: Ints, dst: Ints) -> Paths:
     start_number, entry = entries_of(np.searchsorted(last, every), place.reshape(-1))
     start_number = inner[start_number]
     slot, fits = network.arrivals(switch[entry], dst[row[start_number]])
+    width = np.where(fits, 1.0 if network.rates is None else network.rates[slot], 0.0)
     at, column = np.nonzero(fits)
-    portion = (share[start_number] * rest[entry] / np.maximum(fits.sum(axis=1), 1))[at]
+    arriving = share[start_number] * rest[entry]
+    portion = arriving[at] * width[at, column] / width.sum(axis=1)[at]
     entries_of_paths.append((row[start_number[at]], slot[at, column], portion))
     return _merged_paths(len(src), entries_of_paths)
 
 
+@dataclass(frozen=True, slots=True)
+class PathWidths:
+    """What all shortest paths from a switch to a target carry together, in bytes per second.
+
+    Args:
+        targets: number of targets.
+        keys: `switch * targets + target` of every entry, in ascending order.
+        widths: bytes per second of every entry; infinite if the switch is part of the target.
+    """
+
+    targets: int
+    keys: Longs
+    widths: Floats
+
+    def of(self, switch: Ints, target: Ints) -> Floats:
+        """Return the bytes per second from each `switch[i]` to `target[i]`; each of them has to be
+        on a shortest path for which the widths were found.
+        """
+        keys = switch.astype(np.int64) * self.targets + target
+        return self.widths[np.searchsorted(self.keys, keys)]
+
+
+def path_widths(network: FabricNetwork, node: Ints, target: Ints) -> PathWidths:
+    """Return the widths of the shortest paths from each switch `node[i]` to `target[i]`, and from
+    all switches on these paths.
+
+    The parallel links to a neighbor carry together no more than their rates, and no more than what
+    the paths behind it carry.
+    """
+    assert network.rates is not None
+    targets = len(network.next.has_distances)
+    starts = np.unique(node.astype(np.int64) * targets + target)
+    distance = network.next.distance(*_switch_and_target(starts, targets))
+    # All switches on the paths, from the farthest to those of the targets.
+    keys_by_distance = dict[int, Longs]()
+    links_by_distance = dict[int, tuple[Longs, Candidates, Longs, Longs]]()
+    following = np.zeros(0, np.int64)
+    for hops in range(int(distance.max(initial=0)), -1, -1):
+        keys = np.union1d(following, starts[distance == hops])
+        keys_by_distance[hops] = keys
+        if not hops:
+            break
+        switch, goal = _switch_and_target(keys, targets)
+        candidates, which = network.next.candidates(switch, goal)
+        entry_of_key, slot = entries_of(candidates.ptr, which)
+        next_keys = candidates.head[slot].astype(np.int64) * targets + goal[entry_of_key]
+        links_by_distance[hops] = entry_of_key, candidates, slot, next_keys
+        following = np.unique(next_keys)
+    widths = np.full(len(keys_by_distance[0]), np.inf)
+    widths_by_distance = {0: widths}
+    for hops in range(1, len(keys_by_distance)):
+        entry_of_key, candidates, slot, next_keys = links_by_distance[hops]
+        behind = widths[np.searchsorted(keys_by_distance[hops - 1], next_keys)]
+        width = _link_widths(network.rates, candidates, slot, behind)
+        widths = np.bincount(entry_of_key, width, len(keys_by_distance[hops]))
+        widths_by_distance[hops] = widths
+    every_key = np.concatenate(list(keys_by_distance.values()))
+    every_width = np.concatenate([widths_by_distance[hops] for hops in keys_by_distance])
+    order = np.argsort(every_key)
+    return PathWidths(targets, every_key[order], every_width[order])
+
+
+def _link_widths(rates: Floats, candidates: Candidates, slot: Longs, behind: Floats) -> Floats:
+    """Return the bytes per second that each link of `candidates.link[slot]` carries towards its
+    target.
+
+    `rates` are those of all links; `behind` is what the paths after each of these links carry,
+    which parallel links to one neighbor divide among them. All links of a (switch, target) are in
+    `slot`, side by side.
+    """
+    rate = rates[candidates.link[slot]]
+    neighbor = np.cumsum(candidates.first[slot]) - 1
+    together = np.bincount(neighbor, rate)[neighbor]
+    widths: Floats = rate / together * np.minimum(together, behind)
+    return widths
+
+
+def _switch_and_target(keys: Longs, targets: int) -> tuple[Ints, Ints]:
+    """Return the switch and the target of each key `switch * targets + target`."""
+    return (keys // targets).astype(np.int32), (keys % targets).astype(np.int32)
+
+
 def _spread_over_links(network: FabricNetwork, node: Ints, target: Ints) -> tuple[Entries, Entries]:
-    """Spread one unit of bytes from each switch `node[i]` over all shortest paths to `target[i]`.
+    """Spread one unit of bytes from each switch `node[i]` over all shortest paths to `target[i]`,
+    as `_sprayed_paths` says.
 
     Returns two sets of entries, sorted by i: (i, link, fraction of the bytes on it), and (i, switch
     of the target, fraction of the bytes that arrives there).
@@ -1156,6 +1260,7 @@ def _spread_over_links(network: FabricNetwork, node: Ints, target: Ints) -> tupl
     part = np.ones(len(node))
     out: list[Entries] = [(none, none.astype(np.int32), np.zeros(0))]
     ends = [(none, none.astype(np.int32), np.zeros(0))]
+    widths = None if network.rates is None else path_widths(network, node, target)
     while len(pair):
         there = network.next.distance(node, target[pair]) == 0
         ends.append((pair[there], node[there], part[there]))
@@ -1164,7 +1269,13 @@ def _spread_over_links(network: FabricNetwork, node: Ints, target: Ints) -> tupl
         part = part[~there]
         candidates, which = network.next.candidates(node, target[pair])
         pair_of_entry, slot = entries_of(candidates.ptr, which)
-        flow = (part / np.maximum(candidates.count[which], 1))[pair_of_entry]
+        if widths is None or network.rates is None:
+            flow = (part / np.maximum(candidates.count[which], 1))[pair_of_entry]
+        else:
+            behind = widths.of(candidates.head[slot], target[pair[pair_of_entry]])
+            width = _link_widths(network.rates, candidates, slot, behind)
+            total = np.bincount(pair_of_entry, width, len(pair))
+            flow = part[pair_of_entry] * width / total[pair_of_entry]
         out.append((pair[pair_of_entry], candidates.link[slot], flow))
         key = pair[pair_of_entry] * network.next.switches + candidates.head[slot]
         key, place = np.unique(key, return_inverse=True)

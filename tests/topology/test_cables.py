@@ -7,7 +7,7 @@ from netsim.topology.figures import fabric_figures, graph_figures, route_statist
 from netsim.topology.graph import TopologyError
 from netsim.topology.routing import torus
 from tests.topology.test_fabrics import hosts
-from tests.topology.topology_tools import cluster, routes
+from tests.topology.topology_tools import check_routes, cluster, routes
 
 SWITCH = 5
 FOUR = "{kind: leaf-spine}"  # 2 leaves, 4 spines, 4 cables between any two
@@ -109,6 +109,85 @@ def test_sprayed_packets_share_what_a_dead_spine_carried():
     is_alive = is_between & (links.bandwidth > 0)
     assert stats.flows[is_alive] == pytest.approx(4 / 3)
     assert stats.flows[is_between & ~is_alive].max() == 0
+
+
+def loads(text, routing="spray", nodes=8):
+    """What every link between switches carries, by its name, if each GPU sends one unit to the GPU
+    half of the cluster further."""
+    made = cluster(
+        hosts(nodes, f"{{kind: leaf-spine, routing: {routing}}}", "dgx-h100", text)
+    ).topology
+    gpus = np.arange(len(made), dtype=np.int32)
+    flows = route_statistics(made, gpus, (gpus + len(gpus) // 2) % len(gpus)).flows
+    kinds = made.node_kinds
+    links = made.links
+    between = np.flatnonzero((kinds[links.tail] == SWITCH) & (kinds[links.head] == SWITCH))
+    return {made.link_name(int(link)): float(flows[link]) for link in between}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "faults: [{switch: spine0, bandwidth: 50%}]",
+        "faults: [{link: 'leaf*-spine0', bandwidth: 50%}]",
+        "overrides: [{link: 'leaf*-spine0', bandwidth: 200Gbps}]",
+    ],
+)
+def test_sprayed_packets_avoid_a_spine_as_far_as_it_is_slow(text):
+    """Three spines and a half are left of four: the slow one carries half of what others do."""
+    for name, load in loads(text).items():
+        assert load == pytest.approx((0.5 if "spine0" in name else 1.0) * 4 / 3.5)
+
+
+def test_sprayed_packets_avoid_a_spine_whose_cables_to_their_leaf_are_slow():
+    """Leaf 1 receives less over spine 0, and so leaf 0 sends less to it; the other direction has
+    all of its bandwidth."""
+    found = loads("faults: [{link: 'spine0->leaf1', bandwidth: 50%}]")
+    for name, load in found.items():
+        slow = {"leaf0->spine0": 4 / 7, "spine0->leaf1": 4 / 7}
+        usual = 8 / 7 if name.startswith("leaf0") or "->leaf1" in name else 1.0
+        assert load == pytest.approx(slow.get(name.partition("#")[0], usual))
+
+
+def test_sprayed_packets_divide_among_parallel_cables_by_their_rates():
+    found = loads("faults: [{link: 'leaf0->spine0#1', bandwidth: 50%}]")
+    assert found["leaf0->spine0#1"] == pytest.approx(found["leaf0->spine0"] / 2)
+    assert sum(load for name, load in found.items() if name.startswith("leaf0->")) == (
+        pytest.approx(32)
+    )
+
+
+def test_a_cable_with_hardly_any_bandwidth_left_is_avoided_like_a_dead_one():
+    dead = loads("faults: [{link: 'leaf0-spine0', bandwidth: 0%}]")
+    slow = loads("faults: [{link: 'leaf0-spine0', bandwidth: 0.01%}]")
+    assert slow == pytest.approx(dead, abs=2e-3)
+    healthy = loads("")
+    barely = loads("faults: [{link: 'leaf0-spine0', bandwidth: 99.99%}]")
+    assert barely == pytest.approx(healthy, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "kind", ["fat-tree", "dual-plane", "dragonfly", "torus, dims: [4, 4]", "rail-optimized"]
+)
+def test_sprayed_bytes_are_conserved_where_cables_are_slow(kind):
+    """In fabrics of other shapes, too, whatever cables a drawn third of the faults slows."""
+    healthy = cluster(hosts(16, f"{{kind: {kind}, routing: spray}}", "dgx-h100")).topology
+    kinds = healthy.node_kinds
+    links = healthy.links
+    cables = np.flatnonzero((kinds[links.tail] == SWITCH) | (kinds[links.head] == SWITCH))
+    drawn = np.random.default_rng(5)
+    slow = drawn.choice(cables, min(9, len(cables)), replace=False)
+    text = ", ".join(
+        f"{{link: '{healthy.link_name(int(link))}', bandwidth: {int(drawn.integers(2, 99))}%}}"
+        for link in slow
+    )
+    made = cluster(
+        hosts(16, f"{{kind: {kind}, routing: spray}}", "dgx-h100", f"faults: [{text}]")
+    ).topology
+    src, dst = drawn.integers(0, len(made), (2, 200))
+    apart = src != dst
+    found = routes(made, src[apart], dst[apart])
+    check_routes(made, found, src[apart], dst[apart])
 
 
 def test_oversubscription_by_tier():
