@@ -374,7 +374,8 @@ class FaultSearch:
 
     def _bound_above(self, evidence: Evidence) -> float:
         """Return an upper bound of the log evidence of any switch or link above the leaves: that of
-        the best effects between 0 and those of all these links at once.
+        the best effects on all tests in which these links have an effect. These have no upper
+        limit, as a link may have less bandwidth left than any that was simulated.
         """
         if self._above is None:
             self._above = self.effects.above_leaves()
@@ -382,7 +383,7 @@ class FaultSearch:
         if not len(places):
             return -inf
         left = evidence.observations.deviation[places]
-        effects = np.clip(left, evidence.baseline[places], self._above[places])[None, :]
+        effects = np.maximum(left, evidence.baseline[places])[None, :]
         ratios = evidence.ratios(places, effects, COARSE_SPREAD)
         return float(evidence.mixed(ratios)[0] - evidence.total)
 
