@@ -389,6 +389,9 @@ def without(
 ) -> Iterator[Without]:
     """Yield each constant that was fitted to a system, estimated without that system's runs.
 
+    An estimate at the end of the tried values is none, unless that of all systems is there, too:
+    what the other systems show does not determine the constant.
+
     Constants are estimated one after the other in the order of the table. The time that an earlier
     estimate adds to a run is taken into account, so that a later constant does not explain it a
     second time.
@@ -406,20 +409,21 @@ def without(
         if not any(entry.system == system for entry in fitted_runs):
             continue
         looked = [entry for entry in looked_at(constant, entries) if entry.id in shown_runs]
-        with_all_systems = nan
-        if looked:
-            values = [shown_runs[entry.id] for entry in looked]
-            with_all_systems = estimate_of(constant, values).value
         remaining = [entry for entry in looked if entry.system != system]
-        value = nan
-        if remaining:
-            adjusted = [
+        if not remaining:
+            yield _wider(constant, system)
+            continue
+        of_all = estimate_of(constant, [shown_runs[entry.id] for entry in looked])
+        of_others = estimate_of(
+            constant,
+            [
                 _with_added(constant, entry, shown_runs[entry.id], added.get(entry.id, []))
                 for entry in remaining
-            ]
-            value = estimate_of(constant, adjusted).value
-        ratio = value / with_all_systems if with_all_systems else nan
-        if not ratio > 0:  # also if nan: there is no estimate
+            ],
+        )
+        ratio = of_others.value / of_all.value if of_all.value else nan
+        is_open = of_others.at_edge and not of_all.at_edge
+        if is_open or not ratio > 0:  # also if nan: there is no estimate
             yield _wider(constant, system)
             continue
         ratio = float(np.clip(ratio, 1 / TIMES, TIMES))
