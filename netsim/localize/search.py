@@ -373,19 +373,21 @@ class FaultSearch:
         return of_nodes + others + links  # links need the most simulations
 
     def _bound_above(self, evidence: Evidence) -> float:
-        """Return an upper bound of the log evidence of any switch or link above the leaves: that of
-        the best effects on all tests in which these links have an effect. These have no upper
-        limit, as a link may have less bandwidth left than any that was simulated.
+        """Return an upper bound of the log evidence of any switch or link above the leaves.
+
+        It is the evidence of the effects that fit best on every test in which these links have an
+        effect. Effects have no upper limit there, as a link may have less bandwidth left than any
+        that was simulated.
         """
         if self._above is None:
             self._above = self.effects.above_leaves()
         places = np.flatnonzero(self._above)
         if not len(places):
             return -inf
-        left = evidence.observations.deviation[places]
-        effects = np.maximum(left, evidence.baseline[places])[None, :]
-        ratios = evidence.ratios(places, effects, COARSE_SPREAD)
-        return float(evidence.mixed(ratios)[0] - evidence.total)
+        absolute = self.observations.deviation[places]
+        relative = absolute - evidence.center[self.observations.class_of[places]]
+        effects = np.maximum(evidence.baseline[places], [absolute, relative])
+        return self._score_of_rows(places, effects, evidence)
 
     def _bound(self, suspect: Suspect, evidence: Evidence) -> float:
         """Return an upper bound of the log evidence of all suspects at the place of this one.
@@ -407,9 +409,12 @@ class FaultSearch:
         baseline = evidence.baseline[places]
         absolute = self.observations.deviation[places]
         relative = absolute - evidence.center[self.observations.class_of[places]]
-        # The effect of a group can be seen where no other fault hides it.
-        visible = (baseline < LEAST_EFFECT).astype(float)
-        count = np.maximum(np.bincount(groups.group, weights=visible), 1e-9)
+        # The effect of a group can be seen where no other fault hides it. If others hide all of its
+        # tests, its effect is at most what they show.
+        is_visible = baseline < LEAST_EFFECT
+        is_hidden = np.bincount(groups.group, weights=is_visible) == 0
+        visible = (is_visible | is_hidden[groups.group]).astype(float)
+        count = np.bincount(groups.group, weights=visible)
         rows = [
             (np.bincount(groups.group, weights=deviation * visible) / count)[groups.group]
             for deviation in (absolute, relative)
