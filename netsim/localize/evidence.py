@@ -34,7 +34,9 @@ FREE_SPREAD = 1.0  # of classes without a simulation (step times)
 FAULT_SPREAD = 0.03  # relative error of a predicted effect
 COARSE_SPREAD = 0.08  # the same before it is simulated at the severity that fits
 MEDIAN_EFFICIENCY = 1.57  # variance of a median over that of a mean
-FEW_TOUCHED = 0.1  # fraction of a class up to which a hypothesis leaves its center as it is
+# A class keeps its center if suspects have an effect on at most this fraction of its observations
+# (and if it has at least `FEWEST_FOR_MEDIAN`); otherwise its center is estimated for each suspect.
+FEW_TOUCHED = 0.1
 FEWEST_FOR_MEDIAN = 5
 FEWEST_WITH_SHARED_ERROR = 3  # tests of a class whose effects share an error
 UNTOUCHED = 0.05  # log ratio below which an effect leaves a test as it is
@@ -168,8 +170,9 @@ class Evidence:
         observations), and the classes whose centers change. `places` and `effects` are the
         observations that the hypotheses change directly, and the effects on them.
 
-        All sizes of a log are judged together. If hypotheses change a large part of a class, the
-        center of the class changes as well, so all tests of the class are judged anew. The error
+        All sizes of a log are judged together. If hypotheses change more than a small part of a
+        class, or the class is small, its center changes as well, so all tests of the class are
+        judged anew. The error
         that effects of the baseline share is also judged anew, with all observations that have it.
         """
         observations = self.observations

@@ -34,8 +34,8 @@ TRIED = 9  # values with which collectives are simulated; log times are interpol
 FINE = 400  # values within the tried range among which the best is chosen
 TIMES = 4.0  # a constant in seconds is tried from a quarter of its value to four times its value
 RATES = 2.0  # rates and fractions are tried from half their value to twice their value
-# The largest value of constants that cannot be larger, by the start of their ids: a link in both
-# directions moves at most twice what it does in one.
+# Physical upper limits of constants, by the start of their ids: what a link moves in both
+# directions together is at most twice what it moves in one.
 MOST_POSSIBLE = {BOTH_WAYS: 2.0}
 LL_WIRE = 2  # bytes on the wire for each byte of data with protocol LL
 
@@ -139,7 +139,8 @@ def tried_values(constant: Constant) -> Floats:
     """Return the values of a constant that are simulated, in ascending order, including the
     table's.
 
-    None is above what is physically possible (`MOST_POSSIBLE`).
+    Values above a physical limit (`MOST_POSSIBLE`) are left out, so that there may be fewer than
+    `TRIED`.
     """
     if _fitted(constant).estimator.endswith(by_steps.__name__):
         values = constant.value * np.linspace(1 / RATES, RATES, STEPS_TRIED)
@@ -357,7 +358,8 @@ class Without:
     Args:
         constant: id of the constant.
         system: the system that is left out.
-        ratio: the estimate divided by the table's value.
+        ratio: the new value divided by the table's value: for an estimate, that without the system
+            divided by that of all systems.
         of: id of the constant that replaces it if no other system has measured it; else empty.
     """
 
@@ -389,12 +391,13 @@ def without(
 ) -> Iterator[Without]:
     """Yield each constant that was fitted to a system, estimated without that system's runs.
 
-    An estimate at the end of the tried values is none, unless that of all systems is there, too:
-    what the other systems show does not determine the constant.
+    If the estimate without the system is the smallest or the largest tried value, and the one of
+    all systems is not, the other systems do not determine the constant. It is then replaced as if
+    no other system had measured it (`_wider`).
 
     Constants are estimated one after the other in the order of the table. The time that an earlier
     estimate adds to a run is taken into account, so that a later constant does not explain it a
-    second time.
+    second time; replaced constants add none.
 
     Args:
         system: the system that is left out.
@@ -422,8 +425,8 @@ def without(
             ],
         )
         ratio = of_others.value / of_all.value if of_all.value else nan
-        is_open = of_others.at_edge and not of_all.at_edge
-        if is_open or not ratio > 0:  # also if nan: there is no estimate
+        is_undetermined = of_others.at_edge and of_others.value != of_all.value
+        if is_undetermined or not ratio > 0:  # also if nan: there is no estimate
             yield _wider(constant, system)
             continue
         ratio = float(np.clip(ratio, 1 / TIMES, TIMES))

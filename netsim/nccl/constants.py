@@ -251,7 +251,8 @@ class Mechanism:
     Links inside a node:
 
     - `nvlink`, `pcie`, `phb`, `shm`: the costs of a hop. `pcie` is between GPUs below PCIe
-      switches, `phb` is PCIe through a CPU, and `shm` goes through the memory of the host.
+      switches, `phb` is PCIe through one or two CPUs, and `shm` goes through the memory of the
+      host.
     - `nvlink_lines`: what a byte of LL or LL128 takes of NVLink, relative to a byte of Simple.
     - `phb_lines`: LL: what a byte takes of PCIe between peers that reach each other through a CPU,
       relative to other peers.
@@ -354,7 +355,7 @@ def _link_cost(kind: str, wire: float) -> LinkCost:
 
 NVLINK = _link_cost("nvlink", NVLINK_WIRE)
 PCIE = _link_cost("pcie", PCIE_WIRE)
-# Through a CPU, Simple takes longer until the next block uses the data; lines of LL do not.
+# Through a CPU, Simple takes longer until the next block uses the data; lines and credits do not.
 PHB = replace(PCIE, sync=replace(PCIE.sync, simple=value("phb.sync.simple")))
 
 

@@ -303,7 +303,7 @@ def assemble(config: ClusterConfig) -> Cluster:
     notes = [parts.fabric.note if parts.fabric else ""]
     notes += [group.loaded.note for group in config.members]
     cluster = _with_faults(parts, healthy) if config.faults else healthy
-    cluster = replace(cluster, topology=_spraying_by_rates(cluster.topology))
+    cluster = replace(cluster, topology=with_spray_rates(cluster.topology))
     notes += notes_on_names(healthy.topology, named)
     return replace(
         cluster, notes=tuple(dict.fromkeys(note for note in notes if note)), transport=transport
@@ -329,20 +329,22 @@ def _with_faults(parts: "_Parts", healthy: Cluster) -> Cluster:
     return replace(damaged, topology=topology, dead_nics=tuple(dead_nics))
 
 
-def _spraying_by_rates(topology: graph.Topology) -> graph.Topology:
-    """Return a topology in which sprayed packets are distributed by what faults and overrides leave
-    of the bandwidth of the fabric's links.
+def with_spray_rates(topology: graph.Topology) -> graph.Topology:
+    """Return the topology with the `bandwidth_ratio` of its routing policy set from permanent
+    faults and overrides; unchanged if every live link of the fabric has its bandwidth as built.
     """
     router = topology.router
     if not isinstance(router, ClusterRouter) or router.selection is None:
         return topology
     selection = router.selection
     built = selection.fabric.bandwidth
-    bandwidth = topology.links.bandwidth[router.fabric_links :]
-    left = np.where(bandwidth > 0, bandwidth / built, 1.0)
-    if (left == 1.0).all():
+    bandwidth = topology.links.bandwidth[router.fabric_links :]  # the fabric's links come last
+    ratio = np.ones(len(built))
+    is_changed = (bandwidth > 0) & (bandwidth != built) & np.isfinite(built)
+    ratio[is_changed] = bandwidth[is_changed] / built[is_changed]
+    if not is_changed.any():
         return topology
-    policy = replace(selection.policy, left=left)
+    policy = replace(selection.policy, bandwidth_ratio=ratio)
     return replace(topology, router=replace(router, selection=replace(selection, policy=policy)))
 
 

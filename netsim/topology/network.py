@@ -406,8 +406,9 @@ class NextLinks:
 class FabricNetwork:
     """The graph of a fabric for path searches, without the links in the mask `dead`.
 
-    `rates` are the bytes per second of each link as faults leave them, by which sprayed packets are
-    distributed; None if packets are sprayed equally.
+    `rates` are the bytes per second of each link with permanent faults and overrides, by which
+    sprayed packets are distributed; those of dead links are as built. None if packets are sprayed
+    equally.
     """
 
     fabric: Fabric
@@ -666,6 +667,8 @@ _MAX_CELLS = 4_000_000  # cells of paths that are computed together, to bound te
 _FIRST_HOP = 62
 _LAST_HOP = 63
 _DETOUR = 64  # added to the step of a hash around a dead link
+# Bytes per second in place of an infinite bandwidth, where packets are distributed by rates.
+_FASTEST = 1e15
 
 
 @dataclass(frozen=True, slots=True)
@@ -680,8 +683,9 @@ class Policy:
         split: whether each message is divided among all queue pairs; else successive messages use
             the queue pairs in turn.
         dead: mask over the fabric's links: True if the link carries nothing.
-        left: fraction that is left of the bandwidth of each of the fabric's links all the time, 1
-            also for dead links; None if every link has its bandwidth, or none.
+        bandwidth_ratio: permanent bandwidth of each of the fabric's links divided by its bandwidth
+            as built: 1 also for dead links, above 1 if an override raises it. None if every live
+            link has its bandwidth as built.
         in_order: whether packets must arrive in order; they are then not sprayed.
         window: bytes that each queue pair may have in flight.
         incast: see `Transport`.
@@ -692,7 +696,7 @@ class Policy:
     qps: int = 1
     split: bool = True
     dead: NDArray[np.bool_] | None = None
-    left: Floats | None = None
+    bandwidth_ratio: Floats | None = None
     in_order: bool = False
     window: float = inf
     incast: float = 0.0
@@ -841,9 +845,11 @@ class Selection:
 
     @cached_property
     def _rates(self) -> Floats | None:
-        """The rates by which sprayed packets are distributed; None if no link is slowed."""
-        left = self.policy.left
-        return None if left is None else self.fabric.bandwidth * left
+        """The rates by which sprayed packets are distributed; None if every live link has its
+        bandwidth as built.
+        """
+        ratio = self.policy.bandwidth_ratio
+        return None if ratio is None else np.minimum(self.fabric.bandwidth * ratio, _FASTEST)
 
     @property
     def choices(self) -> int:
@@ -1121,9 +1127,10 @@ Entries = tuple[Longs, Ints, Floats]  # pair, link, fraction of the bytes
 def _sprayed_paths(network: FabricNetwork, src: Ints, dst: Ints) -> Paths:
     """Return paths that spread the bytes of each pair over all shortest paths.
 
-    At every switch the bytes divide among the links of shortest paths: equally, or, where faults
-    slow links, in proportion to what the paths behind each link can carry. If the result is large,
-    pairs are computed in halves to bound temporary memory.
+    At every switch the bytes divide among the links of shortest paths: equally or, if the network
+    has `rates`, in proportion to what each of these links and the paths behind it can carry
+    (`path_widths`). The NIC's first links also count what the last links into the destination can
+    carry. If the table of the result is large, it is made in halves to bound temporary memory.
     """
     made = network.fabric
     target = network.port_targets[0][dst]
@@ -1135,13 +1142,8 @@ def _sprayed_paths(network: FabricNetwork, src: Ints, dst: Ints) -> Paths:
     start = made.head[first[inner]].astype(np.int64) - made.ports
     key, place = np.unique(start * made.ports + target[row[inner]], return_inverse=True)
     ends = (key // made.ports).astype(np.int32), (key % made.ports).astype(np.int32)
-    width = np.ones(len(first))
-    if network.rates is not None:
-        width = network.rates[first]
-        behind = path_widths(network, *ends).of(*ends)
-        width[inner] = np.minimum(width[inner], behind[place.reshape(-1)])
-    share = width / np.bincount(row, width, len(src))[row]
-    (pair, link, part), (last, switch, rest) = _spread_over_links(network, *ends)
+    widths = None if network.rates is None else path_widths(network, *ends)
+    (pair, link, part), (last, switch, rest) = _spread_over_links(network, *ends, widths)
     size = np.bincount(pair, minlength=len(key))[place.reshape(-1)]
     every = np.arange(len(key) + 1)
     if size.sum() > _MAX_CELLS and len(src) > 1:
@@ -1149,26 +1151,38 @@ def _sprayed_paths(network: FabricNetwork, src: Ints, dst: Ints) -> Paths:
         return merge_rows(
             len(src), [(side, _sprayed_paths(network, src[side], dst[side])) for side in sides]
         )
+    arrival, end_entry = entries_of(np.searchsorted(last, every), place.reshape(-1))
+    slot, fits = network.arrivals(switch[end_entry], dst[row[inner[arrival]]])
+    last_rates = np.where(fits, 1.0 if network.rates is None else network.rates[slot], 0.0)
+
+    width = np.ones(len(first))
+    if network.rates is not None and widths is not None:
+        into_port = np.bincount(arrival, last_rates.sum(axis=1), len(inner))
+        behind = np.full(len(first), np.inf)
+        behind[inner] = np.minimum(widths.between(*ends)[place.reshape(-1)], into_port)
+        neighbor = np.unique(row * len(made.tail) + made.head[first], return_inverse=True)[1]
+        width = _divided_width(network.rates[first], neighbor.reshape(-1), behind)
+    share = width / np.bincount(row, width, len(src))[row]
+
     start_number, entry = entries_of(np.searchsorted(pair, every), place.reshape(-1))
     start_number = inner[start_number]
+    arriving = share[inner[arrival]] * rest[end_entry]
+    at, column = np.nonzero(fits)
+    portion = arriving[at] * last_rates[at, column] / last_rates.sum(axis=1)[at]
     entries_of_paths: list[Entries] = [
         (row, first, share),
         (row[start_number], link[entry], share[start_number] * part[entry]),
+        (row[inner[arrival[at]]], slot[at, column], portion),
     ]
-    start_number, entry = entries_of(np.searchsorted(last, every), place.reshape(-1))
-    start_number = inner[start_number]
-    slot, fits = network.arrivals(switch[entry], dst[row[start_number]])
-    width = np.where(fits, 1.0 if network.rates is None else network.rates[slot], 0.0)
-    at, column = np.nonzero(fits)
-    arriving = share[start_number] * rest[entry]
-    portion = arriving[at] * width[at, column] / width.sum(axis=1)[at]
-    entries_of_paths.append((row[start_number[at]], slot[at, column], portion))
     return _merged_paths(len(src), entries_of_paths)
 
 
 @dataclass(frozen=True, slots=True)
 class PathWidths:
-    """What all shortest paths from a switch to a target carry together, in bytes per second.
+    """What all shortest paths from a switch to a target can carry together, in bytes per second.
+
+    It is an upper bound: where paths by way of different neighbors meet again, what they share
+    counts for each of them.
 
     Args:
         targets: number of targets.
@@ -1180,67 +1194,76 @@ class PathWidths:
     keys: Longs
     widths: Floats
 
-    def of(self, switch: Ints, target: Ints) -> Floats:
-        """Return the bytes per second from each `switch[i]` to `target[i]`; each of them has to be
-        on a shortest path for which the widths were found.
+    def between(self, switch: Ints, target: Ints) -> Floats:
+        """Return the width from each `switch[i]` to `target[i]`. There has to be an entry for
+        each.
         """
         keys = switch.astype(np.int64) * self.targets + target
         return self.widths[np.searchsorted(self.keys, keys)]
 
 
 def path_widths(network: FabricNetwork, node: Ints, target: Ints) -> PathWidths:
-    """Return the widths of the shortest paths from each switch `node[i]` to `target[i]`, and from
-    all switches on these paths.
+    """Return the width from each switch `node[i]` to `target[i]`, which have to be joined, and from
+    all switches on the shortest paths between them.
 
-    The parallel links to a neighbor carry together no more than their rates, and no more than what
-    the paths behind it carry.
+    The width of a switch is the sum over its next neighbors of the lesser of two numbers: the rates
+    of all links to the neighbor, and the width of the neighbor. With two links of 10 GB/s to a
+    switch that is 15 GB/s wide, and one of 10 GB/s to a switch of the target, it is 25 GB/s.
     """
     assert network.rates is not None
     targets = len(network.next.has_distances)
     starts = np.unique(node.astype(np.int64) * targets + target)
     distance = network.next.distance(*_switch_and_target(starts, targets))
-    # All switches on the paths, from the farthest to those of the targets.
-    keys_by_distance = dict[int, Longs]()
-    links_by_distance = dict[int, tuple[Longs, Candidates, Longs, Longs]]()
-    following = np.zeros(0, np.int64)
-    for hops in range(int(distance.max(initial=0)), -1, -1):
-        keys = np.union1d(following, starts[distance == hops])
-        keys_by_distance[hops] = keys
-        if not hops:
-            break
+    # From the farthest switches to those of the targets: for each distance the keys, their next
+    # links, and the keys at the other ends of these links.
+    layers: list[tuple[Longs, Candidates, Longs, Longs, Longs]] = []
+    keys = np.zeros(0, np.int64)
+    for hops in range(int(distance.max(initial=0)), 0, -1):
+        keys = np.union1d(keys, starts[distance == hops])
         switch, goal = _switch_and_target(keys, targets)
         candidates, which = network.next.candidates(switch, goal)
-        entry_of_key, slot = entries_of(candidates.ptr, which)
-        next_keys = candidates.head[slot].astype(np.int64) * targets + goal[entry_of_key]
-        links_by_distance[hops] = entry_of_key, candidates, slot, next_keys
-        following = np.unique(next_keys)
-    widths = np.full(len(keys_by_distance[0]), np.inf)
-    widths_by_distance = {0: widths}
-    for hops in range(1, len(keys_by_distance)):
-        entry_of_key, candidates, slot, next_keys = links_by_distance[hops]
-        behind = widths[np.searchsorted(keys_by_distance[hops - 1], next_keys)]
-        width = _link_widths(network.rates, candidates, slot, behind)
-        widths = np.bincount(entry_of_key, width, len(keys_by_distance[hops]))
-        widths_by_distance[hops] = widths
-    every_key = np.concatenate(list(keys_by_distance.values()))
-    every_width = np.concatenate([widths_by_distance[hops] for hops in keys_by_distance])
-    order = np.argsort(every_key)
-    return PathWidths(targets, every_key[order], every_width[order])
+        owner, slot = entries_of(candidates.ptr, which)
+        next_keys = candidates.head[slot].astype(np.int64) * targets + goal[owner]
+        layers.append((keys, candidates, owner, slot, next_keys))
+        keys = np.unique(next_keys)
+    keys = np.union1d(keys, starts[distance == 0])
+    widths = np.full(len(keys), np.inf)
+    all_keys = [keys]
+    all_widths = [widths]
+    for farther_keys, candidates, owner, slot, next_keys in reversed(layers):
+        behind = widths[np.searchsorted(keys, next_keys)]
+        link_width = _link_widths(network.rates, candidates, slot, behind)
+        keys = farther_keys
+        widths = np.bincount(owner, link_width, len(keys))
+        all_keys.append(keys)
+        all_widths.append(widths)
+    sorted_keys, first = np.unique(np.concatenate(all_keys), return_index=True)
+    return PathWidths(targets, sorted_keys, np.concatenate(all_widths)[first])
 
 
 def _link_widths(rates: Floats, candidates: Candidates, slot: Longs, behind: Floats) -> Floats:
-    """Return the bytes per second that each link of `candidates.link[slot]` carries towards its
+    """Return the bytes per second that each link `candidates.link[slot]` can carry towards its
     target.
 
-    `rates` are those of all links; `behind` is what the paths after each of these links carry,
-    which parallel links to one neighbor divide among them. All links of a (switch, target) are in
-    `slot`, side by side.
+    Args:
+        rates: bytes per second of all links.
+        candidates: next links of some (switch, target).
+        slot: entries of `candidates`; those of one (switch, target) are complete and adjacent.
+        behind: width of the switch that each of these links enters.
     """
-    rate = rates[candidates.link[slot]]
     neighbor = np.cumsum(candidates.first[slot]) - 1
+    return _divided_width(rates[candidates.link[slot]], neighbor, behind)
+
+
+def _divided_width(rate: Floats, neighbor: Longs, behind: Floats) -> Floats:
+    """Return what each link can carry if the links with one `neighbor` number divide what is behind
+    them by their rates.
+
+    `rate` and `behind` (the same for all links to a neighbor) are bytes per second.
+    """
     together = np.bincount(neighbor, rate)[neighbor]
-    widths: Floats = rate / together * np.minimum(together, behind)
-    return widths
+    divided: Floats = rate / together * np.minimum(together, behind)
+    return divided
 
 
 def _switch_and_target(keys: Longs, targets: int) -> tuple[Ints, Ints]:
@@ -1248,9 +1271,13 @@ def _switch_and_target(keys: Longs, targets: int) -> tuple[Ints, Ints]:
     return (keys // targets).astype(np.int32), (keys % targets).astype(np.int32)
 
 
-def _spread_over_links(network: FabricNetwork, node: Ints, target: Ints) -> tuple[Entries, Entries]:
-    """Spread one unit of bytes from each switch `node[i]` over all shortest paths to `target[i]`,
-    as `_sprayed_paths` says.
+def _spread_over_links(
+    network: FabricNetwork, node: Ints, target: Ints, widths: PathWidths | None
+) -> tuple[Entries, Entries]:
+    """Spread one unit of bytes from each switch `node[i]` over all shortest paths to `target[i]`.
+
+    At a switch the bytes divide equally among the links of shortest paths or, with `widths`, in
+    proportion to what each of these links can carry.
 
     Returns two sets of entries, sorted by i: (i, link, fraction of the bytes on it), and (i, switch
     of the target, fraction of the bytes that arrives there).
@@ -1260,7 +1287,6 @@ def _spread_over_links(network: FabricNetwork, node: Ints, target: Ints) -> tupl
     part = np.ones(len(node))
     out: list[Entries] = [(none, none.astype(np.int32), np.zeros(0))]
     ends = [(none, none.astype(np.int32), np.zeros(0))]
-    widths = None if network.rates is None else path_widths(network, node, target)
     while len(pair):
         there = network.next.distance(node, target[pair]) == 0
         ends.append((pair[there], node[there], part[there]))
@@ -1272,7 +1298,7 @@ def _spread_over_links(network: FabricNetwork, node: Ints, target: Ints) -> tupl
         if widths is None or network.rates is None:
             flow = (part / np.maximum(candidates.count[which], 1))[pair_of_entry]
         else:
-            behind = widths.of(candidates.head[slot], target[pair[pair_of_entry]])
+            behind = widths.between(candidates.head[slot], target[pair[pair_of_entry]])
             width = _link_widths(network.rates, candidates, slot, behind)
             total = np.bincount(pair_of_entry, width, len(pair))
             flow = part[pair_of_entry] * width / total[pair_of_entry]

@@ -5,6 +5,7 @@ import pytest
 
 from netsim.topology.figures import fabric_figures, graph_figures, route_statistics, tiers_of
 from netsim.topology.graph import TopologyError
+from netsim.topology.network import _divided_width
 from netsim.topology.routing import torus
 from tests.topology.test_fabrics import hosts
 from tests.topology.topology_tools import check_routes, cluster, routes
@@ -155,6 +156,38 @@ def test_sprayed_packets_divide_among_parallel_cables_by_their_rates():
     assert sum(load for name, load in found.items() if name.startswith("leaf0->")) == (
         pytest.approx(32)
     )
+
+
+@pytest.mark.parametrize(
+    ("slow", "left"),
+    [
+        ("node0.nic0->leaf0", "25%"),
+        ("leaf0->spine0", "12.5%"),  # cables between switches have twice the rate
+        ("spine0->leaf8", "12.5%"),
+        ("leaf8->node3.nic0", "25%"),
+    ],
+)
+def test_of_two_planes_the_slow_one_carries_less_wherever_it_is_slow(slow, left):
+    """Each plane is one path from NIC to NIC, with four links."""
+    text = f"faults: [{{link: '{slow}', bandwidth: {left}}}]"
+    made = cluster(hosts(4, "{kind: dual-plane, nodes_per_unit: 2}", "dgx-h100", text)).topology
+    found = routes(made, 0, 24)
+    share = {
+        made.link_name(int(link)): part
+        for link, part in zip(found.link, found.fraction, strict=True)
+    }
+    slow_plane = ("node0.nic0->leaf0", "leaf0->spine0", "spine0->leaf8", "leaf8->node3.nic0")
+    other_plane = ("node0.nic0->leaf16", "leaf16->spine1", "spine1->leaf24", "leaf24->node3.nic0")
+    assert [share[name] for name in slow_plane] == pytest.approx([0.2] * 4)
+    assert [share[name] for name in other_plane] == pytest.approx([0.8] * 4)
+
+
+def test_parallel_links_divide_what_is_behind_them():
+    """Two cables of 10 to a switch with 15 behind it, one cable of 10 to a switch of the target."""
+    rate = np.array([10.0, 10.0, 10.0])
+    behind = np.array([15.0, 15.0, np.inf])
+    found = _divided_width(rate, np.array([0, 0, 1]), behind)
+    assert found.tolist() == [7.5, 7.5, 10.0]
 
 
 def test_a_cable_with_hardly_any_bandwidth_left_is_avoided_like_a_dead_one():
