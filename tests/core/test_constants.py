@@ -224,15 +224,8 @@ def test_doctor_shows_them_all(capsys) -> None:
 
 
 SYSTEMS = {entry.id: entry.system for entry in read_index(MEASURED / "index.yaml")}
-# Constants that one system shows, whose interval nobody has computed yet with `python -m
-# tests.bench.constants ID`; none may join them.
-WITHOUT_INTERVAL = {
-    "sm_100.rate.simple", "copy_share", "wire.nvlink_direct", "nvls_tree", "network.notice",
-    "cxi.eager_bytes", "cxi.handling.small", "cxi.handling.large", "cxi.flush",
-    "cxi.software.eager", "cxi.software.rendezvous", "cxi.software.copy_rate",
-    "cxi.alternative_read", "efa.usable", "efa.latency", "efa.post", "tcpxo.latency",
-    "slingshot.usable", "tcp.nic_cap",
-}  # fmt: skip
+# Constants that a single figure of one system shows, so that there is no interval.
+OF_ONE_FIGURE = {"cxi.eager_bytes", "efa.usable", "slingshot.usable", "tcp.nic_cap"}
 
 
 def test_a_constant_known_from_one_system_has_an_interval() -> None:
@@ -240,7 +233,7 @@ def test_a_constant_known_from_one_system_has_an_interval() -> None:
         if one.fitted is None or one.fitted.estimator.endswith("by_steps"):
             continue
         systems = {SYSTEMS[run] for run in one.fitted.runs}
-        expected = len(systems) == 1 and one.id not in WITHOUT_INTERVAL
+        expected = len(systems) == 1 and one.id not in OF_ONE_FIGURE
         assert (one.interval is not None) == expected, one.id
 
 

@@ -24,6 +24,7 @@ from netsim.localize.node_tests import (
 from netsim.localize.parts import Suspect
 from netsim.localize.predictions import Predictor
 from netsim.localize.settings import SETTINGS
+from tests.bench import localize as bench
 from tests.bench.localize import Fault, Lab, host_tests, is_hit
 from tests.cli.command import netsim
 
@@ -110,6 +111,48 @@ def test_two_faults_are_among_the_first_three_suspects(lab: Lab, plan: list[Node
     faults = [SINGLE_FAULTS["node2"], SINGLE_FAULTS["node1"]]
     result = found(lab, plan, faults)
     for part in ("node2", "node1"):
+        assert any(is_hit(result, place, part) for place in range(3))
+
+
+@pytest.mark.slow
+def test_a_suspect_is_not_ruled_out_because_another_fault_hides_one_of_its_tests(
+    lab: Lab, plan: list[NodeTest]
+) -> None:
+    """With the slow GPUs of node 0 known, its pair with node 1 shows hardly anything of node 1."""
+    faults = [{"host": 1, "bandwidth": "18%"}, {"host": 0, "slowdown": 2.5}]
+    result = found(lab, plan, faults)
+    assert is_hit(result, 0, "node1")
+    assert {"node1.nic0", "node1.nic1"} <= {
+        fit.suspect.part for fit in result.verdict.ranking[0].members
+    }
+    assert any(is_hit(result, place, "node0") for place in (1, 2))
+
+
+@pytest.mark.full
+def test_links_above_the_leaves_that_no_test_separates_are_one_suspect() -> None:
+    """Two leaves, joined over two spines: of each, all tests across leaves take one and the same.
+
+    A tenth of a bandwidth is less than what is simulated first."""
+    fabric = {"kind": "leaf-spine", "nodes_per_leaf": 2, "routing": "static"}
+    cluster = bench.lab("dgx-h100", NODES, fabric, gpu_count=2)
+    pairs = [NodeTest(pair, "all_reduce") for pair in combinations(range(NODES), 2)]
+    result = found(cluster, pairs, [{"switch": "spine1", "bandwidth": "10%"}])
+    (suspect,) = result.verdict.ranking[:1]
+    names = {fit.suspect.part for fit in suspect.members}
+    assert {"spine1", "leaf0-spine1", "leaf1-spine1"} <= names
+    assert suspect.probability > 0.9
+
+
+@pytest.mark.full
+def test_half_of_a_class_may_be_slow_by_two_faults() -> None:
+    """Two nodes of one leaf each: half of the pairs within leaves are slow, and its median with
+    them."""
+    cluster = bench.lab("dgx-h100", 8, {"kind": "leaf-spine", "nodes_per_leaf": 4}, gpu_count=2)
+    tests = [NodeTest((node,), "all_reduce") for node in range(8)]
+    tests += [NodeTest(pair, "all_reduce") for pair in combinations(range(8), 2)]
+    faults = [{"nic": "node3.nic0", "bandwidth": "62%"}, {"nic": "node6.nic0"}]
+    result = found(cluster, tests, faults)
+    for part in ("node3.nic0", "node6.nic0"):
         assert any(is_hit(result, place, part) for place in range(3))
 
 
