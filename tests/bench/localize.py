@@ -1,6 +1,7 @@
 """Evaluate `netsim localize` on drawn clusters with injected faults.
 
     python -m tests.bench.localize [--seed N --draws N --clusters N --gpus N --plans N --kind KIND]
+    python -m tests.bench.localize --nodes 1000 --draws 1 --kind "one fault"
 
 For each draw: a cluster (rails, or leaf and spine), a plan of tests, and no fault, one fault or
 two on different nodes. The logs are simulated with the fault in the scenario (not by the
@@ -13,7 +14,8 @@ static routes: sprayed packets keep away from a slow cable, so that no test of a
 Nodes have two GPUs and two NICs, as a simulation then takes 0.05 s of processor time; one of whole
 nodes (`--gpus 0`) takes 0.25 s. The plan is all nodes alone and pairs of nodes; `--plans 2` takes
 turns with a plan that has alltoall and racks of four nodes, too, which needs many more simulations.
-Simulations are kept from draw to draw, so the first draws are the slowest.
+Simulations are kept from draw to draw, so the first draws are the slowest. `--nodes N` draws on N
+nodes on rails instead, of which only pairs are tested, each node with three others.
 """
 
 import argparse
@@ -214,7 +216,7 @@ def with_racks(node_count: int, rng: np.random.Generator) -> list[NodeTest]:
     return plan
 
 
-PLANS = {"singles and pairs": singles_and_pairs, "with racks": with_racks}
+PLANS = {"singles and pairs": singles_and_pairs, "with racks": with_racks, "pairs": pairs}
 
 
 # Faults
@@ -321,10 +323,10 @@ def evaluate(
     clusters: Sequence[Any],
     gpu_count: int,
     kinds: Sequence[str] = KINDS_OF_DRAWS,
-    plan_count: int = 1,
+    plans: Sequence[str] = ("singles and pairs",),
 ) -> Iterator[str]:
-    """The lines of the evaluation. `kinds` are the kinds of draws, which take turns;
-    so do the first `plan_count` plans."""
+    """The lines of the evaluation. `kinds` are the kinds of draws, which take turns; so do the
+    `plans`, names of `PLANS`."""
     rng = np.random.default_rng(seed)
     scores = {name: Score() for name in FAULT_COUNTS}
     if "fabric fault" in kinds:
@@ -337,8 +339,8 @@ def evaluate(
     for number in range(draws):
         cluster = labs[number % len(labs)]
         turn = number // len(labs) // len(kinds)
-        name, make_plan = list(PLANS.items())[turn % plan_count]
-        plan = make_plan(cluster.node_count, rng)
+        name = plans[turn % len(plans)]
+        plan = PLANS[name](cluster.node_count, rng)
         kind = kinds[number // len(labs) % len(kinds)]
         draw = drawn_fabric_fault if kind == "fabric fault" else drawn_fault
         faults = drawn_faults(cluster, plan, FAULT_COUNTS[kind], rng, draw)
@@ -399,13 +401,16 @@ def main() -> None:
     parser.add_argument("--clusters", type=int, default=2, help="only the first ones")
     parser.add_argument("--gpus", type=int, default=2, help="of each node; 0 for all")
     parser.add_argument("--kind", choices=list(FAULT_COUNTS), help="only draws of this kind")
-    parser.add_argument("--plans", type=int, default=1, choices=range(1, len(PLANS) + 1))
+    parser.add_argument("--plans", type=int, default=1, choices=(1, 2))
+    parser.add_argument("--nodes", type=int, help="of one cluster instead, of pairs alone")
     arguments = parser.parse_args()
-    clusters = CLUSTERS[: arguments.clusters]
+    clusters: Sequence[Any] = CLUSTERS[: arguments.clusters]
+    plans = list(PLANS)[: arguments.plans]
+    if arguments.nodes:
+        clusters = [("dgx-h100", arguments.nodes, None)]
+        plans = ["pairs"]
     kinds = [arguments.kind] if arguments.kind else KINDS_OF_DRAWS
-    lines = evaluate(
-        arguments.draws, arguments.seed, clusters, arguments.gpus, kinds, arguments.plans
-    )
+    lines = evaluate(arguments.draws, arguments.seed, clusters, arguments.gpus, kinds, plans)
     for line in lines:
         print(line, flush=True)
 
