@@ -157,6 +157,9 @@ class FaultSearch:
         center = all_residuals.center[self.observations.class_of]
         deviation = self.observations.deviation - center
         slow = deviation > SLOW_SCORE * self.observations.noise
+        # By the centers that the faults leave: if a fault makes most tests of a class slow, the
+        # class is not merely slower than simulated.
+        slow_logs = np.unique(self.observations.log_of[slow])
         faults = []
         for place, fits in enumerate(chosen):
             others = [slot[0].effects for number, slot in enumerate(chosen) if number != place]
@@ -168,7 +171,7 @@ class FaultSearch:
         return Conclusion(
             healthy,
             tuple(faults),
-            tuple(self.slow_logs(nothing)),
+            tuple(slow_logs.tolist()),
             everything,
         )
 

@@ -141,6 +141,8 @@ def test_links_above_the_leaves_that_no_test_separates_are_one_suspect() -> None
     names = {fit.suspect.part for fit in suspect.members}
     assert {"spine1", "leaf0-spine1", "leaf1-spine1"} <= names
     assert suspect.probability > 0.9
+    across = [result.search.tests[number].test.nodes for number in result.verdict.slow_logs]
+    assert sorted(across) == [(0, 2), (0, 3), (1, 2), (1, 3)]
 
 
 @pytest.mark.full
