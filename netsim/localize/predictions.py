@@ -3,8 +3,8 @@
 Two tests are equivalent (of one *shape*) if they have equally many nodes and their nodes share leaf
 switches in the same way: the first test of a shape that is simulated represents the others. A fault
 of a node's part is simulated at the position of the node in the test, a fault of a leaf at the leaf
-of the same position. Links above the leaves are simulated in each test itself, as routes depend on
-the nodes.
+of the same position. A fault above the leaves is simulated in the first test of a shape whose
+messages use its links in the same way (`fabric_use`); if that is unknown, in each test itself.
 
 Tests of more than `LARGE_NODES` nodes are simulated with fewer nodes: the *stand-in* of the test.
 """
@@ -19,6 +19,7 @@ from netsim.base.errors import InputError, NetsimError
 from netsim.base.memo import Memo
 from netsim.base.startup import at
 from netsim.base.values import dataclass
+from netsim.localize.fabric_use import NOT_USED, uses_of_fabric
 from netsim.localize.node_tests import COMPUTE, NodeTest, SizeQuestion
 from netsim.localize.parts import DEAD, KINDS, ClusterParts, Suspect, parts_of
 from netsim.localize.settings import SETTINGS, changes_of_setting
@@ -37,6 +38,7 @@ STAND_IN_NODES = 8
 STAND_IN_SIZE = 2**28  # bytes from which effects on a stand-in no longer depend on the size
 CLASS_SIZE = 2**27  # bytes at which the GPUs or NICs of a node are compared
 SETTING = 0.5  # the severity of settings, which have none
+ABOVE_LEAVES = ("spine", "fabric-link")  # kinds of faults of links and switches above the leaves
 BRIEF_ITERATIONS = 4
 """Operations back to back of which the effect of a fault is taken, unless it has to be exact. It is
 within 1 % of the effect on 20 operations (5 % at small sizes) and takes a third of the time."""
@@ -79,6 +81,8 @@ class Predictor:
         self._resolved: Memo = Memo(64)
         self._index_classes: dict[Key, dict[str, str]] = {}
         self._stand_ins: dict[tuple[NodeTest, SizeQuestion], tuple[NodeTest, SizeQuestion]] = {}
+        self._names_above = frozenset((*self.parts.above, *self.parts.spines))
+        self._uses: dict[Key, Mapping[str, str] | None] = {}
 
     @property
     def gpus_per_node(self) -> int:
@@ -145,7 +149,7 @@ class Predictor:
             test, question, suspect = self._on_stand_in(test, question, suspect)
         test = _with_few_iterations(test)
         fault = self._placed(test, suspect, severity, exact=False)
-        return (self._shape_with(test, fault), fault, question) in self._seconds
+        return self._key(test, question, fault) in self._seconds
 
     def _on_stand_in(
         self, test: NodeTest, question: SizeQuestion, suspect: Suspect
@@ -305,19 +309,37 @@ class Predictor:
         """Return the simulated time of a test with a fault in seconds; None if it cannot run with
         the fault.
         """
-        shape = self._shape_with(test, fault)
-        representative = self._representatives.setdefault(shape, test)
-        key = (shape, fault, question)
+        if fault is not None and self._use(test, fault) == NOT_USED:
+            fault = None
+        key = self._key(test, question, fault)
         if key not in self._seconds:
-            self._seconds[key] = self._simulate(representative, question, fault)
+            # A fault above the leaves has the name of a link that this test uses.
+            is_named = fault is not None and is_by_nodes(fault.kind, fault.setting)
+            first = test if is_named else self._representatives.setdefault(key[0], test)
+            self._seconds[key] = self._simulate(first, question, fault)
         return self._seconds[key]
 
-    def _shape_with(self, test: NodeTest, fault: PlacedFault | None) -> Key:
+    def _key(self, test: NodeTest, question: SizeQuestion, fault: PlacedFault | None) -> Key:
         """Return what is equal for tests with equal times with a fault."""
         shape = self.shape(test)
-        if fault is not None and is_by_nodes(fault.kind, fault.setting):
-            return (*shape, test.nodes)
-        return shape
+        if fault is None or not is_by_nodes(fault.kind, fault.setting):
+            return shape, fault, question
+        use = self._use(test, fault)
+        if use is None:
+            return (*shape, test.nodes), fault, question
+        return (*shape, use), replace(fault, local=""), question
+
+    def _use(self, test: NodeTest, fault: PlacedFault) -> str | None:
+        """Return how a test uses the links of a fault above the leaves; None if it is unknown, and
+        for other faults or patterns of links.
+        """
+        if fault.kind not in ABOVE_LEAVES or "*" in fault.local:
+            return None
+        key = (test.nodes, test.gpus)
+        if key not in self._uses:
+            self._uses[key] = uses_of_fabric(self._resolve(test, None), self._names_above)
+        uses = self._uses[key]
+        return None if uses is None else uses.get(fault.local, NOT_USED)
 
     def _simulate(
         self, test: NodeTest, question: SizeQuestion, fault: PlacedFault | None
@@ -407,7 +429,7 @@ def is_by_nodes(kind: str, setting: str) -> bool:
     That is so for links above the leaves: which of them a message uses depends on its source and
     destination.
     """
-    return kind in ("spine", "fabric-link") or (bool(setting) and SETTINGS[setting].by_nodes)
+    return kind in ABOVE_LEAVES or (bool(setting) and SETTINGS[setting].by_nodes)
 
 
 def _with_few_iterations(test: NodeTest) -> NodeTest:
