@@ -148,7 +148,7 @@ class Predictor:
         if test.node_count > LARGE_NODES:
             test, question, suspect = self._on_stand_in(test, question, suspect)
         test = _with_few_iterations(test)
-        fault = self._placed(test, suspect, severity, exact=False)
+        fault = self._reaching(test, self._placed(test, suspect, severity, exact=False))
         return self._key(test, question, fault) in self._seconds
 
     def _on_stand_in(
@@ -309,8 +309,7 @@ class Predictor:
         """Return the simulated time of a test with a fault in seconds; None if it cannot run with
         the fault.
         """
-        if fault is not None and self._use(test, fault) == NOT_USED:
-            fault = None
+        fault = self._reaching(test, fault)
         key = self._key(test, question, fault)
         if key not in self._seconds:
             # A fault above the leaves has the name of a link that this test uses.
@@ -328,6 +327,12 @@ class Predictor:
         if use is None:
             return (*shape, test.nodes), fault, question
         return (*shape, use), replace(fault, local=""), question
+
+    def _reaching(self, test: NodeTest, fault: PlacedFault | None) -> PlacedFault | None:
+        """Return the fault, or None if no message of the test can pass the links that it slows."""
+        if fault is None or self._use(test, fault) == NOT_USED:
+            return None
+        return fault
 
     def _use(self, test: NodeTest, fault: PlacedFault) -> str | None:
         """Return how a test uses the links of a fault above the leaves; None if it is unknown, and

@@ -6,7 +6,7 @@ import pytest
 
 from netsim.localize.fabric_use import uses_of_fabric
 from netsim.localize.node_tests import NodeTest, SizeQuestion
-from netsim.localize.parts import Suspect
+from netsim.localize.parts import DEAD, Suspect
 from netsim.localize.predictions import Predictor
 from tests.bench.localize import lab
 
@@ -51,8 +51,8 @@ def test_a_shared_simulation_has_the_effect_of_one_of_its_own(routing: str) -> N
     pairs = [NodeTest(pair, "all_reduce") for pair in combinations(range(NODES), 2)]
     suspects = [Suspect("spine", name, local=name) for name in shared.parts.spines[:2]]
     suspects += [Suspect("fabric-link", name, local=name) for name in shared.parts.above[:2]]
-    for test, suspect in product(pairs, suspects):
-        effect = shared.effect(test, QUESTION, suspect, 0.2)
+    for test, suspect, severity in product(pairs, suspects, (0.2, DEAD)):
+        effect = shared.effect(test, QUESTION, suspect, severity)
         own = predictor_of(routing)
         own._use = lambda *_: None  # type: ignore[method-assign]
-        assert effect == pytest.approx(own.effect(test, QUESTION, suspect, 0.2), abs=1e-9)
+        assert effect == pytest.approx(own.effect(test, QUESTION, suspect, severity), abs=1e-9)
