@@ -30,6 +30,7 @@ NOISY_COLLECTIVES = ("alltoall", "alltoallv")
 TAIL = 7.0  # degrees of freedom of the noise of one log
 CENTER_SPREADS = (0.01, 0.05, 0.15)  # of what the simulation is off by: calibrated, usual, bad
 CENTER_WEIGHTS = (0.5, 0.3, 0.2)
+CALIBRATED_WEIGHTS = (1.0, 1e-9, 1e-9)  # if the simulation is taken to be right
 FREE_SPREAD = 1.0  # of classes without a simulation (step times)
 FAULT_SPREAD = 0.03  # relative error of a predicted effect
 COARSE_SPREAD = 0.08  # the same before it is simulated at the severity that fits
@@ -100,8 +101,11 @@ class Evidence:
     `baseline` has the effects of those faults on every observation (0 without faults).
     """
 
-    def __init__(self, observations: Observations, baseline: Floats) -> None:
+    def __init__(
+        self, observations: Observations, baseline: Floats, *, is_calibrated: bool = False
+    ) -> None:
         self.observations = observations
+        self._spread_priors = np.log(CALIBRATED_WEIGHTS if is_calibrated else CENTER_WEIGHTS)
         self.baseline = baseline
         self._noise = observations.noise
         self._starts = _starts_of(observations.log_of)
@@ -141,13 +145,13 @@ class Evidence:
 
         `ratios` are log ratios to the baseline (hypotheses x center spreads).
         """
-        weighted = self.by_spread + np.log(CENTER_WEIGHTS) + ratios
+        weighted = self.by_spread + self._spread_priors + ratios
         return np.asarray(np.logaddexp.reduce(weighted, axis=1))
 
     @property
     def spread_weights(self) -> Floats:
         """The posterior probability of each center spread."""
-        weighted = self.by_spread + np.log(CENTER_WEIGHTS)
+        weighted = self.by_spread + self._spread_priors
         weights = np.exp(weighted - weighted.max())
         return np.asarray(weights / weights.sum())
 

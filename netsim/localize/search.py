@@ -57,7 +57,8 @@ class FaultSearch:
         # The best fits of the last call of `_fits` by place (node or kind): those of one suspect
         # and its twins.
         self._coarse: dict[object, list[FittedSuspect]] = {}
-        self._fits_of_baseline: dict[bytes, list[FittedSuspect]] = {}
+        self._fits_of_baseline: dict[tuple[bytes, bool], list[FittedSuspect]] = {}
+        self._is_calibrated = False  # whether `_fits` takes the simulation to be right
         counts = [timed.test.node_count for timed in tests]
         self._has_large_tests = any(EXACT_NODES < count <= LARGE_NODES for count in counts)
         everyone = list(predictor.parts.suspects())
@@ -91,6 +92,8 @@ class FaultSearch:
             starts.sort(key=lambda group: -self._rank(group[0]))
             others = [group for group in starts if group[0].twin != fits[0].twin][:MOST_STARTS]
             tried = [chosen, *(self._with_further(group) for group in others)]
+            # So may faults that are all too large, with a simulation that is too slow.
+            tried.append(self._as_if_calibrated())
             chosen = max(tried, key=self._posterior)
         return self._verdict_of(healthy, chosen)
 
@@ -108,6 +111,17 @@ class FaultSearch:
                 break
             chosen = self._revisited([*chosen, further])
         return chosen
+
+    def _as_if_calibrated(self) -> list[list[FittedSuspect]]:
+        """Return the fits of each fault, found as if the simulation were right, and then fitted
+        again with its usual uncertainty.
+        """
+        nothing = np.zeros(len(self.observations))
+        self._is_calibrated = True
+        first = self._fits(nothing)
+        chosen = self._with_further(first) if first else []
+        self._is_calibrated = False
+        return self._revisited(chosen) if len(chosen) > 1 else [self._fits(nothing)]
 
     def _is_unexplained(self, chosen: Sequence[Sequence[FittedSuspect]]) -> bool:
         """Whether some tests are slower or faster than the faults `chosen` (fits of each)
@@ -210,7 +224,7 @@ class FaultSearch:
         """Return the suspects of a further fault, the best one first; `baseline` has the effects of
         the faults so far. They are found once for each baseline.
         """
-        key = baseline.tobytes()
+        key = (baseline.tobytes(), self._is_calibrated)
         if key not in self._fits_of_baseline:
             self._fits_of_baseline[key] = self._found_fits(baseline)
         return self._fits_of_baseline[key]
@@ -221,7 +235,7 @@ class FaultSearch:
         Suspects that are far less probable than the best one, or that are in no slow test, are left
         out.
         """
-        evidence = Evidence(self.observations, baseline)
+        evidence = Evidence(self.observations, baseline, is_calibrated=self._is_calibrated)
         slow = set(np.flatnonzero(self._scores(evidence) > SLOW_SCORE).tolist())
         if not slow and not self._classes_move(evidence):
             return []
@@ -387,9 +401,7 @@ class FaultSearch:
         places = np.flatnonzero(self._above)
         if not len(places):
             return -inf
-        absolute = self.observations.deviation[places]
-        relative = absolute - evidence.center[self.observations.class_of[places]]
-        effects = np.maximum(evidence.baseline[places], [absolute, relative])
+        effects = np.maximum(evidence.baseline[places], self._possible_effects(places, evidence))
         return self._score_of_rows(places, effects, evidence)
 
     def _bound(self, suspect: Suspect, evidence: Evidence) -> float:
@@ -402,16 +414,14 @@ class FaultSearch:
         return self._score_of_rows(places, self._free_effects(suspect, evidence), evidence)
 
     def _free_effects(self, suspect: Suspect, evidence: Evidence) -> Floats:
-        """Return effects that fit the observations of a suspect best, in two rows: those with
-        centers of 0, and those with the centers that the evidence has.
+        """Return effects that fit the observations of a suspect best, in a row for each of several
+        centers of the classes (`_possible_effects`).
 
         Observations of one group have the same effect.
         """
         groups = self.effects.groups_of(suspect)
         places = groups.places
         baseline = evidence.baseline[places]
-        absolute = self.observations.deviation[places]
-        relative = absolute - evidence.center[self.observations.class_of[places]]
         # The effect of a group can be seen where no other fault hides it. If others hide all of its
         # tests, its effect is at most what they show.
         is_visible = baseline < LEAST_EFFECT
@@ -419,10 +429,31 @@ class FaultSearch:
         visible = (is_visible | is_hidden[groups.group]).astype(float)
         count = np.bincount(groups.group, weights=visible)
         rows = [
-            (np.bincount(groups.group, weights=deviation * visible) / count)[groups.group]
-            for deviation in (absolute, relative)
+            (np.bincount(groups.group, weights=effects * visible) / count)[groups.group]
+            for effects in self._possible_effects(places, evidence)
         ]
         return np.asarray(np.maximum(baseline, rows))
+
+    def _possible_effects(self, places: Longs, evidence: Evidence) -> Floats:
+        """Return the effects on the observations `places` that would explain their deviations, in a
+        row for each of three centers of their classes: 0, the centers that the evidence has, and
+        those of the observations of a class that are not in `places`.
+        """
+        deviation = self.observations.deviation
+        class_of = self.observations.class_of
+        is_other = np.ones(len(deviation), dtype=bool)
+        is_other[places] = False
+        centers = np.zeros(len(evidence.center))
+        for number in np.unique(class_of[places]).tolist():
+            others = is_other & (class_of == number)
+            if others.any():
+                centers[number] = np.median((deviation - evidence.baseline)[others])
+        shifts = [
+            np.zeros(len(places)),
+            evidence.center[class_of[places]],
+            centers[class_of[places]],
+        ]
+        return deviation[places] - np.array(shifts)
 
     def _score_of_rows(self, places: Longs, effects: Floats, evidence: Evidence) -> float:
         """Return the largest log evidence of several rows of effects on the observations
