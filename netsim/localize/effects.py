@@ -19,7 +19,7 @@ from netsim.localize.evidence import Floats, Longs
 from netsim.localize.node_tests import COMPUTE
 from netsim.localize.observed import ObservedTests
 from netsim.localize.parts import DEAD, KINDS, Suspect, common_pattern
-from netsim.localize.predictions import LARGE_NODES, SETTING, is_by_nodes
+from netsim.localize.predictions import ABOVE_LEAVES, LARGE_NODES, SETTING, is_by_nodes
 from netsim.localize.priors import PRIOR_OF_DEAD
 
 SEVERITY_STEPS = 96
@@ -95,7 +95,7 @@ class SuspectEffects:
         if suspect.node >= 0:
             place: Hashable = self._signature_of(suspect.node)
             key = (place, suspect.kind, suspect.local, suspect.setting)
-        elif suspect.kind in ("fabric-link", "spine"):
+        elif suspect.kind in ABOVE_LEAVES:
             key = (-1, suspect.kind, suspect.local, "")
         else:
             return suspect
@@ -191,7 +191,9 @@ class SuspectEffects:
         kind = KINDS[suspect.kind]
         strain = kind.strain(severity)
         most = NEAR_STEPS * kind.strain(kind.severities[-1]) / SIMULATED_STEPS
-        return any(abs(kind.strain(known) - strain) < most for known in curve if known != DEAD)
+        return any(
+            abs(kind.strain(simulated) - strain) < most for simulated in curve if simulated != DEAD
+        )
 
     def _curve_at(self, suspect: Suspect, severity: float, *, exact: bool) -> Floats:
         """Return the effects of a suspect at a severity, one for each observation of

@@ -98,7 +98,8 @@ class Evidence:
     """The probability of observations if certain faults are present, and the ratio of it for
     further hypotheses.
 
-    `baseline` has the effects of those faults on every observation (0 without faults).
+    `baseline` has the effects of those faults on every observation (0 without faults). With
+    `is_calibrated` the simulation is taken to be right.
     """
 
     def __init__(
@@ -176,8 +177,8 @@ class Evidence:
 
         All sizes of a log are judged together. If hypotheses change more than a small part of a
         class, or the class is small, its center changes as well, so all tests of the class are
-        judged anew. The error
-        that effects of the baseline share is also judged anew, with all observations that have it.
+        judged anew. The error that effects of the baseline share is also judged anew, with all
+        observations that have it.
         """
         observations = self.observations
         touched = np.unique(observations.class_of[places[np.abs(effects).max(0) > 0.003]])
@@ -308,8 +309,8 @@ class Evidence:
     ) -> SharedErrors:
         """Return the errors that the effects on all tests of a class share.
 
-        If a prediction is off by 3 %, it is so for each of 80 equal tests. As 80 independent errors
-        it would make a slow rail less probable than a simulation that is wrong for the class. The
+        A prediction that is 3 % too slow is 3 % too slow for each of 80 equal tests. Counted as 80
+        independent errors, it would make a slow rail less probable than a wrong simulation. The
         error of a class is estimated by the median of what is left, and integrated by Laplace's
         method. It is not done for fewer than `FEWEST_WITH_SHARED_ERROR` tests.
 

@@ -14,12 +14,12 @@ NOT_USED = ""
 
 
 def uses_of_fabric(resolved: ResolvedCell, names: Collection[str]) -> Mapping[str, str] | None:
-    """Return how messages between the GPUs of a test use parts of the fabric: for each part that
-    they use a text, which is equal for parts that are used in the same way.
+    """Return how messages between the GPUs of a test use parts of the fabric: a text for each part
+    that they use, equal for parts that are used in the same way.
 
-    The text is a digest of the fraction of the bytes between each ordered pair of GPUs that crosses
-    each link of the part; which link is which does not matter. None if paths depend on channels, so
-    that pairs do not determine the use.
+    The text is a digest of the fractions of the bytes between each ordered pair of GPUs that cross
+    the links of the part, whatever the order of the links. None if paths depend on channels, as the
+    pairs of GPUs then do not determine the paths.
 
     Args:
         resolved: the resolved scenario of the test, without a fault.

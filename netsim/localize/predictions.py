@@ -268,7 +268,7 @@ class Predictor:
         """
         if test.collective == COMPUTE:
             return suspect.local
-        if suspect.kind in ("fabric-link", "spine"):
+        if suspect.kind in ABOVE_LEAVES:
             return "" if test.node_count > LARGE_NODES else suspect.local
         if test.node_count > LARGE_NODES:
             test = replace(test, nodes=test.nodes[:2])
@@ -312,7 +312,8 @@ class Predictor:
         fault = self._reaching(test, fault)
         key = self._key(test, question, fault)
         if key not in self._seconds:
-            # A fault above the leaves has the name of a link that this test uses.
+            # Other tests may use other links in the same way: a fault above the leaves names the
+            # links of this test.
             is_named = fault is not None and is_by_nodes(fault.kind, fault.setting)
             first = test if is_named else self._representatives.setdefault(key[0], test)
             self._seconds[key] = self._simulate(first, question, fault)

@@ -58,7 +58,6 @@ class FaultSearch:
         # and its twins.
         self._coarse: dict[object, list[FittedSuspect]] = {}
         self._fits_of_baseline: dict[tuple[bytes, bool], list[FittedSuspect]] = {}
-        self._is_calibrated = False  # whether `_fits` takes the simulation to be right
         counts = [timed.test.node_count for timed in tests]
         self._has_large_tests = any(EXACT_NODES < count <= LARGE_NODES for count in counts)
         everyone = list(predictor.parts.suspects())
@@ -92,35 +91,35 @@ class FaultSearch:
             starts.sort(key=lambda group: -self._rank(group[0]))
             others = [group for group in starts if group[0].twin != fits[0].twin][:MOST_STARTS]
             tried = [chosen, *(self._with_further(group) for group in others)]
-            # So may faults that are all too large, with a simulation that is too slow.
+            # Faults that are all taken for too large fit a simulation that is too slow as well.
             tried.append(self._as_if_calibrated())
             chosen = max(tried, key=self._posterior)
         return self._verdict_of(healthy, chosen)
 
-    def _with_further(self, fits: list[FittedSuspect]) -> list[list[FittedSuspect]]:
+    def _with_further(
+        self, fits: list[FittedSuspect], *, is_calibrated: bool = False
+    ) -> list[list[FittedSuspect]]:
         """Return the fits of each fault: those of the first one, `fits`, and those of further
-        faults, found one after the other.
+        faults, searched one after the other; `is_calibrated` as in `_fits`.
         """
         chosen = [fits]
         # Each fault makes a test slow that the others do not explain.
         slow_count = len(self.slow_logs(np.zeros(len(self.observations))))
         while len(chosen) < min(MOST_FAULTS, max(slow_count, 1)):
             baseline = _combined([slot[0].effects for slot in chosen])
-            further = self._fits(baseline)
+            further = self._fits(baseline, is_calibrated=is_calibrated)
             if not further or self._probability_of_none(further) >= 0.5:
                 break
-            chosen = self._revisited([*chosen, further])
+            chosen = self._revisited([*chosen, further], is_calibrated=is_calibrated)
         return chosen
 
     def _as_if_calibrated(self) -> list[list[FittedSuspect]]:
-        """Return the fits of each fault, found as if the simulation were right, and then fitted
-        again with its usual uncertainty.
+        """Return the fits of each fault if the search takes the simulation to be right, each fitted
+        again with the usual uncertainty of the simulation.
         """
         nothing = np.zeros(len(self.observations))
-        self._is_calibrated = True
-        first = self._fits(nothing)
-        chosen = self._with_further(first) if first else []
-        self._is_calibrated = False
+        first = self._fits(nothing, is_calibrated=True)
+        chosen = self._with_further(first, is_calibrated=True) if first else []
         return self._revisited(chosen) if len(chosen) > 1 else [self._fits(nothing)]
 
     def _is_unexplained(self, chosen: Sequence[Sequence[FittedSuspect]]) -> bool:
@@ -145,11 +144,15 @@ class FaultSearch:
         ratios = evidence.ratios(places, effects[None, :], FAULT_SPREAD)
         return float(evidence.mixed(ratios)[0]) + priors
 
-    def _revisited(self, chosen: list[list[FittedSuspect]]) -> list[list[FittedSuspect]]:
-        """Return the fits of several faults, each fitted again given the others."""
+    def _revisited(
+        self, chosen: list[list[FittedSuspect]], *, is_calibrated: bool = False
+    ) -> list[list[FittedSuspect]]:
+        """Return the fits of several faults, each fitted again given the others; `is_calibrated` as
+        in `_fits`.
+        """
         for place in range(len(chosen)):
             others = [slot[0].effects for number, slot in enumerate(chosen) if number != place]
-            fits = self._fits(_combined(others))
+            fits = self._fits(_combined(others), is_calibrated=is_calibrated)
             if fits:
                 chosen[place] = fits
         return chosen
@@ -220,22 +223,27 @@ class FaultSearch:
         np.maximum.at(result, observations.log_of, scores)
         return result
 
-    def _fits(self, baseline: Floats) -> list[FittedSuspect]:
-        """Return the suspects of a further fault, the best one first; `baseline` has the effects of
-        the faults so far. They are found once for each baseline.
+    def _fits(self, baseline: Floats, *, is_calibrated: bool = False) -> list[FittedSuspect]:
+        """Return the suspects of a further fault, the best one first; they are searched once for
+        the same arguments.
+
+        Args:
+            baseline: the effects of the faults so far on every observation.
+            is_calibrated: whether the simulation is taken to be right.
         """
-        key = (baseline.tobytes(), self._is_calibrated)
+        key = (baseline.tobytes(), is_calibrated)
         if key not in self._fits_of_baseline:
-            self._fits_of_baseline[key] = self._found_fits(baseline)
+            evidence = Evidence(self.observations, baseline, is_calibrated=is_calibrated)
+            self._fits_of_baseline[key] = self._found_fits(evidence)
         return self._fits_of_baseline[key]
 
-    def _found_fits(self, baseline: Floats) -> list[FittedSuspect]:
-        """Return the suspects of a further fault, the best one first.
+    def _found_fits(self, evidence: Evidence) -> list[FittedSuspect]:
+        """Return the suspects of a further fault, the best one first, given the evidence of the
+        faults so far.
 
         Suspects that are far less probable than the best one, or that are in no slow test, are left
         out.
         """
-        evidence = Evidence(self.observations, baseline, is_calibrated=self._is_calibrated)
         slow = set(np.flatnonzero(self._scores(evidence) > SLOW_SCORE).tolist())
         if not slow and not self._classes_move(evidence):
             return []

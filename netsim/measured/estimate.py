@@ -139,8 +139,7 @@ def tried_values(constant: Constant) -> Floats:
     """Return the values of a constant that are simulated, in ascending order, including the
     table's.
 
-    Values above a physical limit (`MOST_POSSIBLE`) are left out, so that there may be fewer than
-    `TRIED`.
+    No value is above a physical limit (`MOST_POSSIBLE`), so that there may be fewer than `TRIED`.
     """
     if _fitted(constant).estimator.endswith(by_steps.__name__):
         values = constant.value * np.linspace(1 / RATES, RATES, STEPS_TRIED)
@@ -391,8 +390,8 @@ def without(
 ) -> Iterator[Without]:
     """Yield each constant that was fitted to a system, estimated without that system's runs.
 
-    If the estimate without the system is the smallest or the largest tried value, and the one of
-    all systems is not, the other systems do not determine the constant. It is then replaced as if
+    If the estimate without the system is the smallest or the largest tried value, and differs from
+    that of all systems, the other systems do not determine the constant. It is then replaced as if
     no other system had measured it (`_wider`).
 
     Constants are estimated one after the other in the order of the table. The time that an earlier

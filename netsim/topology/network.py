@@ -1142,7 +1142,7 @@ def _sprayed_paths(network: FabricNetwork, src: Ints, dst: Ints) -> Paths:
     start = made.head[first[inner]].astype(np.int64) - made.ports
     key, place = np.unique(start * made.ports + target[row[inner]], return_inverse=True)
     ends = (key // made.ports).astype(np.int32), (key % made.ports).astype(np.int32)
-    widths = None if network.rates is None else path_widths(network, *ends)
+    widths = None if network.rates is None else path_widths(network, network.rates, *ends)
     (pair, link, part), (last, switch, rest) = _spread_over_links(network, *ends, widths)
     size = np.bincount(pair, minlength=len(key))[place.reshape(-1)]
     every = np.arange(len(key) + 1)
@@ -1153,15 +1153,15 @@ def _sprayed_paths(network: FabricNetwork, src: Ints, dst: Ints) -> Paths:
         )
     arrival, end_entry = entries_of(np.searchsorted(last, every), place.reshape(-1))
     slot, fits = network.arrivals(switch[end_entry], dst[row[inner[arrival]]])
-    last_rates = np.where(fits, 1.0 if network.rates is None else network.rates[slot], 0.0)
+    last_rates = np.where(fits, 1.0 if widths is None else widths.rates[slot], 0.0)
 
     width = np.ones(len(first))
-    if network.rates is not None and widths is not None:
+    if widths is not None:
         into_port = np.bincount(arrival, last_rates.sum(axis=1), len(inner))
         behind = np.full(len(first), np.inf)
         behind[inner] = np.minimum(widths.between(*ends)[place.reshape(-1)], into_port)
         neighbor = np.unique(row * len(made.tail) + made.head[first], return_inverse=True)[1]
-        width = _divided_width(network.rates[first], neighbor.reshape(-1), behind)
+        width = _divided_width(widths.rates[first], neighbor.reshape(-1), behind)
     share = width / np.bincount(row, width, len(src))[row]
 
     start_number, entry = entries_of(np.searchsorted(pair, every), place.reshape(-1))
@@ -1185,11 +1185,13 @@ class PathWidths:
     counts for each of them.
 
     Args:
+        rates: bytes per second of every link of the fabric.
         targets: number of targets.
         keys: `switch * targets + target` of every entry, in ascending order.
         widths: bytes per second of every entry; infinite if the switch is part of the target.
     """
 
+    rates: Floats
     targets: int
     keys: Longs
     widths: Floats
@@ -1202,15 +1204,16 @@ class PathWidths:
         return self.widths[np.searchsorted(self.keys, keys)]
 
 
-def path_widths(network: FabricNetwork, node: Ints, target: Ints) -> PathWidths:
+def path_widths(network: FabricNetwork, rates: Floats, node: Ints, target: Ints) -> PathWidths:
     """Return the width from each switch `node[i]` to `target[i]`, which have to be joined, and from
     all switches on the shortest paths between them.
 
     The width of a switch is the sum over its next neighbors of the lesser of two numbers: the rates
     of all links to the neighbor, and the width of the neighbor. With two links of 10 GB/s to a
     switch that is 15 GB/s wide, and one of 10 GB/s to a switch of the target, it is 25 GB/s.
+
+    `rates` are the bytes per second of every link.
     """
-    assert network.rates is not None
     targets = len(network.next.has_distances)
     starts = np.unique(node.astype(np.int64) * targets + target)
     distance = network.next.distance(*_switch_and_target(starts, targets))
@@ -1232,13 +1235,13 @@ def path_widths(network: FabricNetwork, node: Ints, target: Ints) -> PathWidths:
     all_widths = [widths]
     for farther_keys, candidates, owner, slot, next_keys in reversed(layers):
         behind = widths[np.searchsorted(keys, next_keys)]
-        link_width = _link_widths(network.rates, candidates, slot, behind)
+        link_width = _link_widths(rates, candidates, slot, behind)
         keys = farther_keys
         widths = np.bincount(owner, link_width, len(keys))
         all_keys.append(keys)
         all_widths.append(widths)
     sorted_keys, first = np.unique(np.concatenate(all_keys), return_index=True)
-    return PathWidths(targets, sorted_keys, np.concatenate(all_widths)[first])
+    return PathWidths(rates, targets, sorted_keys, np.concatenate(all_widths)[first])
 
 
 def _link_widths(rates: Floats, candidates: Candidates, slot: Longs, behind: Floats) -> Floats:
@@ -1295,11 +1298,11 @@ def _spread_over_links(
         part = part[~there]
         candidates, which = network.next.candidates(node, target[pair])
         pair_of_entry, slot = entries_of(candidates.ptr, which)
-        if widths is None or network.rates is None:
+        if widths is None:
             flow = (part / np.maximum(candidates.count[which], 1))[pair_of_entry]
         else:
             behind = widths.between(candidates.head[slot], target[pair[pair_of_entry]])
-            width = _link_widths(network.rates, candidates, slot, behind)
+            width = _link_widths(widths.rates, candidates, slot, behind)
             total = np.bincount(pair_of_entry, width, len(pair))
             flow = part[pair_of_entry] * width / total[pair_of_entry]
         out.append((pair[pair_of_entry], candidates.link[slot], flow))

@@ -441,7 +441,7 @@ class _Matcher:
     A receive that accepts any sender or tag takes the first message that arrives; a message takes
     the first posted receive that accepts it.
 
-    - `wait_count`: for each operation, how many others it still waits for.
+    - `wait_count`: for each operation, the number of operations it still waits for.
     - `followers`: for each operation, those that wait for it, as (operation, whether it waits for
       the start and not for the end).
     - `events`: a heap of (time in ns, operation, whether it starts and does not end).

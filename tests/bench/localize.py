@@ -82,11 +82,7 @@ class Lab:
     def time_of(self, test: NodeTest, size: int, faults: Sequence[Fault]) -> float:
         """The simulated time of a test with faults; equal questions are simulated once."""
         # Faults of nodes are placed by rank already; those of the fabric depend on the nodes.
-        of_fabric = any(
-            set(fault) & {"switch", "leaf", "spine"}
-            or not NODE.search(str(fault.get("link", "node0")))
-            for fault in faults
-        )
+        of_fabric = any(map(is_of_fabric, faults))
         key = (self.predictor.shape(test), size, repr(faults), test.nodes if of_fabric else ())
         if key not in self.seconds:
             source = self.predictor.scenario_with(test, ())
@@ -95,6 +91,12 @@ class Lab:
             resolved = resolve(checked_cells(source)[0])
             self.seconds[key] = simulate_one(resolved, size, engine="compiled").seconds
         return self.seconds[key]
+
+
+def is_of_fabric(fault: Fault) -> bool:
+    """Whether a fault is of a switch, or of a link between switches."""
+    is_link = "link" in fault and not NODE.search(fault["link"])
+    return is_link or bool(set(fault) & {"switch", "leaf", "spine"})
 
 
 def lab(
